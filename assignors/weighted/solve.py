@@ -275,7 +275,8 @@ def _shed_between_cells(problem: WeightedProblem, placed: Placement, level: int)
     wanted = np.zeros(types, dtype=np.int64)
     np.add.at(wanted, problem.type[pool], problem.weight[pool])
     surplus = (kept - find_shares(problem, kept, wanted, level)).ravel()
-    surplus[surplus < int(problem.weight.sum()) >> 24] = 0
+    least = int(problem.weight.sum()) >> 24  # what rounding for the flow may hide
+    surplus[surplus < least] = 0
     if not (surplus > 0).any():
         return
     unit = np.flatnonzero((placed.owner >= 0) & (problem.weight > 0))
@@ -288,4 +289,4 @@ def _shed_between_cells(problem: WeightedProblem, placed: Placement, level: int)
     before = offsets_of(problem.weight[unit])
     start = np.searchsorted(key, key)
     until = before[1:] - before[start]
-    placed.take(problem, unit[until <= surplus[key]])
+    placed.take(problem, unit[until <= surplus[key] + least])

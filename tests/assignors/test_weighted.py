@@ -307,6 +307,16 @@ def test_what_weighs_nothing_makes_way_for_what_must_be_apart_from_it():
     assert solve(owning(spec, ranges), improvement="0%")[1] == ranges
 
 
+def test_a_partition_that_fills_what_another_cell_lacks_moves_alone():
+    """m2 may have `a` only: it moves there, and what nobody owns takes its place."""
+    members = {m: {"subscribed": ["a", "b"], "owned": {}} for m in ("m0", "m1", "m2")}
+    members["m0"]["owned"], members["m1"]["owned"] = {"b": [1]}, {"a": [0]}
+    members["m2"]["subscribed"] = ["a"]
+    spec = {"topics": {"a": 1, "b": 2}, "members": members, "weights": {"a": [1], "b": [1, 1]}}
+    _, ranges = solve(spec, tolerance="0%", max_moved_weight=9)
+    assert ranges.to_dict() == {"m0": {"b": [1]}, "m1": {"b": [0]}, "m2": {"a": [0]}}
+
+
 def test_soft_rules_hold_while_they_cost_no_balance():
     rule = {"kind": "colocate", "selector": "t", "value": "x", "hard": False}
     members = {m: {"subscribed": ["t", "u"]} for m in ("m1", "m2")}
