@@ -131,7 +131,7 @@ def _lay_label(
     member = member[np.argsort(-room, kind="stable")]
     first, rest = unit[: len(member)], unit[len(member) :]
     placed.put(problem, first, member)
-    for one in np.concatenate([settle_units(problem, placed, first), rest]).tolist():
+    for one in np.concatenate([settle_units(problem, placed, first, first[:0]), rest]).tolist():
         place_one_apart(problem, placed, one)
 
 

@@ -97,7 +97,7 @@ def _settle(problem: WeightedProblem, placed: Placement, unit: Longs) -> None:
         marked |= problem.named.mark[unit] >= 0
     if not marked.any():
         return
-    left = settle_units(problem, placed, unit[marked])
+    left = settle_units(problem, placed, unit[marked], unit[~marked])
     apart = problem.apart[left] >= 0
     for one in left[apart].tolist():
         place_one_apart(problem, placed, one)

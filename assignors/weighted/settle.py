@@ -16,25 +16,37 @@ from assignors.weighted.problem import WeightedProblem
 _SHIFTS = (1, 0, 2, 3, 5, 8, 13, 21, 34, 55, 89, 144)
 
 
-def settle_units(problem: WeightedProblem, placed: Placement, unit: Longs) -> Longs:
+def settle_units(problem: WeightedProblem, placed: Placement, unit: Longs, others: Longs) -> Longs:
     """Exchange those of the units that are where rules forbid them; return what is left, taken.
 
     Parameters
     ----------
     unit
         Units with owners. No other unit is where it must not be.
+    others
+        Units with owners that may be exchanged, too, heaviest first, none of them in `unit`.
     """
     wrong = ~problem.admits(unit, placed.owner[unit])
     wrong |= _find_doubles(problem, placed, unit, wrong)
     bad = sort_heaviest(problem.weight, unit[wrong])
     if not len(bad):
         return bad
+    bad = np.concatenate([bad, _find_alike(problem, bad, others)])
+    bad = sort_heaviest(problem.weight, bad)
     slot = placed.owner[bad]
     placed.take(problem, bad)
     single = np.ones(len(bad), dtype=np.bool_)
     if problem.limited:
         single = problem.count[bad] == 1
     return np.concatenate([bad[~single], _exchange(problem, placed, bad[single], slot[single])])
+
+
+def _find_alike(problem: WeightedProblem, unit: Longs, others: Longs) -> Longs:
+    """Return for each unit, heaviest first, another one of about its weight, each once."""
+    at = np.searchsorted(-problem.weight[others], -problem.weight[unit])
+    turn = np.arange(len(unit))
+    at = np.maximum.accumulate(at - turn) + turn
+    return others[at[at < len(others)]]
 
 
 def _find_doubles(problem: WeightedProblem, placed: Placement, unit: Longs, wrong: Bools) -> Bools:

@@ -8,7 +8,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from assignors.arrays import Bools, Longs, offsets_of, rank_in_runs
+from assignors.arrays import Bools, Longs, offsets_of, rank_in_runs, sum_by
 from assignors.errors import SpecError
 from assignors.weighted.bounds import LowerBound, find_lower_bound
 from assignors.weighted.exchange import improve_by_exchange
@@ -229,7 +229,8 @@ def find_forced(problem: WeightedProblem, owner: Longs) -> Longs:
         gone[apart[order[rank_in_runs(key[order]) > 0]]] = True
     if problem.limited:
         held = np.flatnonzero((owner >= 0) & ~gone)
-        held = sort_heaviest(problem.weight, held)
+        used = sum_by(owner[held], problem.count[held], problem.member_count)
+        held = sort_heaviest(problem.weight, held[(used > problem.most)[owner[held]]])
         held = held[np.argsort(owner[held], kind="stable")]
         before = offsets_of(problem.count[held])
         start = np.searchsorted(owner[held], owner[held])
