@@ -25,6 +25,7 @@ from coordinator.clock import wall_ms
 from coordinator.storage.record_log import CorruptLog
 from coordinator.storage.record_schema import SCHEMA
 from coordinator.storage.tables.files import Files
+from coordinator.storage.tables.recovery import find_damage
 from coordinator.storage.tables.store_files import (
     explain,
     explain_unwritten,
@@ -154,6 +155,17 @@ def read_parts(
             coming = _read_ahead(reader, pieces)
             yield piece
             reading.advance(len(piece))
+
+
+def read_log_parts(
+    disk: Files, folder: str, parts: Sequence[Part], after: int, *, gathered: bool = False
+) -> Iterator[pa.Table]:
+    """Yield the rows of a log, as `read_parts`; an error names what else is wrong with it."""
+    try:
+        yield from read_parts(folder, parts, after, gathered=gathered)
+    except CorruptLog as error:
+        reason = find_damage(disk, folder)
+        raise CorruptLog(f"{error}; {reason}" if reason else str(error)) from None
 
 
 def _gather_pieces(pieces: Iterable[pa.Table]) -> Iterator[pa.Table]:

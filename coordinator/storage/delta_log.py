@@ -22,9 +22,8 @@ from coordinator.core.target_assignment import WholeTarget
 from coordinator.storage import target_table
 from coordinator.storage.data_files import (
     SNAPSHOT,
-    Part,
     list_parts,
-    read_parts,
+    read_log_parts,
     write_part,
 )
 from coordinator.storage.maintenance import Maintenance
@@ -68,7 +67,6 @@ from coordinator.storage.tables.newest_version import (
 from coordinator.storage.tables.read_table import open_table
 from coordinator.storage.tables.recovery import (
     RESTORE,
-    find_damage,
     list_remains,
     log_folder,
     set_aside_torn,
@@ -313,7 +311,7 @@ class DeltaLog:
         for batch in read_snapshot_at(self._disk, self._snapshots.path, self._claims, until, seen):
             yield batch
             after = batch.position
-        for rows in _read_rows(self._disk, self._table.path, parts, after, gathered=True):
+        for rows in read_log_parts(self._disk, self._table.path, parts, after, gathered=True):
             self._care.refuse_stopped()
             yield from decode_batches(rows, seen)
 
@@ -487,18 +485,8 @@ def read_log(
     opened = open_log_table(store)
     folder = os.path.join(root_of(store), "log")
     seen = ValueCache()
-    for rows in _read_rows(files_at(folder), folder, list_parts(opened), after):
+    for rows in read_log_parts(files_at(folder), folder, list_parts(opened), after):
         wanted = len(rows) if until is None else until + 1 - rows["position"][0].as_py()
         yield from decode_batches(rows.slice(0, max(0, wanted)), seen)
         if wanted < len(rows):
             return
-
-
-def _read_rows(
-    disk: Files, folder: str, parts: Sequence[Part], after: int, *, gathered: bool = False
-) -> Iterator[pa.Table]:
-    try:
-        yield from read_parts(folder, parts, after, gathered=gathered)
-    except CorruptLog as error:
-        reason = find_damage(disk, folder)
-        raise CorruptLog(f"{error}; {reason}" if reason else str(error)) from None
