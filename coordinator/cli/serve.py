@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("muster.coordinator")
 TAKEOVERS = ("wait", "refuse", "force")
 LOOK_S = 0.2
+HEALTH_S = 0.2
+"""How long a probe of health waits for a look at the log, which a store may not answer."""
 SWITCH_S = 0.0005
 """How long a thread may keep Python's global lock while others wait. With Python's default, 5 ms,
 the thread of the sockets loses that much at each read and write while another thread works."""
@@ -192,7 +194,7 @@ def _serve(
             typer.echo(f"muster shows the groups at {shown.url}")
         if pages is not None:
             pages.registry = coordinator.metrics.registry
-            pages.status = lambda: coordinator.health
+            pages.status = lambda: look_at_health(coordinator)
             pages.confirm = coordinator.confirm_status
             pages.remark = lambda: _explain_topics(coordinator)
             if server.audit_ms:
@@ -206,6 +208,15 @@ def _serve(
             if coordinator.status in LOST:
                 raise LogError(_explain_end(coordinator.status, store))
         logger.info("ends, as %s asks", stop.asked_by)
+
+
+def look_at_health(coordinator: Coordinator) -> str:
+    """Return what a coordinator says of its health, once it has had a moment to look at its log.
+
+    A process that was stopped may be a zombie that is asked nothing: only the question tells it.
+    """
+    coordinator.confirm_status(HEALTH_S)
+    return coordinator.health
 
 
 class _Stop(threading.Event):

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 import pytest
 
 from coordinator import Coordinator
+from coordinator.cli.serve import look_at_health
 from coordinator.config import Config, LeaseConfig, ServerConfig
 from coordinator.errors import ErrorCode
 from coordinator.http.pages import PageServer
@@ -319,6 +320,34 @@ def test_a_zombie_is_not_ready_once_check_ms_have_passed(tmp_path):
             assert successor.confirm_status() == "closed"
     finally:
         pages.close()
+
+
+@pytest.mark.parametrize("first", ["/healthz", "/metrics"])
+def test_a_zombie_says_so_at_the_first_page_that_it_is_asked_for(tmp_path, first):
+    """Not as it was when it was stopped: nobody else asks it, and no renewal is due."""
+    idle = LeaseConfig(ttl_ms=600_000, renew_ms=300_000, check_ms=200)
+    pages = PageServer(ServerConfig(http_listen="127.0.0.1:0"))
+    try:
+        with Coordinator.open(tmp_path / "s", config=Config(lease=idle)) as zombie:
+            pages.status, pages.registry = lambda: look_at_health(zombie), zombie.metrics.registry
+            assert page(pages.address, "/healthz") == (200, "active\n")
+            with Coordinator.open(tmp_path / "s", takeover="force"):
+                time.sleep(idle.check_ms / 1000)
+                told = page(pages.address, first)
+                if first == "/healthz":
+                    assert told == (503, "fenced\n")
+                else:
+                    assert "\nfenced 1.0\n" in told[1]
+    finally:
+        pages.close()
+
+
+def test_health_is_told_though_the_log_cannot_be_looked_at():
+    with Coordinator.open(None) as coordinator:
+        held = threading.Event()
+        coordinator._loop.call(held.wait)
+        assert look_at_health(coordinator) == "active"
+        held.set()
 
 
 def test_a_coordinator_that_does_not_answer_is_not_ready():
