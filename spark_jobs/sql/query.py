@@ -12,16 +12,24 @@ from typing import Any
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from assignors import SpecError
+from coordinator.history.view_schemas import VIEW_SCHEMAS
 from spark_jobs.session.connect import is_connect
 from spark_jobs.session.session import scratch_warehouse, spark_session
 from spark_jobs.sql.views import register, view_names
 
 REFUSAL = re.compile(r"(\[[A-Z0-9_.]+\] .+?) SQLSTATE: (?!XX)\w{5}", re.DOTALL)
 """The form of Spark's errors about a query. SQLSTATE XX is an error of Spark itself."""
+_SHOWN = re.compile(
+    r"(?:\s|--[^\n]*\n|/\*.*?\*/)*(?:DESC|DESCRIBE|SHOW\s+(VIEWS|TABLES)|SHOW\s+COLUMNS)\b",
+    re.IGNORECASE | re.DOTALL,
+)
+"""Statements beside queries that only look."""
+_PUBLIC = sorted({*VIEW_SCHEMAS, "log", "targets"})
+_DOUBLED = "COLUMN_ALREADY_EXISTS"
 AS_JSON = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSX", "ignoreNullFields": "false"}
 
 
@@ -42,12 +50,12 @@ def run_query(
     if ours and not is_connect(spark):  # print errors of a query on one line, not on pages
         spark.sparkContext.setLogLevel("OFF")
         logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
+    shown = _SHOWN.match(query)
     # Registering a view takes Spark a while, so only those that are used are registered.
-    register(spark, store, position, only=[name for name in view_names() if name in query])
+    named = [name for name in view_names() if name in query.lower()]
+    register(spark, store, position, only=_PUBLIC if shown and shown[1] else named)
     with _refusals():
-        # A view can only be a query, so statements that write to the store are refused.
-        spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW answer AS {query}")
-        frame = spark.table("answer")
+        frame = _rename_doubled(spark.sql(query) if shown else _ask(spark, query))
     lines = frame.select(F.to_json(F.struct("*"), AS_JSON))
 
     def rows() -> Iterator[dict[str, Any]]:
@@ -56,6 +64,34 @@ def run_query(
                 yield json.loads(line)
 
     return frame.columns, rows()
+
+
+def _ask(spark: SparkSession, query: str) -> DataFrame:
+    """Return the rows of a query, and refuse statements that are none: they could write."""
+    try:  # a view can only be a query
+        spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW answer AS {query}")
+    except PySparkException as error:
+        if error.getCondition() != _DOUBLED:
+            raise
+        return spark.sql(query)  # a query, of which no view can be made
+    frame = spark.table("answer")
+    _ = frame.schema  # Spark Connect looks at the view only now
+    spark.catalog.dropTempView("answer")
+    return frame
+
+
+def _rename_doubled(frame: DataFrame) -> DataFrame:
+    """Number columns whose names others have, as of a join: group_id, group_id_2."""
+    taken, seen, names = {name.lower() for name in frame.columns}, set[str](), list[str]()
+    for name in frame.columns:
+        new, number = name, 1
+        while name.lower() in seen and new.lower() in taken:
+            number += 1
+            new = f"{name}_{number}"
+        seen.add(name.lower())
+        taken.add(new.lower())
+        names.append(new)
+    return frame if names == frame.columns else frame.toDF(*names)
 
 
 @contextmanager

@@ -26,6 +26,7 @@ from coordinator.core.records import (
 )
 from coordinator.history.log_reader import LogReader, format_time
 from coordinator.history.view_rows import describe_with_offsets, list_rows
+from coordinator.history.view_schemas import VIEW_SCHEMAS
 from coordinator.storage.delta_log import DeltaLog
 from coordinator.storage.record_log import Batch
 from coordinator.storage.target_digest import digest_rows
@@ -277,12 +278,46 @@ def test_muster_sql_prints_rows_as_json(spark, muster_here, tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("query", "rows"),
+    [
+        ("SELECT Partitions FROM TOPICS", [{"Partitions": 6}]),
+        (
+            "SELECT * FROM (SELECT topic, 1 Topic_2 FROM topics) a JOIN (SELECT topic FROM topics) b USING (topic), (SELECT topic FROM topics) c -- all",
+            [{"topic": "pings", "Topic_2": 1, "topic_3": "pings"}],
+        ),
+        ("SELECT 1 AS a, 2 AS A;", [{"a": 1, "A_2": 2}]),
+        ("/* what is it? */ describe Topics", None),
+        ("SHOW COLUMNS IN offsets", None),
+        ("show views", None),
+    ],
+)  # fmt: skip
+def test_muster_sql_takes_what_only_looks(spark, muster_here, tmp_path, query, rows):
+    stored(alerts().batches, tmp_path)
+    done = muster_here("sql", query, "--store", tmp_path)
+    assert done.returncode == 0, done.stderr
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    if rows is not None:
+        assert found == rows
+    elif "views" in query:
+        named = {row["viewName"] for row in found}
+        assert VIEW_SCHEMAS.keys() | {"log", "targets"} <= named
+        assert "answer" not in named
+    elif "COLUMNS" in query:
+        assert [row["col_name"] for row in found] == VIEW_SCHEMAS["offsets"].names
+    else:
+        assert [row["col_name"] for row in found] == VIEW_SCHEMAS["topics"].names
+
+
+@pytest.mark.parametrize(
     ("query", "said"),
     [
         ("SELECT nobody FROM topics", "`nobody` cannot be resolved"),
         ("SELECT 1 FROM nowhere", "`nowhere` cannot be found"),
         ("SELEC 1", "Syntax error at or near 'SELEC'"),
         ("DROP VIEW topics", "Syntax error at or near 'DROP'"),
+        ("describe topics; DROP VIEW topics", "Syntax error at or near 'DROP'"),
+        ("FROM topics INSERT INTO topics SELECT *", "Syntax error at or near 'INSERT'"),
+        ("SELECT 1 a, 1 a INTO t", "Syntax error"),
         ("SELECT 1 / (partitions - partitions) FROM topics", "Division by zero"),
         ("", "Syntax error at or near end of input"),
     ],
