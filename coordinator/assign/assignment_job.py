@@ -11,10 +11,15 @@ from deltalake import DeltaTable
 from assignors import GroupSpec, PartitionRanges, SpecError
 from assignors.groups.assign_groups import GroupsAssignment
 from assignors.quality import Report
-from coordinator.assign.inputs import Input, SparkName, name_of_table
+from coordinator.assign.inputs import FoundOutput, Input, SparkName, name_of_table
 from coordinator.assign.options import AssignorOptions
-from coordinator.assign.outputs import check_table_output, is_delta_output, is_same
-from coordinator.assign.runs import Run, identify
+from coordinator.assign.outputs import (
+    check_table_output,
+    is_delta_output,
+    is_same,
+    refuse_inputs_at,
+)
+from coordinator.assign.runs import Run, find_run, identify
 from coordinator.assign.safeguards import Safeguards
 from coordinator.storage.tables.shared_table import NONE
 from coordinator.storage.tables.store_files import is_remote
@@ -35,7 +40,8 @@ class AssignmentJob:
         An earlier assignment; None for the output's current content, if there is any. Its topics
         and partitions that no longer exist are dropped.
     output
-        A Delta table's folder, or a Parquet file; None to write nothing.
+        A Delta table's folder, or a Parquet file; None to write nothing. With `engine="spark"`
+        also a Delta table's URL, or its name in Spark's catalog.
     engine
         "local", "spark", or "auto".
     run_id
@@ -45,8 +51,10 @@ class AssignmentJob:
     partitions, constraints
         Tables of weights and racks, and of rules; read in process only.
     output_version
-        The version of an output on object storage that the run replaces, `NONE` for none: the
-        commit fails if another run has replaced it meanwhile.
+        The version of a Delta output that the run replaces, `NONE` for none: the commit fails if
+        another run has replaced it meanwhile.
+    table
+        The output, where Spark found it in its catalog.
     previous_name
         What messages call `previous`: the output, where that is its content.
     """
@@ -64,6 +72,7 @@ class AssignmentJob:
     constraints: Input | None = None
     output_version: int = NONE
     previous_name: str = "previous"
+    table: FoundOutput | None = None
 
     def inputs(self) -> dict[str, Any]:
         """Return the tables by the fields that name them."""
@@ -96,7 +105,8 @@ class AssignmentJob:
         """
         if self.output is None:
             return
-        if self.engine != "spark" and name_of_table(self.output) is not None:
+        named = self.table is not None or name_of_table(self.output) is not None
+        if named and self.engine != "spark":
             raise SpecError(
                 f"--output {self.output!r} is named like a table of Spark's catalog: give a path "
                 f"(./{self.output} for a folder of that name), or --engine spark"
@@ -104,7 +114,16 @@ class AssignmentJob:
         paths = {f"--{field}": _path_of(table) for field, table in self.inputs().items()}
         previous = paths.pop("--previous")
         read = {option: path for option, path in paths.items() if path is not None}
-        check_table_output(self.output, read, previous)
+        if not named:
+            check_table_output(self.output, read, previous)
+        elif self.table is not None and self.table.location is not None:
+            refuse_inputs_at(self.output, self.table.location, read)
+
+    def find_run(self, run_id: str) -> Run | None:
+        """Find what a run wrote to the output."""
+        if self.table is not None:
+            return self.table.find_run(run_id)
+        return find_run(self.output, run_id) if self.output is not None else None
 
     def pin_inputs(self) -> Self:
         """Pin the inputs to their versions. The output's own content is not an input."""
@@ -120,15 +139,17 @@ class AssignmentJob:
         """Use the output's content as the previous assignment, if none is given."""
         if self.output is None or self.previous is not None or self.owned is not None:
             return self
-        if is_remote(self.output):
+        if self.table is not None or is_remote(self.output):
             if self.output_version == NONE:
                 return self
+            if self.table is not None:
+                return self._continue(self.table.content(self.output_version))
             return self._continue(TableRef(self.output, self.output_version, delta=True))
         if not _has_content(self.output):
             return self
         return self._continue(TableRef.of(self.output, "--output").pin())
 
-    def _continue(self, content: TableRef) -> Self:
+    def _continue(self, content: Input) -> Self:
         return replace(self, previous=content, previous_name="--output")
 
     def describe(self) -> dict[str, Any]:

@@ -9,9 +9,10 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias
 
 import pyarrow as pa
 
@@ -22,6 +23,9 @@ from assignors.parse import parse_json_rows
 from coordinator.assign.outputs import OTHER_FORMATS, PARQUET
 from coordinator.storage.tables.object_store import check_url, is_file_url, is_url, split_version
 from coordinator.storage.tables.table_io import TableRef
+
+if TYPE_CHECKING:
+    from coordinator.assign.runs import Run
 
 _PART = r"(?:[A-Za-z0-9_]+|`(?:[^`]|``)+`)"
 _NAME = re.compile(rf"({_PART}(?:\.{_PART})*)(?:@(\d+))?")
@@ -118,6 +122,23 @@ class FoundTable(Protocol):
     @property
     def identity(self) -> dict[str, Any]:
         """What `runs.identify` returns for it."""
+
+
+class FoundOutput(Protocol):
+    """A table of a catalog that a run replaces. Only Spark finds, reads and writes it."""
+
+    @property
+    def location(self) -> str | None:
+        """Where its files are; None if it is not there yet, or has none."""
+
+    def hold(self) -> AbstractContextManager[int]:
+        """Keep other runs of this machine from it; yield its version, `NONE` if it is not there."""
+
+    def find_run(self, run_id: str) -> Run | None:
+        """Find what a run wrote to it, as `runs.find_run` does."""
+
+    def content(self, version: int) -> FoundTable:
+        """Return its rows as of a version."""
 
 
 Input: TypeAlias = TableRef | SparkName | RulesFile | FoundTable

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -21,10 +20,11 @@ from assignors.parse_tables import (
 )
 from coordinator.assign.assignment_job import AssignmentJob, AssignmentResult
 from coordinator.assign.inputs import Input, RulesFile, local_table
-from coordinator.assign.outputs import is_delta_output
+from coordinator.assign.outputs import is_delta_output, refuse_folder
 from coordinator.assign.runs import KEY, Run
 from coordinator.clock import wall_ms
 from coordinator.storage.tables.shared_table import (
+    NONE,
     check_replaceable_by_url,
     replace_files,
     write_data_file,
@@ -105,8 +105,9 @@ def _write(
     if is_remote(job.output):
         return replace(done, version=_put(job.output, job.output_version, rows, run, kept))
     if is_delta_output(job.output):
-        return replace(done, version=replace_delta(job.output, rows, run.run_id, kept))
-    replace_file(job.output, rows.replace_schema_metadata({KEY: kept}))
+        seen = None if job.output_version == NONE else job.output_version
+        return replace(done, version=replace_delta(job.output, seen, rows, run.run_id, kept))
+    replace_file(job.output, rows.schema.with_metadata({KEY: kept}), [rows])
     return done
 
 
@@ -181,11 +182,8 @@ def _check_replaceable_here(output: str) -> None:
         check_replaceable_by_url(output)
     elif is_delta_output(output):
         check_replaceable(output)
-    elif Path(output).is_dir():
-        raise SpecError(
-            f"--output {output!r} is a folder of Parquet files, as Spark writes them: name another "
-            "output, or use --engine spark"
-        )
+    else:
+        refuse_folder(output)
 
 
 def _read(table: Input, what: str) -> pa.Table:

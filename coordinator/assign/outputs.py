@@ -36,8 +36,8 @@ from coordinator.storage.tables.table_io import TableRef, was_interrupted
 
 PARQUET = ".parquet"
 BESIDE = "_muster.json"
-"""The file that describes the run, in a folder of Parquet files that Spark wrote. Readers of
-Parquet ignore names that begin with an underscore."""
+"""The file that describes the run, in a folder of Parquet files that Spark wrote: older versions
+made them. Readers of Parquet ignore names that begin with an underscore."""
 OTHER_FORMATS = (
     ".avro", ".csv", ".db", ".feather", ".json", ".jsonl", ".ndjson", ".orc", ".tsv", ".txt",
     ".xlsx", ".yaml", ".yml",
@@ -47,6 +47,7 @@ OTHER_FORMATS = (
 
 _OF_A_RUN = re.compile(r"(part-[0-9a-f]{32}\.parquet$|run-[0-9a-f]{32}/)")
 """What is ours in an object store: data files that no version names if their run was killed."""
+_HELD = "delta.appendOnly"
 _OF_A_WRITER = re.compile(r"(\.?part-|_delta_log$|_temporary$|\._)")
 """What delta-rs and Spark write on a disk before they commit."""
 
@@ -90,6 +91,21 @@ def check_table_output(output: str, inputs: Mapping[str, str], previous: str | N
         _refuse_other_objects(output)
     else:
         _refuse_other_content(Path(output))
+
+
+def refuse_folder(output: str) -> None:
+    """Refuse to replace a folder of Parquet files, which no rename does at once.
+
+    Raises
+    ------
+    SpecError
+        The output is one.
+    """
+    if Path(output).is_dir():
+        raise SpecError(
+            f"--output {output!r} is a folder of Parquet files, as older versions of Muster wrote "
+            f"it on Spark: name another output, and continue it by --previous {output}"
+        )
 
 
 def find_output(output: str) -> str:
@@ -160,6 +176,28 @@ def check_spec_output(output: str, source: str) -> None:
         raise SpecError(f"--output {output!r}: folder not found: create it first")
 
 
+def refuse_inputs_at(output: str, place: str, inputs: Mapping[str, str]) -> None:
+    """Refuse to replace a table of a catalog that a run only reads.
+
+    Parameters
+    ----------
+    place
+        Where its files are.
+    inputs
+        Paths that the run only reads, by the option that names each.
+
+    Raises
+    ------
+    SpecError
+        One of them is there.
+    """
+    for option, path in inputs.items():
+        if _overlap(place, path):
+            raise SpecError(
+                f"--output {output!r} is also {option}, which it would replace: name another"
+            )
+
+
 def _refuse_input(output: str, option: str, path: str) -> None:
     if is_same(output, path):
         raise SpecError(
@@ -210,16 +248,32 @@ def _is_unfinished(output: Path) -> bool:
 
 
 def _refuse_other_rows(table: TableRef) -> None:
-    """Refuse a table whose rows are no assignment: replaced, they would be lost."""
     try:
         found = table.columns()
+        properties = table.open().metadata().configuration if table.delta else {}
     except DeltaError:  # with features that only Spark knows
         return
-    missing = [name for name in OWNED_COLUMNS if name not in found]
+    refuse_other_rows(table.path, found, properties)
+
+
+def refuse_other_rows(output: str, columns: list[str], properties: Mapping[str, str]) -> None:
+    """Refuse a table whose rows are no assignment, or that nobody may replace.
+
+    Raises
+    ------
+    SpecError
+        The message says which.
+    """
+    missing = [name for name in OWNED_COLUMNS if name not in columns]
     if missing:
         raise SpecError(
-            f"--output {table.path!r} is a table of something else, which would be lost: it has "
+            f"--output {output!r} is a table of something else, which would be lost: it has "
             f"no column {missing[0]!r}; name another"
+        )
+    if properties.get(_HELD, "").lower() == "true":
+        raise SpecError(
+            f"--output {output!r} only takes appends ({_HELD}), and a run replaces its rows: "
+            "set it to false, or name another"
         )
 
 

@@ -1,15 +1,19 @@
-"""The Parquet files of an input: one list for the engines that read them and for its identity."""
+"""The Parquet files of an input: one list for the engines that read them and for its identity.
+
+And the one file of an output, whichever engine wrote its rows.
+"""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from assignors import SpecError
 from coordinator.error_text import gist
-from coordinator.storage.tables.table_io import TableRef
+from coordinator.storage.tables.table_io import TableRef, replace_file
 
 
 def list_files(table: TableRef) -> list[str]:
@@ -48,6 +52,22 @@ def read_schemas(table: TableRef, what: str) -> dict[str, pa.Schema]:
     for file in others:
         _check_columns(found[file], found[first], f"{what} {file!r}", first)
     return found
+
+
+def join_files(folder: str, output: str, metadata: Mapping[str, str]) -> None:
+    """Replace a Parquet file by the rows of a folder's, in the order of their names.
+
+    It holds one row group at a time.
+    """
+    files = list_files(TableRef(folder, None, delta=False))
+
+    def groups() -> Iterator[pa.Table]:
+        for file in files:
+            with pq.ParquetFile(file) as part:
+                yield from map(part.read_row_group, range(part.num_row_groups))
+
+    schema = pq.read_schema(files[0]).with_metadata(metadata)
+    replace_file(output, schema, groups())
 
 
 def _check_columns(schema: pa.Schema, first: pa.Schema, what: str, first_file: str) -> None:

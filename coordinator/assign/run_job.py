@@ -13,15 +13,18 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import Protocol
 
+from deltalake import DeltaTable
+
 from assignors import Assignor, SpecError
 from assignors.groups.group_tables import GROUP_ID
 from coordinator.assign.assignment_job import AssignmentJob, AssignmentResult
-from coordinator.assign.inputs import SparkName, local_table
+from coordinator.assign.inputs import SparkName, local_table, name_of_table
 from coordinator.assign.local_engine import assign_locally
-from coordinator.assign.outputs import find_output, see_output
-from coordinator.assign.runs import Run, find_run
+from coordinator.assign.outputs import find_output, is_delta_output, see_output
+from coordinator.assign.runs import Run
 from coordinator.compute.cost_model import GroupSize, choose_engine
 from coordinator.config import Config
+from coordinator.storage.tables.shared_table import NONE, find_version
 from coordinator.storage.tables.store_files import is_remote
 from coordinator.storage.tables.table_io import table_lock
 
@@ -60,7 +63,7 @@ def run_job(
     if job.engine == "spark" and spark is None:
         raise SpecError("Spark is not available here: use --engine local")
     assignor = job.options.make_assignor(config)
-    if job.output is not None:
+    if job.output is not None and name_of_table(job.output) is None:
         job = replace(job, output=find_output(job.output))
     job.check_output()
     with _find_tables(job, spark) as found:
@@ -85,7 +88,7 @@ def _run_locked(
     with _hold_output(job) as held:
         job = held.pin_inputs()
         run = Run(run_id, job.describe(), {})
-        before = find_run(job.output, run_id) if job.output is not None else None
+        before = job.find_run(run_id)
         if before is not None and job.output is not None:
             before.check_asked(run.asked, job.output)
             return AssignmentResult.of(before)
@@ -100,11 +103,15 @@ def _hold_output(job: AssignmentJob) -> Iterator[AssignmentJob]:
     """Keep other runs from replacing the output: by a lock, or by the version that is seen here."""
     if job.output is None:
         yield job
+    elif job.table is not None:
+        with job.table.hold() as version:
+            yield replace(job, output_version=version)
     elif is_remote(job.output):
         yield replace(job, output_version=see_output(job.output))
     else:
         with table_lock(job.output):
-            yield job
+            there = is_delta_output(job.output) and DeltaTable.is_deltatable(job.output)
+            yield replace(job, output_version=find_version(job.output) if there else NONE)
 
 
 def _choose_engine(job: AssignmentJob, config: Config, spark: TableEngine) -> str:

@@ -16,7 +16,6 @@ from typing import Any, Self
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from assignors import SpecError
@@ -26,10 +25,9 @@ from coordinator.assign.parquet_files import read_schemas
 from coordinator.storage.tables.store_files import open_delta
 from coordinator.storage.tables.table_history import (
     RESTORE,
-    OpenAt,
+    History,
+    OpenHistory,
     UnknownRestoreError,
-    read_history,
-    restored_version,
 )
 from coordinator.storage.tables.table_io import TableRef
 
@@ -121,7 +119,7 @@ def find_run(output: str, run_id: str) -> Run | None:
     Run or None
         None if the run wrote nothing, or if its rows are not there: RESTORE has undone it, or
         others have changed them. `asked` and `summary` are missing if its commit is no longer in
-        the table's log.
+        the table's log, and the rows are a later run's.
     """
     if not is_delta_output(output):
         found = _find_in_parquet(Path(output))
@@ -132,19 +130,21 @@ def find_run(output: str, run_id: str) -> Run | None:
         return None
     if table.transaction_version(run_id) is None:
         return None
-    return _find_in_history(table, run_id, lambda version: open_delta(output, version))
+    return find_in_history(OpenHistory(lambda version: open_delta(output, version)), run_id)
 
 
-def _find_in_history(table: DeltaTable, run_id: str, open_at: OpenAt) -> Run | None:
-    """Find a run whose rows the table has, or had until later runs replaced them.
+def find_in_history(history: History, run_id: str) -> Run | None:
+    """Find a run whose rows a table has, or had until later runs replaced them.
 
     A transaction is in the table for ever, also where RESTORE has undone its run, or where somebody
-    else has changed rows since: then the run is to be done again.
+    else has changed rows since: then the run is to be done again. So it is where the log no longer
+    says what became of it, unless a later run is there, whose rows it would replace.
     """
     replaced = changed = False
+    at: int | None = None
     while True:
         restored = None
-        for made in read_history(table):
+        for made in history.read(at):
             if made.operation == RESTORE:
                 restored = made
                 break
@@ -154,13 +154,12 @@ def _find_in_history(table: DeltaTable, run_id: str, open_at: OpenAt) -> Run | N
             replaced = replaced or run is not None
             changed = changed or made.changes_rows
         try:
-            if restored is not None:
-                table = open_at(restored_version(restored, open_at))
-                continue
+            if restored is None:
+                known = replaced and history.has_run(run_id, at)
+                return Run(run_id, {}, {}) if known else None
+            at = history.restored(restored)
         except (DeltaError, UnknownRestoreError):  # nobody can say whose rows these are
             return None
-        known = table.transaction_version(run_id) is not None
-        return Run(run_id, {}, {}) if known and (replaced or not changed) else None
 
 
 def _find_in_parquet(output: Path) -> Run | None:

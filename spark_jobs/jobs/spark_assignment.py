@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import os
-import shutil
 import tempfile
-import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow.compute as pc
-from deltalake import DeltaTable
 
 from assignors import GroupSpec, PartitionRanges, SpecError, Verdict, quality
 from assignors.groups.assign_groups import GROUPS_SCHEMA, GroupsAssignment
@@ -23,7 +19,7 @@ from coordinator import progress
 from coordinator.assign.assignment_job import AssignmentJob, AssignmentResult
 from coordinator.assign.inputs import name_of_table
 from coordinator.assign.options import AssignorOptions
-from coordinator.assign.outputs import BESIDE, is_delta_output
+from coordinator.assign.outputs import is_delta_output, refuse_folder
 from coordinator.assign.runs import Run
 from coordinator.clock import wall_ms
 from coordinator.compute.input_tables import make_tables
@@ -31,11 +27,9 @@ from coordinator.config import Config
 from coordinator.core.target_builder import AssignorInput, list_options
 from coordinator.storage.tables.shared_table import (
     check_replaceable_by_url,
-    find_data_files,
-    replace_files,
 )
 from coordinator.storage.tables.store_files import is_remote
-from coordinator.storage.tables.table_io import RUN_VERSION, TableRef, replace_text
+from coordinator.storage.tables.table_io import TableRef
 from spark_jobs.assignors import TWINS
 from spark_jobs.jobs.read_tables import read_frame, unreadable_named
 
@@ -62,16 +56,18 @@ class SparkAssignment:
         Raises
         ------
         SpecError
-            A table does not exist, or the output is named like a table of the catalog.
+            A table does not exist, or the output is none that a run may replace.
         """
-        from spark_jobs.jobs.spark_tables import check_no_table, find_tables  # noqa: PLC0415 - others never import pyspark
+        from spark_jobs.jobs.catalog_output import find_output, is_content  # noqa: PLC0415 - others never import pyspark
+        from spark_jobs.jobs.spark_tables import find_tables  # noqa: PLC0415 - the same
 
-        schema = name_of_table(job.output) if job.output is not None else None
+        name = name_of_table(job.output) if job.output is not None else None
         with _open_session() as spark:
-            if schema is not None and job.output is not None:
-                check_no_table(spark, job.output, schema)
+            table = find_output(spark, name) if name is not None else None
             with find_tables(spark, job.inputs()) as tables:
-                yield replace(job, **tables)
+                if table is not None and is_content(job.previous, tables.get("previous"), table):
+                    tables["previous"] = None
+                yield replace(job, table=table, **tables)
 
     def assign(self, job: AssignmentJob, config: Config, run: Run) -> AssignmentResult:
         """Run a job. Its inputs must be pinned, and its output locked.
@@ -85,7 +81,8 @@ class SparkAssignment:
         from spark_jobs.session.object_store import reach_store  # noqa: PLC0415 - the same
         from spark_jobs.session.session import active_tasks  # noqa: PLC0415 - the same
 
-        _refuse_to_replace_parquet(job.output)
+        if job.output is not None and not is_delta_output(job.output):
+            refuse_folder(job.output)
         with _open_session() as spark, progress.task("tasks of Spark's stages", poll=active_tasks):
             if job.output is not None and is_remote(job.output):
                 reach_store(spark, job.output)
@@ -123,7 +120,7 @@ def _check_seen(spark: SparkSession, job: AssignmentJob) -> None:
         return
     tables = (job.members, job.topics, job.owned, job.previous, job.partitions, job.constraints)
     files = [table.some_file() for table in tables if isinstance(table, TableRef)]
-    if job.output is None or is_remote(job.output):
+    if job.output is None or job.table is not None or is_remote(job.output):
         check_seen(spark, files)
         return
     folder = os.path.dirname(os.path.abspath(job.output))
@@ -133,14 +130,6 @@ def _check_seen(spark: SparkSession, job: AssignmentJob) -> None:
         probe.flush()
         os.chmod(probe.name, _READABLE)  # executors may be another user's
         check_seen(spark, [*files, probe.name])
-
-
-def _refuse_to_replace_parquet(output: str | None) -> None:
-    if output is not None and not is_delta_output(output) and Path(output).exists():
-        raise SpecError(
-            f"--output {output!r} exists, and Spark cannot replace Parquet atomically: write a "
-            "Delta table, or remove it first"
-        )
 
 
 def _assign_on_spark(spark: Any, job: AssignmentJob, config: Config, run: Run) -> AssignmentResult:  # noqa: ANN401
@@ -369,64 +358,25 @@ def _write_result(
     found: FrameAssignment | FrameGroups,
 ) -> AssignmentResult:
     """Write the rows, where the job has an output, and count what is there then."""
+    from spark_jobs.jobs.catalog_output import CatalogOutput  # noqa: PLC0415 - as above
+    from spark_jobs.jobs.write_tables import write_rows  # noqa: PLC0415 - the same
+
     if job.output is None:
         return done
     order = (GROUP_ID, *COLUMNS) if done.groups else COLUMNS
-    version = _write(found.rows, order, job, done.record_in(run))
-    there = TableRef(job.output, version, delta=version is not None)
-    written = read_frame(spark, there, "--output")
+    kept = done.record_in(run)
+    if job.table is not None:
+        assert isinstance(job.table, CatalogOutput)
+        version = job.table.replace_rows(found.rows, order, job.output_version, kept)
+        written = job.table.content(version).frame
+    else:
+        made = write_rows(found.rows, order, job, kept)
+        if made is None:  # a file that nobody else could write
+            return done
+        version = made
+        written = read_frame(spark, TableRef(job.output, version, delta=True), "--output")
     _check_written(written, found.partitions, job.output)
     return replace(done, version=version)
-
-
-def _write(frame: DataFrame, order: Sequence[str], job: AssignmentJob, run: Run) -> int | None:
-    """Write the rows in one commit, sorted within each file."""
-    from spark_jobs.session.object_store import spark_path  # noqa: PLC0415 - as above
-
-    assert job.output is not None
-    rows, output = frame.sortWithinPartitions(*order), job.output
-    if is_remote(output):
-        return _put(rows, output, job.output_version, run)
-    path = os.path.abspath(output)
-    if not is_delta_output(output):
-        unfinished = f"{path}.{uuid.uuid4()}"
-        try:
-            rows.write.parquet(spark_path(unfinished))
-            replace_text(os.path.join(unfinished, BESIDE), run.to_json())
-            os.rename(unfinished, path)
-        finally:
-            shutil.rmtree(unfinished, ignore_errors=True)
-        return None
-    writer = rows.write.format("delta").mode("overwrite").option("overwriteSchema", "true")
-    writer = writer.option("txnAppId", run.run_id).option(
-        "txnVersion", str(_number_of_run(path, run))
-    )
-    writer.option("userMetadata", run.to_json()).save(spark_path(path))
-    return TableRef(output, None, delta=True).pin().version
-
-
-def _number_of_run(path: str, run: Run) -> int:
-    """Return a transaction number that Spark writes: it skips one that it has written already.
-
-    A run that was undone is written again, by its own id.
-    """
-    if not DeltaTable.is_deltatable(path):
-        return RUN_VERSION
-    return int(DeltaTable(path).transaction_version(run.run_id) or 0) + RUN_VERSION
-
-
-def _put(rows: DataFrame, output: str, seen: int, run: Run) -> int:
-    """Write files below the output, then commit them; it is replaced then, or as it was."""
-    from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415
-
-    from spark_jobs.session.object_store import write_plain  # noqa: PLC0415
-
-    folder = f"run-{uuid.uuid4().hex}"
-    write_plain(rows, f"{output}/{folder}")
-    added = find_data_files(output, folder)
-    return replace_files(
-        output, seen, added, to_arrow_schema(rows.schema), run.run_id, run.to_json()
-    )
 
 
 def _check_written(rows: DataFrame, partitions: int, output: str) -> None:

@@ -88,19 +88,20 @@ def find_tables(spark: SparkSession, tables: Mapping[str, Any]) -> Iterator[dict
         work_session.release()
 
 
-def check_no_table(spark: SparkSession, output: str, schema: str) -> None:
-    """Refuse an output that is named like a table of an existing schema.
+def describe(spark: SparkSession, asked: SparkName, name: str) -> tuple[bool, Row | None]:
+    """Return whether a table is there, and Delta's description of it, if it is one of Delta.
 
     Raises
     ------
     SpecError
-        The schema exists.
+        The catalog cannot be asked.
     """
-    if spark.catalog.databaseExists(schema):
-        raise SpecError(
-            f"--output {output!r} names a table of Spark's catalog, but an output must be a "
-            f"folder: give the table's location, or ./{output} for a folder of that name"
-        )
+    try:
+        return True, _detail(spark, asked, name)
+    except Exception as error:  # noqa: BLE001 - whatever a catalog or a file system raises
+        if _condition(error) in _NOTHING:
+            return False, None
+        raise SpecError(_explain_refusal(spark, asked, error)) from None
 
 
 def _find(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 
 import pyarrow as pa
@@ -14,6 +14,8 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from assignors import GroupSpec, SpecError, get_assignor
+from coordinator.assign import local_engine
+from coordinator.assign import run_job as run_module
 from coordinator.assign.assignment_job import AssignmentJob, AssignmentResult
 from coordinator.assign.inputs import SparkName, find_input
 from coordinator.assign.options import AssignorOptions
@@ -356,6 +358,66 @@ def test_a_run_that_is_there_still_is_not_done_again(tables):
     assert run_job(second, Config()).already
 
 
+def test_a_run_whose_story_is_no_longer_in_the_log_is_done_again(tables):
+    """Nobody can say whether a RESTORE undid it, when clean-up has removed that entry."""
+    monday = replace(job_on(tables, assignor="range"), run_id="monday")
+    run_job(replace(job_on(tables), run_id="sunday"), Config())
+    run_job(monday, Config())
+    DeltaTable(str(tables / "out")).restore(0)
+    forget_log(tables / "out")
+    assert not run_job(monday, Config()).already
+    forget_log(tables / "out")
+    run_job(replace(job_on(tables), run_id="tuesday"), Config())
+    before = rows_of(tables / "out")
+    assert run_job(monday, Config()).already  # it would replace what came later
+    assert rows_of(tables / "out") == before
+
+
+def forget_log(table):
+    """Do what Delta does with entries that are older than the retention."""
+    found = DeltaTable(str(table))
+    found.alter.set_table_description("ours")
+    found.create_checkpoint()
+    for entry in sorted((table / "_delta_log").glob("0*.json"))[:-1]:
+        entry.unlink()
+
+
+def test_a_run_is_there_after_its_files_were_compacted_and_vacuumed(tables):
+    job = replace(job_on(tables, assignor="range"), run_id="monday")
+    run_job(replace(job_on(tables), run_id="sunday"), Config())
+    run_job(job, Config())
+    before = rows_of(tables / "out")
+    table = DeltaTable(str(tables / "out"))
+    table.optimize.z_order(["topic"])
+    table.vacuum(0, dry_run=False, enforce_retention_duration=False)
+    assert run_job(job, Config()).already
+    assert rows_of(tables / "out") == before
+
+
+@pytest.mark.parametrize("second", ["monday", "other"])
+def test_of_two_drivers_after_a_restore_one_writes(tables, second, monkeypatch):
+    """Both see that the run was undone; the one that is slower learns that it is not any more."""
+    job = replace(job_on(tables, assignor="range"), run_id="monday")
+    run_job(replace(job_on(tables), run_id="sunday"), Config())
+    run_job(job, Config())
+    DeltaTable(str(tables / "out")).restore(0)
+    write, said = local_engine.replace_delta, []
+
+    def write_late(*arguments):
+        """As of a driver on another machine, whose locks this one does not see."""
+        monkeypatch.setattr(local_engine, "replace_delta", write)
+        monkeypatch.setattr(run_module, "table_lock", lambda _: nullcontext())
+        said.append(run_job(replace(job, run_id=second), Config()).already)
+        return write(*arguments)
+
+    monkeypatch.setattr(local_engine, "replace_delta", write_late)
+    with pytest.raises(BusyError, match="nothing was replaced; try again"):
+        run_job(job, Config())
+    assert said == [False]
+    assert DeltaTable(str(tables / "out")).version() == 3
+    assert run_job(job, Config()).already == (second == "monday")
+
+
 @pytest.mark.parametrize("name", ["out", "out.parquet"])
 def test_an_output_is_one_by_whatever_links_it_is_named(tables, name):
     (tables / "other").mkdir()
@@ -372,3 +434,47 @@ def test_an_output_is_one_by_whatever_links_it_is_named(tables, name):
         run_job(replace(job_on(tables), output=str(link)), Config())
     with table_lock(str(link)), pytest.raises(BusyError), table_lock(str(real)):
         pass
+
+
+OLD = MORE.set_column(1, "topic", pa.array(["a"]))
+
+
+def test_a_partitioned_output_stays_partitioned(tables):
+    write_deltalake(str(tables / "out"), OLD, partition_by=["topic"])
+    assert run_job(job_on(tables), Config()).version == 1
+    table = DeltaTable(str(tables / "out"))
+    assert table.metadata().partition_columns == ["topic"]
+    assert sum(row[-1] for row in rows_of(tables / "out")) == 5
+
+
+@pytest.mark.parametrize(
+    ("layout", "said"),
+    [
+        ("append", "only takes appends (delta.appendOnly), and a run replaces its rows: set it to"),
+        ("check", "nothing was replaced: the table's CHECK (partition_count < 3) refuses rows of"),
+        ("cluster", "uses clustering, domainMetadata, which only Spark writes: use --engine spark"),
+        ("rowTracking", "uses rowTracking, which only Spark writes: use --engine spark"),
+    ],
+)
+def test_an_output_that_cannot_be_replaced_as_it_is_is_refused(tables, layout, said):
+    out = tables / "out"
+    held = {"delta.appendOnly": "true"} if layout == "append" else None
+    write_deltalake(str(out), OLD, configuration=held)
+    if layout == "check":
+        DeltaTable(str(out)).alter.add_constraint({"few": "partition_count < 3"})
+    if layout in {"cluster", "rowTracking"}:  # delta-rs makes no such table
+        features = ["clustering", "domainMetadata"] if layout == "cluster" else [layout]
+        protocol = {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": features}
+        write_entry(out, 1, {"protocol": protocol})
+    before = rows_of(out), sorted((out / "_delta_log").iterdir())
+    with pytest.raises(SpecError) as refused:
+        run_job(job_on(tables), Config())
+    assert str(refused.value).startswith(f"--output {str(out)!r}")
+    assert said in str(refused.value)
+    assert "\n" not in str(refused.value)
+    assert (rows_of(out), sorted((out / "_delta_log").iterdir())) == before
+
+
+def write_entry(table, version, *actions):
+    entry = table / "_delta_log" / f"{version:020}.json"
+    entry.write_text("".join(json.dumps(action) + "\n" for action in actions))

@@ -115,6 +115,48 @@ def test_the_slower_of_two_runs_replaces_nothing(night, monkeypatch):
     assert night(4).version == 2
 
 
+def test_of_two_drivers_with_one_run_id_after_a_restore_one_writes(night, monkeypatch):
+    night(2)
+    night(3, "monday")
+    open_delta(night.output).restore(0)
+    put, said, pinned = local_engine.replace_files, [], {}
+    pinned["members"] = find_input(f"{night.folder}/members@1", "--members", "auto")
+
+    def be_slow(*words):
+        monkeypatch.setattr(local_engine, "replace_files", put)
+        said.append(night(3, "monday", **pinned).already)
+        return put(*words)
+
+    monkeypatch.setattr(local_engine, "replace_files", be_slow)
+    with pytest.raises(BusyError, match="nothing was replaced"):
+        night(3, "monday", **pinned)
+    assert (said, open_delta(night.output).version()) == ([False], 3)
+    assert night(3, "monday", **pinned).already
+    assert owners(night.output) == ["m0", "m1", "m2"]
+
+
+def test_an_output_whose_layout_would_be_lost_is_refused(night, s3):
+    rows = night_rows("m9")
+    options = files_at(night.output).options()
+    write_deltalake(night.output, rows, partition_by=["topic"], storage_options=options)
+    with pytest.raises(SpecError, match="is partitioned by topic, which a run on object storage"):
+        night(2)
+    other = s3.new_store()
+    held = {"delta.appendOnly": "true"}
+    write_deltalake(other, rows, configuration=held, storage_options=options)
+    with pytest.raises(SpecError, match=r"only takes appends \(delta.appendOnly\)"):
+        night(2, output=other)
+    for table in (night.output, other):
+        assert (open_delta(table).version(), owners(table)) == (0, ["m9"])
+
+
+def night_rows(member):
+    return pa.table(
+        {"member_id": [member], "topic": ["a"], "first_partition": pa.array([0], pa.int32()),
+         "partition_count": pa.array([8], pa.int32())}
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize("kind", ["lost", "503"])
 def test_a_lost_answer_is_no_second_commit(night, s3, kind):
     night(2)

@@ -5,13 +5,21 @@ from __future__ import annotations
 import json
 import os
 import sys
+from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from coordinator.storage.tables.table_io import read_delta, table_lock
+from assignors import SpecError
+from coordinator.assign.assignment_job import AssignmentJob
+from coordinator.assign.inputs import find_input
+from coordinator.assign.options import AssignorOptions
+from coordinator.assign.run_job import run_job
+from coordinator.config import Config
+from coordinator.storage.tables.table_io import TableRef, read_delta, table_lock
+from spark_jobs.jobs.spark_assignment import SparkAssignment
 from tests.conftest import kill_when
 from tests.support.spark.groups import ORDER, crowd
 from tests.support.spark.groups import tables as tables_of
@@ -89,7 +97,7 @@ def test_three_nightly_runs(spark, nightly, tables):
     with watch(spark) as seen:
         again = nightly(*words, "--run-id", "third", **night)
     assert (again, seen.plans) == (third | {"already_written": True}, [])
-    assert "Spark cannot replace Parquet" in nightly(*words, code=2, **night)
+    assert not nightly(*words, **night)["already_written"]  # a file is replaced here, too
     local = nightly(
         "--previous", "out@0", "--output", "few", "--max-moves", "3", engine="local", **night
     )
@@ -119,7 +127,6 @@ def test_bad_nightly_runs_keep_the_old_content(spark, nightly, tables):
         ),
         (2, "twice: its ranges overlap", ["--owned", "twice.parquet", "--output", "out"]),
         (2, "previous: column 'member_id' is missing", ["--previous", "topics", "--output", "out"]),
-        (2, "Spark cannot replace Parquet atomically", ["--output", "owned.parquet"]),
     ]
     for code, message, words in refusals:
         said = nightly(*words, code=code)
@@ -154,3 +161,133 @@ def test_a_run_that_was_undone_is_done_again_by_its_own_id(spark, nightly, table
         assert content(tables / "out") == monday
         again = nightly("--owned", "owned.parquet", "--output", "out", "--run-id", "monday")
         assert again["already_written"]
+
+
+# What is replaced, and what stays ----------------------------------------------------------------
+
+COLUMNS = "member_id STRING COMMENT 'who', topic STRING, first_partition INT, partition_count INT"
+
+
+@pytest.fixture
+def night(tmp_path):
+    """Run the job of a night: so many members, three topics of four partitions."""
+    topics = pa.table({"topic": ["a", "b", "c"], "partitions": [4, 4, 4]})
+    write_deltalake(tmp_path / "topics", topics)
+
+    def run(count, engine="spark", output="out", **more):
+        ids = [f"m{number}" for number in range(count)]
+        rows = pa.table({"member_id": ids, "subscribed": [["a", "b", "c"]] * count})
+        write_deltalake(tmp_path / "members", rows, mode="overwrite")
+        tables = {
+            name: find_input(str(tmp_path / name), f"--{name}", "auto")
+            for name in ("members", "topics")
+        }
+        job = AssignmentJob(
+            **tables, owned=None, previous=None, output=str(tmp_path / output),
+            options=AssignorOptions("sticky"), engine=engine,
+        )  # fmt: skip
+        return run_job(replace(job, **more), Config(), SparkAssignment())
+
+    return run
+
+
+def rows_of(spark, path):
+    found = spark.read.format("delta").load(str(path)).collect()
+    return sorted(tuple(row) for row in found)
+
+
+LAYOUTS = [
+    ("PARTITIONED BY (topic)", "INT", "int"),
+    ("PARTITIONED BY (topic)", "BIGINT", "bigint"),
+    ("PARTITIONED BY (topic)", "SMALLINT", "int"),
+    ("CLUSTER BY (topic, member_id)", "INT", "int"),
+    ("CLUSTER BY (topic, member_id)", "BIGINT", "bigint"),
+]
+
+
+@pytest.mark.parametrize(("layout", "kind", "after"), LAYOUTS)
+def test_an_output_keeps_its_layout_on_spark(spark, tmp_path, night, layout, kind, after):
+    # as a user whose sessions replace single partitions by default
+    spark.conf.set("spark.sql.sources.partitionOverwriteMode", "dynamic")
+    try:
+        table = f"delta.`{tmp_path}/out`"
+        spark.sql(f"CREATE TABLE {table} ({COLUMNS.replace('INT', kind)}) USING delta {layout}")
+        spark.sql(f"INSERT INTO {table} VALUES ('m9', 'a', 0, 4), ('m9', 'b', 0, 4)")
+        laid_out = layout_of(spark, table)
+        assert night(3).totals["partitions"] == 12
+        assert layout_of(spark, table) == laid_out
+    finally:
+        spark.conf.unset("spark.sql.sources.partitionOverwriteMode")
+    found = spark.table(table)
+    rows = found.collect()
+    assert sum(row.partition_count for row in rows) == 12
+    assert {row.member_id for row in rows} == {"m0", "m1", "m2"}
+    assert dict(found.dtypes)["first_partition"] == after
+    if kind == after.upper():
+        assert found.schema["member_id"].metadata["comment"] == "who"
+
+
+def pinned(folder):
+    """The members as they were before the night was repeated."""
+    version = DeltaTable(str(folder / "members")).version()
+    return {"members": TableRef(str(folder / "members"), version, delta=True)}
+
+
+def layout_of(spark, table):
+    (found,) = spark.sql(f"DESCRIBE DETAIL {table}").collect()
+    return found["partitionColumns"], found["clusteringColumns"]
+
+
+def test_rows_that_a_table_refuses_are_refused_in_words(spark, tmp_path, night):
+    table, out = f"delta.`{tmp_path}/out`", tmp_path / "out"
+    spark.sql(f"CREATE TABLE {table} ({COLUMNS}) USING delta")
+    spark.sql(f"ALTER TABLE {table} ADD CONSTRAINT few CHECK (partition_count < 3)")
+    said = "nothing was replaced: CHECK constraint few (partition_count < 3) violated by row"
+    refuses(night, out, said)
+    spark.sql(f"ALTER TABLE {table} DROP CONSTRAINT few")
+    spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('delta.appendOnly' = 'true')")
+    refuses(night, out, "only takes appends (delta.appendOnly)")
+    assert rows_of(spark, out) == []
+
+
+def refuses(night, out, said):
+    with pytest.raises(SpecError) as refused:
+        night(3)
+    assert str(refused.value).startswith(f"--output {str(out)!r}")
+    assert said in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_nights_on_parquet_go_on_on_either_engine(spark, tmp_path, night):
+    """The file is one, whichever engine wrote it, and so are its rows and its run."""
+    file = tmp_path / "out.parquet"
+    for members, engine in enumerate(["local", "spark", "spark", "local"], 2):
+        run_id = f"night {members}"
+        done = night(members, engine, "out.parquet", run_id=run_id)
+        assert (done.engine, done.already) == (engine, False)
+        same = pinned(tmp_path)
+        night(members, "local", "twin", run_id=run_id)
+        twin = read_delta(DeltaTable(str(tmp_path / "twin")))
+        assert pq.read_table(file).sort_by(ORDER).to_pylist() == twin.sort_by(ORDER).to_pylist()
+        assert pq.read_schema(file).remove_metadata() == twin.schema.remove_metadata()
+        other = "spark" if engine == "local" else "local"
+        assert night(members, other, "out.parquet", run_id=run_id, **same).already
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "_locks", "members", "out.parquet", "topics", "twin",
+    ]  # fmt: skip
+
+
+def test_a_folder_of_parquet_files_is_continued_elsewhere(tmp_path, night):
+    """Older versions made them on Spark."""
+    folder = tmp_path / "old.parquet"
+    folder.mkdir()
+    pq.write_table(
+        pa.table([["m0"], ["a"], [0], [4]], names=[name for name, _ in ORDER]),
+        folder / "part-0.parquet",
+    )
+    (folder / "_muster.json").write_text("{}")
+    for engine in ("local", "spark"):
+        with pytest.raises(SpecError, match=f"continue it by --previous {folder}"):
+            night(2, engine, "old.parquet")
+    previous = find_input(str(folder), "--previous", "spark")
+    assert night(2, previous=previous, output=str(tmp_path / "new.parquet")).totals["moved"] == 0

@@ -8,6 +8,7 @@ import pytest
 from deltalake import write_deltalake
 from pyspark.sql import functions
 
+from coordinator.storage.tables.table_io import table_lock
 from spark_jobs.jobs.spark_tables import _digest
 from tests.spark.test_command import content, ok, refused
 from tests.spark.test_tables import MAPPED, VECTORS
@@ -76,7 +77,12 @@ def test_catalog_names_read_like_paths_and_pin_the_run(spark, schema, muster_her
         ("inputs.sizes@0", [], "--members 'inputs.sizes' is not a Delta table, so it has no version 0"),
         ("inputs.topics", [], "members: column 'member_id' is missing (found topic, partitions)"),
         ("members.parquet", [], "'members.parquet' not found: give a Delta table or Parquet"),
-        ("inputs.members", ["--output", "inputs.out"], "--output 'inputs.out' names a table of Spark's catalog, but an output must be a folder"),
+        ("inputs.members", ["--output", "inputs.sizes"], "--output 'inputs.sizes' is no Delta table: name another"),
+        ("inputs.members", ["--output", "inputs.topics"], "--output 'inputs.topics' is no Delta table: name another"),
+        ("inputs.members", ["--output", "inputs.members"], "is a table of something else, which would be lost"),
+        ("inputs.members", ["--output", "nope.out"], "which has no schema `spark_catalog`.`nope`: create it, or give ./nope.out for a folder"),
+        ("inputs.members", ["--output", "no-catalog.s.out"], "need backquotes, as in '`no-catalog`.s.out'"),
+        ("inputs.members", ["--output", "no_catalog.s.out"], "has no schema `no_catalog`.`s`"),
         ("inputs.members", ["--output", "{}/members/out"], "overlap: name another output"),
         ("inputs.members", ["--output", "{}/members"], "is a table of something else, which would be lost"),
         ("s3://bucket/x", [], "for s3:// URLs: run `muster setup --s3`, or submit with --packages org.apache.hadoop:hadoop-aws:3."),
@@ -91,6 +97,61 @@ def test_missing_tables_are_a_one_line_error(schema, muster_here, tmp_path, memb
     words = given or ["--output", "out"]
     refused(assign(muster_here, tmp_path, members, "inputs.topics", *words), said)
     assert [path for path in tmp_path.rglob("*") if "_locks" not in path.parts] == []
+
+
+def test_an_output_may_be_a_table_of_the_catalog(spark, schema, muster_here, tmp_path):
+    """By its name alone: made, replaced, found again, and done again where it was undone."""
+
+    def night(run_id, *words, output="inputs.out", code=0):
+        words = ["--output", output, "--run-id", run_id, "--assignor", "sticky", *words]
+        done = assign(muster_here, tmp_path, members, "inputs.topics", *words)
+        return ok(done)[0] if code == 0 else refused(done, code=code)
+
+    version = spark.sql("DESCRIBE HISTORY inputs.members LIMIT 1").first().version
+    members = f"inputs.members@{version}"
+    first = night("monday")
+    assert (first["output"], first["version"]) == ("inputs.out", 1)
+    assert night("monday") == first | {"already_written": True}
+    assert night("monday", "--previous", "inputs.out") == first | {"already_written": True}
+    found = spark.table("inputs.out").collect()
+    assert sum(row.partition_count for row in found) == 49
+    with table_lock(str(schema / "out")):
+        assert "is being written by process" in night("tuesday", code=75)
+
+    spark.sql("INSERT INTO inputs.members VALUES ('more', 'i', array('a', 'b'))")
+    members = f"inputs.members@{version + 1}"
+    second = night("tuesday")
+    assert (second["version"], second["orphans"]) == (2, 0)  # it continues what is there
+    assert night("tuesday")["already_written"]
+    assert "give another --run-id" in night("monday", code=2)
+    for undo in ("RESTORE TABLE {} TO VERSION AS OF 1", "DELETE FROM {} WHERE topic = 'a'"):
+        spark.sql(undo.format("inputs.out"))
+        again = night("tuesday")
+        assert not again["already_written"]
+        spark.sql("OPTIMIZE inputs.out ZORDER BY (topic)")
+        spark.sql("RESTORE TABLE inputs.out TO VERSION AS OF {}".format(again["version"]))
+        assert night("tuesday")["already_written"]
+        spark.sql("RESTORE TABLE inputs.out TO VERSION AS OF {}".format(again["version"]))
+    assert not list(tmp_path.rglob("*"))
+
+
+def test_an_output_of_the_catalog_keeps_its_layout(spark, schema, muster_here, tmp_path):
+    columns = "member_id STRING, topic STRING, first_partition BIGINT, partition_count BIGINT"
+    for layout in ("CLUSTER BY (topic)", "PARTITIONED BY (topic)"):
+        spark.sql("DROP TABLE IF EXISTS inputs.laid_out")
+        spark.sql(f"CREATE TABLE inputs.laid_out ({columns}) USING delta {layout}")
+        spark.sql("ALTER TABLE inputs.laid_out ADD CONSTRAINT few CHECK (partition_count < 99)")
+        words = ["--output", "inputs.`laid_out`"]
+        for _ in range(2):
+            ok(assign(muster_here, tmp_path, "inputs.members", "inputs.topics", *words))
+        (found,) = spark.sql("DESCRIBE DETAIL inputs.laid_out").collect()
+        assert [*found["partitionColumns"], *found["clusteringColumns"]] == ["topic"]
+        assert dict(spark.table("inputs.laid_out").dtypes)["partition_count"] == "bigint"
+    spark.sql("DELETE FROM inputs.laid_out")
+    spark.sql("ALTER TABLE inputs.laid_out DROP CONSTRAINT few")
+    spark.sql("ALTER TABLE inputs.laid_out ADD CONSTRAINT few CHECK (partition_count < 3)")
+    done = assign(muster_here, tmp_path, "inputs.members", "inputs.topics", *words)
+    refused(done, "nothing was replaced: a CHECK or NOT NULL of the table refuses rows of the ")
 
 
 def test_a_view_whose_function_fails_says_how(spark, schema, muster_here, tmp_path):

@@ -204,10 +204,17 @@ def check_replaceable_by_url(path: str) -> None:
     Raises
     ------
     SpecError
-        It asks its writers for what Muster does not know.
+        It asks its writers for what Muster does not know, or is partitioned.
     """
-    if find_version(path) != NONE:
-        _refuse_unknown(path, open_delta(path))
+    if find_version(path) == NONE:
+        return
+    table = open_delta(path)
+    _refuse_unknown(path, table)
+    if columns := table.metadata().partition_columns:
+        raise SpecError(
+            f"{path} is partitioned by {', '.join(columns)}, which a run on object storage would "
+            "not keep: name another"
+        )
 
 
 def _describe_table(path: str, seen: int, schema: pa.Schema) -> Iterable[LoggedAction]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import pyarrow as pa
 from deltalake import DeltaTable
@@ -18,6 +18,8 @@ from deltalake.fs import DeltaStorageHandler
 
 OpenAt: TypeAlias = Callable[[int], DeltaTable]
 """Opens a table at a version."""
+OpenAny: TypeAlias = Callable[[int | None], DeltaTable]
+"""The same; the newest for None."""
 RESTORE = "RESTORE"
 
 
@@ -48,6 +50,38 @@ class Made:
     parameters: dict[str, Any]
     user_metadata: str | None
     changes_rows: bool
+
+
+class History(Protocol):
+    """What made a table's versions."""
+
+    def read(self, version: int | None) -> Iterator[Made]:
+        """Yield what made the versions up to one, newest first, as far as the log has them."""
+
+    def restored(self, made: Made) -> int:
+        """Return the version whose rows a RESTORE brought back; raise UnknownRestoreError."""
+
+    def has_run(self, run_id: str, version: int | None) -> bool:
+        """Whether a version knows the transaction of a run."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenHistory:
+    """The history of a table that can be opened."""
+
+    open_at: OpenAny
+
+    def read(self, version: int | None) -> Iterator[Made]:
+        """Yield what made the versions up to one, newest first."""
+        return read_history(self.open_at(version))
+
+    def restored(self, made: Made) -> int:
+        """Return the version whose rows a RESTORE brought back."""
+        return restored_version(made, self.open_at)
+
+    def has_run(self, run_id: str, version: int | None) -> bool:
+        """Whether a version knows the transaction of a run."""
+        return self.open_at(version).transaction_version(run_id) is not None
 
 
 def read_history(table: DeltaTable, after: int = -1) -> Iterator[Made]:

@@ -8,7 +8,8 @@ from __future__ import annotations
 import fcntl
 import os
 import tempfile
-from collections.abc import Iterator
+import uuid
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,7 +42,15 @@ FEATURES_READ = frozenset(
     {"columnMapping", "deletionVectors", "v2Checkpoint", "vacuumProtocolCheck"}
 )
 """Reader features of Delta tables that are read as Spark reads them; tests compare both."""
-FEATURES_WRITTEN = FEATURES_READ - {"columnMapping"}
+FEATURES_WRITTEN = frozenset(
+    {
+        "appendOnly", "changeDataFeed", "checkConstraints", "deletionVectors", "generatedColumns",
+        "invariants", "timestampNtz", "v2Checkpoint",
+    }
+)  # fmt: skip
+"""Features of tables that delta-rs replaces, by what it says when it is asked to."""
+_CHECKED = "failed validation check"
+"""What delta-rs says of rows that a table's CHECK refuses."""
 MAPPING_MODE = "delta.columnMapping.mode"
 
 
@@ -296,7 +305,8 @@ def check_replaceable(path: str) -> None:
         table = DeltaTable(path)
     except TableNotFoundError:
         return
-    features = set(table.protocol().reader_features or ()) - FEATURES_WRITTEN
+    asked = table.protocol()
+    features = {*(asked.reader_features or ()), *(asked.writer_features or ())} - FEATURES_WRITTEN
     if table.metadata().configuration.get(MAPPING_MODE, "none") != "none":
         features.add("columnMapping")
     else:
@@ -308,40 +318,78 @@ def check_replaceable(path: str) -> None:
         )
 
 
-def replace_delta(path: str, rows: pa.Table, run_id: str, user_metadata: str) -> int:
+def replace_delta(
+    path: str, seen: int | None, rows: pa.Table, run_id: str, user_metadata: str
+) -> int:
     """Replace a Delta table whole in one commit that carries the run id; return its version.
 
     Parameters
     ----------
+    seen
+        The version that is replaced; None makes the table.
     user_metadata
         Text that the commit keeps, where Spark keeps it too.
+
+    Raises
+    ------
+    SpecError
+        A CHECK of the table refuses rows.
+    BusyError
+        Somebody else has written since, who saw no lock: nothing is replaced.
     """
     os.makedirs(path, exist_ok=True)
-    write_deltalake(
-        path,
-        rows,
-        mode="overwrite",
-        schema_mode="overwrite",
-        commit_properties=CommitProperties(
-            app_transactions=[Transaction(run_id, RUN_VERSION)],
-            custom_metadata={"userMetadata": user_metadata},
-            max_commit_retries=0,
-        ),
-    )
-    return DeltaTable(path).version()
-
-
-def replace_file(path: str, rows: pa.Table) -> None:
-    """Replace a Parquet file whole: written beside it, then renamed over it."""
-    target = Path(os.path.realpath(path))  # what a link names, and not the link
-    handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent or ".")
-    os.close(handle)
     try:
-        pq.write_table(rows, name)
+        write_deltalake(
+            path if seen is None else DeltaTable(path, seen),
+            rows,
+            mode="error" if seen is None else "overwrite",
+            schema_mode=None if seen is None else "overwrite",
+            commit_properties=CommitProperties(
+                app_transactions=[Transaction(run_id, RUN_VERSION)],
+                custom_metadata={"userMetadata": user_metadata},
+                max_commit_retries=0,
+            ),
+        )
+    except DeltaError as error:
+        if _newest(path) != seen:
+            raise BusyError(
+                f"{path} was written by another program since this run began: nothing was "
+                "replaced; try again"
+            ) from None
+        if _CHECKED not in str(error):
+            raise
+        checks = describe_checks(DeltaTable(path))
+        raise SpecError(
+            f"--output {path!r}: nothing was replaced: the table's {checks} refuses rows of the "
+            "assignment: drop it from the table, or name another output"
+        ) from None
+    return 0 if seen is None else seen + 1
+
+
+def _newest(path: str) -> int | None:
+    return DeltaTable(path).version() if DeltaTable.is_deltatable(path) else None
+
+
+def describe_checks(table: DeltaTable) -> str:
+    """Return the CHECK constraints of a table."""
+    found = table.metadata().configuration
+    prefix = "delta.constraints."
+    named = (f"CHECK ({found[key]})" for key in sorted(found) if key.startswith(prefix))
+    return ", ".join(named) or "NOT NULL"
+
+
+def replace_file(path: str, schema: pa.Schema, parts: Iterable[pa.Table]) -> None:
+    """Replace a Parquet file whole, by rows in parts: written beside it, then renamed over it."""
+    target = Path(os.path.realpath(path))  # what a link names, and not the link
+    name = target.parent / f".{target.name}.{uuid.uuid4().hex}"  # readable as the umask says
+    try:
+        with pq.ParquetWriter(name, schema) as writer:
+            for rows in parts:
+                writer.write_table(rows)
         _sync(name)
-        os.replace(name, target)
+        name.replace(target)
     except BaseException:
-        Path(name).unlink(missing_ok=True)
+        name.unlink(missing_ok=True)
         raise
 
 
@@ -359,7 +407,7 @@ def replace_text(path: str, text: str) -> None:
         raise
 
 
-def _sync(name: str) -> None:
+def _sync(name: str | Path) -> None:
     handle = os.open(name, os.O_RDONLY)
     try:
         os.fsync(handle)
