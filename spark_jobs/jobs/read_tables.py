@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 import pyarrow as pa
+import pyarrow.types as pt
 
 from assignors import SpecError
 from coordinator.assign.inputs import Input, RulesFile, local_table
@@ -23,16 +24,15 @@ if TYPE_CHECKING:
 
 _UNSEEN = re.compile(r"[_.]|.*:")
 """Names of files that Spark passes over, or Hadoop takes for URLs."""
-_UNREADABLE = re.compile(r"\[(?:COLUMN_ALREADY_EXISTS|DELTA_\w+|FAILED_READ_FILE)[.\w]*\] (.+)")
+_UNREADABLE = re.compile(
+    r"\[(?:COLUMN_ALREADY_EXISTS|DELTA_\w+|FAILED_READ_FILE|PARQUET_TYPE_\w+)[.\w]*\] (.+)"
+)
 """What Spark says about a table, not about itself."""
 _FILE = re.compile(r"\[FAILED_READ_FILE[.\w]*\] \w+ error while reading file (.+?)\. ([A-Z][^.]+)")
 _INT64_MAX = 2**63 - 1
 _COUNTS = ("partitions", "partition", "first_partition", "partition_count")
-_ILLEGAL = {
-    pa.float16(): pa.float32(),
-    **{pa.timestamp("ns", zone): pa.timestamp("us", zone) for zone in (None, "UTC")},
-}
-"""Types that Spark does not read from Parquet, and what to write instead."""
+_DIGITS_MAX = 38
+"""Of Spark's decimals."""
 _SCHEME = re.compile(r"file:/*(?=/)|\w+://")
 
 
@@ -156,8 +156,31 @@ def _refuse_unseen(file: str, schema: pa.Schema, what: str) -> None:
             "dot: rename it, or use --engine local"
         )
     for field in schema:
-        if field.type in _ILLEGAL:
+        if (instead := _find_illegal(field.type)) is not None:
             raise SpecError(
                 f"{what} {file!r}: column {field.name!r} is {field.type}, which Spark cannot read: "
-                f"write it as {_ILLEGAL[field.type]}, or use --engine local"
+                f"write it with {instead}, or use --engine local"
             )
+
+
+def _find_illegal(kind: pa.DataType) -> str | None:
+    """Return what to write for a type that Spark does not read from Parquet; None for others."""
+    if pt.is_float16(kind):
+        return "float32 for halffloat"
+    if pt.is_timestamp(kind) and kind.unit == "ns":
+        return "microseconds for nanoseconds"
+    if pt.is_time(kind):
+        return f"text for {kind}"
+    if pt.is_decimal(kind) and kind.precision > _DIGITS_MAX:
+        return f"at most {_DIGITS_MAX} digits"
+    if isinstance(kind, pa.UuidType):
+        return "text for UUIDs"
+    inside = map(_find_illegal, _list_inside(kind))
+    return next((found for found in inside if found is not None), None)
+
+
+def _list_inside(kind: pa.DataType) -> list[pa.DataType]:
+    """Return the types of what is in lists, maps and structs."""
+    if isinstance(kind, pa.BaseExtensionType):
+        return [kind.storage_type]
+    return [kind.field(at).type for at in range(kind.num_fields)]

@@ -18,6 +18,7 @@ from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type
 
 from assignors import SpecError
 from assignors.parse_tables import (
+    LOAD_COLUMNS,
     MEMBERS_COLUMNS,
     OWNED_COLUMNS,
     TOPICS_COLUMNS,
@@ -59,7 +60,13 @@ def select_members(frame: DataFrame) -> DataFrame:
         A column is missing, unknown or of another type.
     """
     _check_columns(frame, "members", {"member_id": "string", "subscribed": "array<string>"})
-    refuse_unknown_columns(frame.columns, MEMBERS_COLUMNS, "members")
+    refuse_unknown_columns(frame.columns, (*MEMBERS_COLUMNS, *LOAD_COLUMNS), "members")
+    for name in LOAD_COLUMNS:
+        if name in frame.columns:
+            raise SpecError(
+                f"members: column {name!r} is read by weighted groups only: assign them with "
+                "`spark_jobs.weighted`, or leave it out"
+            )
     given = [field.name for field in frame.schema.fields if field.dataType != T.NullType()]
     optional = [name for name in ("instance_id", "rack") if name in given]
     _check_columns(frame, "members", dict.fromkeys(optional, "string"))
