@@ -119,7 +119,9 @@ def _lay_label(
 
     Matching two sorted rows is what exceeds rooms least in all.
     """
-    unit = sort_heaviest(problem.weight, unit)
+    unit = sort_heaviest(problem.weight, _send_home(problem, placed, unit, everyone))
+    if not len(unit):
+        return
     member = _find_free(problem, placed, everyone)
     if problem.limited:
         most = int(problem.count[unit].max())
@@ -133,6 +135,23 @@ def _lay_label(
     placed.put(problem, first, member)
     for one in np.concatenate([settle_units(problem, placed, first, first[:0]), rest]).tolist():
         place_one_apart(problem, placed, one)
+
+
+def _send_home(problem: WeightedProblem, placed: Placement, unit: Longs, everyone: Longs) -> Longs:
+    """Put units that only one member may have there, where none of the label is; return the others.
+
+    With rules on numbers it takes a chain to see whether there is room.
+    """
+    if problem.home is None or problem.limited:
+        return unit
+    free = np.zeros(problem.member_count, dtype=np.bool_)
+    free[_find_free(problem, placed, everyone)] = True
+    home = problem.home[unit]
+    sure = np.flatnonzero((home >= 0) & free[home])
+    _, first = np.unique(home[sure], return_index=True)
+    sure = sure[first]
+    placed.put(problem, unit[sure], home[sure])
+    return np.delete(unit, sure)
 
 
 def place_one_apart(problem: WeightedProblem, placed: Placement, unit: int) -> None:
