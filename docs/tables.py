@@ -26,6 +26,7 @@ from coordinator.errors import ErrorCode
 from coordinator.history.view_schemas import VIEW_SCHEMAS
 from coordinator.kafka_config import KafkaConfig, group_defaults
 from coordinator.member.states import ClientState
+from coordinator.reasons import Reason
 from coordinator.runtime.metrics import Metrics
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -118,6 +119,11 @@ def errors() -> str:
             if error
         ),
     )
+
+
+def reasons() -> str:
+    """Return the code of each reason of an epoch, and its text."""
+    return table(("code", "text"), ((code(one.code), code(one)) for one in Reason))
 
 
 def views() -> str:
@@ -233,6 +239,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "group_settings": group_settings,
     "metrics": metrics,
     "settings": settings,
+    "reasons": reasons,
     "views": views,
 }
 

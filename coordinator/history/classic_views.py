@@ -183,8 +183,7 @@ def read_classic_epochs(log: LogRows) -> pa.Table:
     columns["topics_changed"] = pa.nulls(len(begun), pa.list_(pa.string()))
     who = _find_causes(found, begun)
     columns |= {name: pick(found.members.field(name), who) for name in CLIENT}
-    schema = VIEW_SCHEMAS["epochs"]
-    return pa.table({name: columns[name] for name in schema.names}, schema=schema)
+    return pa.table(columns)
 
 
 _EPOCHS = ("group_epoch", "assignment_epoch")

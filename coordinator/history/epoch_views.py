@@ -21,6 +21,7 @@ from coordinator.core.records import (
     TopicChanged,
 )
 from coordinator.history.classic_views import read_classic_epochs
+from coordinator.history.incarnations import Incarnations
 from coordinator.history.keyed_rows import (
     Timeline,
     combine_chunks,
@@ -35,6 +36,8 @@ from coordinator.history.keyed_rows import (
     to_numbers,
 )
 from coordinator.history.log_rows import LogRows
+from coordinator.history.reached import ReachedTargets
+from coordinator.history.reason_codes import encode_reasons, list_codes
 from coordinator.history.view_schemas import VIEW_SCHEMAS
 
 SUBSCRIBED_ANEW = "subscription changed"
@@ -46,6 +49,7 @@ TOPICS_TOLD = 3
 """How many topics a reason names at most; the column `topics_changed` has all."""
 
 NAMES = "subscribed_topic_names"
+REACHED = "reached_at"
 CLIENT = ("instance_id", "client_id", "client_host")
 KINDS = (GroupMetadata, TargetMetadata, MemberMetadata, RegexResolved, TopicChanged)
 COLUMNS = (
@@ -57,9 +61,27 @@ COLUMNS = (
 
 def read_epochs(log: LogRows) -> pa.Table:
     """Return the epochs of all groups, including deleted ones: one row per group epoch."""
+    found = read_begun_epochs(log)
+    reached = ReachedTargets.read(log).when(to_numbers(found["target_position"]))
+    # The record of a generation has its assignment.
+    classic = pc.equal(found["position"], found["target_position"])
+    reached = pc.if_else(pc.fill_null(classic, fill_value=False), found["recorded_at"], reached)
+    return found.append_column(REACHED, reached).cast(VIEW_SCHEMAS["epochs"])
+
+
+def read_begun_epochs(log: LogRows) -> pa.Table:
+    """Return the same without when they were reached, which takes all records of members."""
     ours = derive_epochs(log.past([one.kind for one in KINDS], COLUMNS))
-    schema = VIEW_SCHEMAS["epochs"]
-    return pa.concat_tables([ours.select(schema.names).cast(schema), read_classic_epochs(log)])
+    schema = pa.schema(
+        [field for field in VIEW_SCHEMAS["epochs"] if field.name in ours.schema.names]
+    )
+    found = pa.concat_tables(
+        [one.select(schema.names).cast(schema) for one in (ours, read_classic_epochs(log))]
+    )
+    incarnation = Incarnations(log).at(found["group_id"], to_numbers(found["position"]))
+    found = found.append_column("incarnation", incarnation)
+    found = found.append_column("reason_codes", list_codes(encode_reasons(found["reason"])))
+    return found.select([name for name in VIEW_SCHEMAS["epochs"].names if name != REACHED])
 
 
 def derive_epochs(rows: pa.Table) -> pa.Table:
@@ -220,12 +242,14 @@ class TargetCauses:
     ----------
     positions
         Of the targets in the log, sorted.
-    reasons, members
-        The reasons of all epochs that a target covers, and their member if it is only one.
+    reasons, codes, members
+        The reasons of all epochs that a target covers, their codes (reason_codes.py), and their
+        member if it is only one.
     """
 
     positions: Longs
     reasons: pa.Array
+    codes: pa.Array
     members: pa.Array
 
     def place(self, positions: Longs) -> Longs:
@@ -240,12 +264,6 @@ def find_causes(epochs: pa.Table) -> TargetCauses:
     taken = epochs.filter(pc.is_valid(epochs["target_position"])).sort_by("position")
     target = to_numbers(taken["target_position"])
     positions, place = np.unique(target, return_inverse=True)
-    reason = _add_topic_changes(taken)
-    word = encode_keys(reason)
-    first = np.sort(np.unique(join_keys(place, word), return_index=True)[1])
-    order = first[np.argsort(place[first], kind="stable")]
-    ends = offsets_of(np.bincount(place[order], minlength=len(positions)))
-    lists = pa.ListArray.from_arrays(pa.array(ends, pa.int32()), reason.take(pa.array(order)))
     noticed = pc.is_in(taken["reason"], value_set=pa.array(sorted(NOTICED), pa.string()))
     nobody = pa.scalar(None, pa.string())
     member = combine_chunks(pc.if_else(noticed, nobody, taken["member_id"]))
@@ -254,9 +272,20 @@ def find_causes(epochs: pa.Table) -> TargetCauses:
     alone = np.bincount(place[distinct], minlength=len(positions)) == 1
     one = np.full(len(positions), -1, dtype=np.int64)
     one[place[distinct]] = distinct
-    return TargetCauses(
-        positions, pc.binary_join(lists, ", "), pick(member, np.where(alone, one, -1))
-    )
+    reasons = _join_distinct(place, len(positions), _add_topic_changes(taken), ", ")
+    codes = _join_distinct(place, len(positions), encode_reasons(taken["reason"]), ",")
+    codes = pc.if_else(pc.equal(codes, ""), nobody, codes)
+    return TargetCauses(positions, reasons, codes, pick(member, np.where(alone, one, -1)))
+
+
+def _join_distinct(place: Longs, count: int, texts: pa.Array, between: str) -> pa.Array:
+    """Join the distinct texts of each place, in the order of their first rows."""
+    first = np.sort(np.unique(join_keys(place, encode_keys(texts)), return_index=True)[1])
+    first = first[to_mask(pc.is_valid(texts))[first]]
+    order = first[np.argsort(place[first], kind="stable")]
+    ends = offsets_of(np.bincount(place[order], minlength=count))
+    lists = pa.ListArray.from_arrays(pa.array(ends, pa.int32()), texts.take(pa.array(order)))
+    return pc.binary_join(lists, between)
 
 
 def _add_topic_changes(epochs: pa.Table) -> pa.Array:

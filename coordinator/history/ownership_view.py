@@ -33,6 +33,7 @@ from coordinator.core.records import CurrentMember, GroupMetadata, MemberMetadat
 from coordinator.history import epoch_views
 from coordinator.history.classic_views import read_classic_holdings
 from coordinator.history.epoch_views import CLIENT, SUBSCRIBED_ANEW, TargetCauses
+from coordinator.history.incarnations import Incarnations
 from coordinator.history.keyed_rows import (
     Timeline,
     combine_chunks,
@@ -48,8 +49,12 @@ from coordinator.history.keyed_rows import (
     to_numbers,
 )
 from coordinator.history.log_rows import LogRows
+from coordinator.history.reason_codes import encode_reasons, list_codes
+from coordinator.history.view_schemas import VIEW_SCHEMAS
+from coordinator.reasons import Reason
 
-STATIC_RETURN = "static member returned"
+SCHEMA = VIEW_SCHEMAS["assignment_history"]
+STATIC_RETURN = Reason.STATIC_MEMBER_RETURNED.value
 KINDS = (*epoch_views.KINDS, CurrentMember)
 COLUMNS = (*epoch_views.COLUMNS, "member_epoch", "assigned", "pending")
 
@@ -59,7 +64,9 @@ def read_assignment_history(log: LogRows) -> pa.Table:
     rows = log.past([one.kind for one in KINDS], COLUMNS)
     held = _OwnershipRecords.of(rows)
     consumer = _trace_ownership(rows, held, _OwnershipCauses.of(rows, held))
-    return pa.concat_tables([consumer, _read_classic_history(log)])
+    found = pa.concat_tables([consumer, _read_classic_history(log)])
+    incarnation = Incarnations(log).at(found["group_id"], to_numbers(found["since_position"]))
+    return found.append_column("incarnation", incarnation).select(SCHEMA.names).cast(SCHEMA)
 
 
 def _read_classic_history(log: LogRows) -> pa.Table:
@@ -68,7 +75,7 @@ def _read_classic_history(log: LogRows) -> pa.Table:
     rows = found.rows
     rows = rows.append_column("pending", pa.array([[]] * len(rows), rows["assigned"].type))
     held = _OwnershipRecords(np.arange(len(rows)), found.member, found.member)
-    why = pa.table({"epoch": rows["epoch"], "reason": rows["reason"], "member_id": rows["cause"]})
+    why = _build_cause(rows["epoch"], combine_chunks(rows["reason"]), combine_chunks(rows["cause"]))
     takes = encode_keys(*(combine_chunks(why[name]) for name in why.column_names))
     return _trace_ownership(rows, held, _OwnershipCauses(why, why, takes), who=held.row)
 
@@ -260,7 +267,8 @@ def _find_target_causes(rows: pa.Table, held: _OwnershipRecords, causes: TargetC
     target = Timeline(held.group, marks).newest(held.row)
     place = causes.place(to_numbers(pick(rows["position"], target)))
     epoch = pick(rows["assignment_epoch"], target)
-    return _build_cause(epoch, pick(causes.reasons, place), pick(causes.members, place))
+    reason, member_id = pick(causes.reasons, place), pick(causes.members, place)
+    return _build_cause(epoch, reason, member_id, pick(causes.codes, place))
 
 
 def _find_own_changes(rows: pa.Table, held: _OwnershipRecords, target: pa.Table) -> pa.Table:
@@ -298,10 +306,15 @@ def _find_epoch_causes(rows: pa.Table, epochs: Longs) -> pa.Table:
     return _build_cause(*(pick(rows[name], epochs) for name in ("epoch", "reason", "member_id")))
 
 
-def _build_cause(epoch: pa.Array, reason: pa.Array, member_id: pa.Array) -> pa.Table:
+def _build_cause(
+    epoch: pa.Array, reason: pa.Array, member_id: pa.Array, codes: pa.Array | None = None
+) -> pa.Table:
+    """Return causes; the codes of reasons that no topics were added to follow from them."""
     if isinstance(reason, pa.Scalar):
         reason = pa.array([reason.as_py()], pa.string()).take(pa.array(np.zeros(len(epoch), int)))
-    return pa.table({"epoch": combine_chunks(epoch), "reason": reason, "member_id": member_id})
+    codes = encode_reasons(reason) if codes is None else codes
+    columns = {"epoch": combine_chunks(epoch), "reason": reason, "member_id": member_id}
+    return pa.table(columns | {"codes": codes})
 
 
 def _choose_rows(where: Bools, one: pa.Table, other: pa.Table) -> pa.Table:
@@ -341,11 +354,13 @@ def _build_table(
         "since_position": pick(rows["position"], since),
         "assignment_epoch": pick(why.give["epoch"], spans.since),
         "reason": pick(why.give["reason"], spans.since),
+        "reason_codes": list_codes(pick(why.give["codes"], spans.since)),
         "reason_member_id": pick(why.give["member_id"], spans.since),
         "until": pick(rows["at"], until),
         "until_position": pick(rows["position"], until),
         "until_epoch": pick(why.take["epoch"], taken),
         "until_reason": pick(why.take["reason"], taken),
+        "until_reason_codes": list_codes(pick(why.take["codes"], taken)),
         "until_member_id": pick(why.take["member_id"], taken),
         "revoked": pc.invert(pick(rows["tombstone"], until)),
     }

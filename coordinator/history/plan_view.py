@@ -7,6 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from coordinator.core.records import PlanDecided, PlanMade
+from coordinator.history.incarnations import Incarnations
 from coordinator.history.keyed_rows import (
     combine_chunks,
     encode_keys,
@@ -14,6 +15,7 @@ from coordinator.history.keyed_rows import (
     is_kind,
     pick,
     to_mask,
+    to_numbers,
 )
 from coordinator.history.log_rows import LogRows
 from coordinator.history.view_schemas import VIEW_SCHEMAS
@@ -56,6 +58,8 @@ def read_plans(log: LogRows) -> pa.Table:
         "applied_epoch": pc.if_else(pc.equal(epoch, 0), pa.scalar(None, pa.int32()), epoch),
         "moves": pick(rows["planned_moves"], made),
     }
+    position = to_numbers(columns["position"])
+    columns["incarnation"] = Incarnations(log).at(columns["group_id"], position)
     columns |= {name: pc.struct_field(summary, name) for name in COUNTS}
     schema = VIEW_SCHEMAS["plans"]
     return pa.table({name: columns[name] for name in schema.names}).cast(schema)

@@ -12,6 +12,7 @@ from coordinator.storage.record_schema import SCHEMA
 from coordinator.storage.target_table import ARROW_SCHEMA
 
 TEXT, INT, LONG, REAL = pa.string(), pa.int32(), pa.int64(), pa.float64()
+TEXTS = pa.list_(TEXT)
 TIME = pa.timestamp("us", tz="UTC")
 OWNED = SCHEMA.field("assigned").type
 """Ranges of partitions that a member owns, each with the epoch in which it was assigned."""
@@ -22,12 +23,13 @@ MOVES = SCHEMA.field("planned_moves").type
 # fmt: off
 _COLUMNS = {
     "assignment_history": {
-        "group_id": TEXT, "topic": TEXT, "topic_id": TEXT, "first_partition": INT,
-        "last_partition": INT, "partition_count": INT, "member_id": TEXT, "instance_id": TEXT,
+        "group_id": TEXT, "incarnation": INT, "topic": TEXT, "topic_id": TEXT,
+        "first_partition": INT, "last_partition": INT, "partition_count": INT,
+        "member_id": TEXT, "instance_id": TEXT,
         "client_id": TEXT, "client_host": TEXT, "since": TIME, "since_position": LONG,
-        "assignment_epoch": INT, "reason": TEXT, "reason_member_id": TEXT, "until": TIME,
-        "until_position": LONG, "until_epoch": INT, "until_reason": TEXT, "until_member_id": TEXT,
-        "revoked": pa.bool_(),
+        "assignment_epoch": INT, "reason": TEXT, "reason_codes": TEXTS, "reason_member_id": TEXT,
+        "until": TIME, "until_position": LONG, "until_epoch": INT, "until_reason": TEXT,
+        "until_reason_codes": TEXTS, "until_member_id": TEXT, "revoked": pa.bool_(),
     },
     "audit": {
         "position": LONG, "recorded_at": TIME, "action": TEXT, "principal": TEXT,
@@ -42,11 +44,11 @@ _COLUMNS = {
         "pending_revocation": pa.bool_(),
     },
     "epochs": {
-        "group_id": TEXT, "group_epoch": INT, "position": LONG, "recorded_at": TIME,
-        "reason": TEXT, "member_id": TEXT, "instance_id": TEXT, "client_id": TEXT,
-        "client_host": TEXT, "topics_changed": pa.list_(TEXT), "assignment_epoch": INT,
-        "target_position": LONG, "computed_at": TIME, "assignor": TEXT, "moved": LONG,
-        "partial": pa.bool_(),
+        "group_id": TEXT, "incarnation": INT, "group_epoch": INT, "position": LONG,
+        "recorded_at": TIME, "reason": TEXT, "reason_codes": TEXTS, "member_id": TEXT,
+        "instance_id": TEXT, "client_id": TEXT, "client_host": TEXT, "topics_changed": TEXTS,
+        "assignment_epoch": INT, "target_position": LONG, "computed_at": TIME, "assignor": TEXT,
+        "moved": LONG, "partial": pa.bool_(), "reached_at": TIME,
     },
     "groups": {
         "group_id": TEXT, "group_type": TEXT, "state": TEXT, "group_epoch": INT,
@@ -69,9 +71,10 @@ _COLUMNS = {
         "pending_revocation": pa.bool_(),
     },
     "plans": {
-        "group_id": TEXT, "plan_id": TEXT, "status": TEXT, "group_epoch": INT, "position": LONG,
-        "recorded_at": TIME, "assignor": TEXT, "principal": TEXT, "reason": TEXT,
-        "expires_at": TIME, "moved": LONG, "placed": LONG, "moved_weight": REAL,
+        "group_id": TEXT, "incarnation": INT, "plan_id": TEXT, "status": TEXT,
+        "group_epoch": INT, "position": LONG, "recorded_at": TIME, "assignor": TEXT,
+        "principal": TEXT, "reason": TEXT, "expires_at": TIME, "moved": LONG, "placed": LONG,
+        "moved_weight": REAL,
         "makespan_before": REAL, "makespan_after": REAL, "lower_bound": REAL, "decided_at": TIME,
         "decided_by": TEXT, "decision_reason": TEXT, "applied_epoch": INT, "moves": MOVES,
     },

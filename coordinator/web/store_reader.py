@@ -20,6 +20,7 @@ from assignors import SpecError
 from coordinator.clock import wall_ms
 from coordinator.config import LeaseConfig
 from coordinator.history.current_views import read_member_states
+from coordinator.history.epoch_views import read_begun_epochs
 from coordinator.history.followed_log import FollowedLog
 from coordinator.history.frames import WITHOUT_GROUPS, compute_view, sort_rows
 from coordinator.history.log_reader import AsOf, LogReader
@@ -106,15 +107,17 @@ class Look:
         return self._followed.log.rows(self.reading, group_id)
 
     def view(self, name: str, group_id: str | None = None) -> pa.Table:
-        """Return the rows of a view, of one group if wanted."""
+        """Return the rows of a view, of one group if wanted; epochs have no `reached_at`."""
         if name in WITHOUT_GROUPS:
             group_id = None
-        return self.once(
-            group_id,
-            ("view", name),
-            lambda: compute_view(self.rows(group_id), name),
-            followed=name not in UNFOLLOWED,
-        )
+
+        def read() -> pa.Table:
+            rows = self.rows(group_id)
+            if name == "epochs":  # a page does not wait for all that members ever had
+                return sort_rows(name, read_begun_epochs(rows))
+            return compute_view(rows, name)
+
+        return self.once(group_id, ("view", name), read, followed=name not in UNFOLLOWED)
 
     def members(self, group_id: str | None = None) -> pa.Table:
         """Return the rows of the view `members`, without what members subscribe to."""

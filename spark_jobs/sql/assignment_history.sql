@@ -3,7 +3,7 @@
 -- must give up until it has given them up.
 WITH changes AS (
     SELECT group_id, member_id, struct(
-            position, recorded_at, tombstone, client_id, client_host, instance_id, gives, takes
+            position, recorded_at, incarnation, tombstone, client_id, client_host, instance_id, gives, takes
         ) AS record,
         inline(concat(
             transform(array_except(ranges, before), came -> struct(came AS range, 1 AS change)),
@@ -90,6 +90,7 @@ ranges AS (
 )
 SELECT
     group_id,
+    since.incarnation,
     topic,
     topic_id,
     low AS first_partition,
@@ -103,11 +104,13 @@ SELECT
     since.position AS since_position,
     since.gives.epoch AS assignment_epoch,
     since.gives.reason,
+    since.gives.codes AS reason_codes,
     since.gives.member_id AS reason_member_id,
     until.recorded_at AS until,
     until.position AS until_position,
     taken.epoch AS until_epoch,
     taken.reason AS until_reason,
+    taken.codes AS until_reason_codes,
     taken.member_id AS until_member_id,
     NOT until.tombstone AS revoked
 FROM ranges

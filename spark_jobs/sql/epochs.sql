@@ -1,5 +1,6 @@
 -- The group epochs of all groups: one row per epoch, with its cause and the target that covers it.
--- Deleted groups are included; a new group of the same name restarts with low epochs.
+-- Deleted groups are included; a new group of the same name restarts with low epochs, in another
+-- incarnation.
 WITH behind AS (
     SELECT group_id, kind, position,
         max(IF(kind = 'member_metadata', struct(position, instance_id, client_id, client_host), NULL))
@@ -9,28 +10,37 @@ WITH behind AS (
 )
 SELECT
     epochs.group_id,
+    incarnation,
     group_epoch,
     epochs.position,
     recorded_at,
     reason,
+    transform(split(nullif(reason, ''), ', '), one -> $code_of_one) AS reason_codes,
     member_id,
     client.instance_id,
     client.client_id,
     client.client_host,
     topics_changed,
     assignment_epoch,
-    target_position,
+    epochs.target_position,
     computed_at,
     assignor,
     moved,
-    partial
+    partial,
+    reached_at
 FROM $begun_epochs AS epochs
 LEFT JOIN behind ON epochs.group_id = behind.group_id AND epochs.position = behind.position
+LEFT JOIN $incarnations AS incarnations
+    ON epochs.group_id = incarnations.group_id AND epochs.position = incarnations.position
+LEFT JOIN $reached AS reached
+    ON epochs.group_id = reached.group_id AND epochs.target_position = reached.target_position
 UNION ALL
 -- The generations of classic groups that were assigned.
-SELECT group_id, generation, position, recorded_at, reason, member_id,
+SELECT group_id, incarnation, generation, position, recorded_at, reason,
+    transform(split(nullif(reason, ''), ', '), one -> $code_of_one), member_id,
     cause.instance_id, cause.client_id, cause.client_host, NULL,
-    generation, position, recorded_at, assignor, IF(assignor IS NULL, NULL, moved), false
+    generation, position, recorded_at, assignor, IF(assignor IS NULL, NULL, moved), false,
+    recorded_at
 FROM (
     SELECT *, coalesce(
         get(filter(members, one -> one.member_id = record.member_id), 0),

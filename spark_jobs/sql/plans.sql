@@ -26,11 +26,12 @@ made AS (
     GROUP BY group_id, plan_id
 )
 SELECT
-    group_id,
-    plan_id,
+    made.group_id,
+    incarnation,
+    made.plan_id,
     coalesce(decision, 'waiting') AS status,
     group_epoch,
-    position,
+    made.position,
     recorded_at,
     assignor,
     principal,
@@ -48,4 +49,6 @@ SELECT
     nullif(applied_epoch, 0) AS applied_epoch,
     planned_moves AS moves
 FROM made
-LEFT JOIN decided USING (group_id, plan_id)
+LEFT JOIN decided ON made.group_id = decided.group_id AND made.plan_id = decided.plan_id
+LEFT JOIN $incarnations AS incarnations
+    ON made.group_id = incarnations.group_id AND made.position = incarnations.position

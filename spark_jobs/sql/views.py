@@ -20,6 +20,7 @@ from pyspark.sql import functions as F
 from assignors import SpecError
 from coordinator.history import VIEWS
 from coordinator.history.log_reader import AsOf, LogReader
+from coordinator.reasons import OTHER, Reason
 from coordinator.storage.tables.store_files import is_remote, root_of
 from coordinator.storage.tables.table_io import TableRef
 from coordinator.storage.target_table import has_targets
@@ -131,6 +132,7 @@ def _register_queries(
     names["log_table"] = log = _table(store, "log")
     computed = has_targets(store)
     names["targets_table"] = _table(store, "targets") if computed else NO_TARGETS.format(log=log)
+    names["code_of_one"] = _code_of_one()
     names["position"] = str(NEWEST if position is None else position)
     for name in TopologicalSorter(wanted).static_order():
         text = texts[name].substitute(names)
@@ -138,6 +140,13 @@ def _register_queries(
             spark.sql(f"CREATE OR REPLACE VIEW {names[name]} AS {text}")
         else:  # a frame keeps its plan; Spark would analyse a text again at each use
             spark.sql(text).createOrReplaceTempView(name)
+
+
+@cache
+def _code_of_one() -> str:
+    """Return SQL for the code of the reason `one`, as `coordinator.reasons.codes_of` finds it."""
+    known = " ".join(f"WHEN one LIKE '{r.replace('{}', '%')}' THEN '{r.code}'" for r in Reason)
+    return f"CASE {known} ELSE '{OTHER}' END"
 
 
 def view_names() -> list[str]:

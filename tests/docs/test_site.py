@@ -17,6 +17,7 @@ from coordinator.errors import ErrorCode
 from coordinator.history.view_schemas import VIEW_SCHEMAS
 from coordinator.kafka_config import GROUP_NAMES, KAFKA_NAMES
 from coordinator.member.states import ClientState
+from coordinator.reasons import Reason
 from tests.conftest import ROOT
 
 TABLES = runpy.run_path(str(ROOT / "docs/tables.py"))["TABLES"]
@@ -44,6 +45,7 @@ ALL = {
     "errors": lambda: {code.name for code in ErrorCode if code},
     "group_settings": lambda: set(GROUP_NAMES),
     "metrics": metrics,
+    "reasons": lambda: {reason.code for reason in Reason},
     "settings": settings,
     "views": lambda: set(VIEW_SCHEMAS),
 }

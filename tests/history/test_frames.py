@@ -102,7 +102,7 @@ def test_view_of_one_group_reads_only_its_row_groups(store, monkeypatch):
 
     monkeypatch.setattr(log_rows.ds, "dataset", spied)
     frame(store, "assignment_history", group_id="billing")
-    assert len(asked) == 2  # of consumer groups, and of classic ones
+    assert len(asked) == 3  # of consumer groups, of classic ones, and where groups ended
     assert all('(group_id == "billing")' in one for one in asked)
 
 

@@ -22,9 +22,12 @@ from coordinator.core.partition_spans import (
     union,
 )
 from coordinator.core.records import (
+    ClassicGroupWritten,
     CurrentMember,
     GroupMetadata,
     MemberMetadata,
+    MembersAdvanced,
+    MemberState,
     Record,
     RegexResolved,
     TargetMetadata,
@@ -34,6 +37,10 @@ from coordinator.core.records import (
 from coordinator.history.epoch_views import NOTICED, SUBSCRIBED_ANEW, TOPICS_TOLD
 from coordinator.history.log_reader import format_time
 from coordinator.history.ownership_view import STATIC_RETURN
+from coordinator.reasons import codes_of
+
+MOMENTS = (MemberMetadata, CurrentMember, MembersAdvanced, TargetMetadata, Tombstone)
+"""Records that say who is there, what is wanted, and how far members are."""
 
 
 class Cause(NamedTuple):
@@ -42,6 +49,13 @@ class Cause(NamedTuple):
     epoch: int | None
     reason: str | None
     member_id: str | None
+    codes: tuple[str, ...] | None = None
+
+    @property
+    def reason_codes(self) -> list[str] | None:
+        """The codes of the reason: those given, or else of its text."""
+        codes = codes_of(self.reason or "") if self.codes is None else self.codes
+        return list(codes) or None
 
 
 @dataclass(slots=True, eq=False)
@@ -64,6 +78,10 @@ class Epoch:
     assignor: str | None = None
     moved: int | None = None
     partial: bool | None = None
+    incarnation: int = 1
+    ended: bool = False
+    """Whether its group has ended since."""
+    reached_at_ms: int | None = None
 
     @property
     def cause(self) -> Cause:
@@ -74,7 +92,7 @@ class Epoch:
             more = len(self.topics_changed) - len(told)
             reason += f" ({'; '.join(told)}{f' and {more} more' if more else ''})"
         member_id = None if self.reason in NOTICED else self.member_id
-        return Cause(self.group_epoch, reason, member_id)
+        return Cause(self.group_epoch, reason, member_id, codes_of(self.reason))
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +109,8 @@ class Target:
         reasons = ", ".join(dict.fromkeys(cause.reason for cause in causes if cause.reason))
         members = {cause.member_id for cause in causes}
         only = members.pop() if len(members) == 1 else None
-        return Cause(self.assignment_epoch, reasons or None, only)
+        codes = tuple(dict.fromkeys(code for cause in causes for code in cause.codes or ()))
+        return Cause(self.assignment_epoch, reasons or None, only, codes)
 
 
 @dataclass(slots=True)
@@ -116,15 +135,43 @@ class Epochs:
     _topics: dict[str, TopicChanged] = field(default_factory=dict)
     _changes: list[tuple[str, str]] = field(default_factory=list)
     """Topics and what happened to them since the newest group epoch."""
+    incarnation: int = 1
+    _written: bool = False
+    """Whether the group has a record since it ended last."""
+    _members: dict[str, int] = field(default_factory=dict)
+    """The epoch at which each member is STABLE, else -1."""
+    _at_ms: int = 0
+    """Of the last record that says who is there and how far it is."""
 
     def tell(self, record: Record, position: int, at_ms: int) -> None:
         """Go on by one record; those of other groups change nothing."""
+        if isinstance(record, MOMENTS) and record.group_id == self.group_id:
+            if at_ms != self._at_ms:
+                self.settle()
+            self._at_ms = at_ms
         if getattr(record, "group_id", "") in {self.group_id, ""}:
             self._tell(record, position, at_ms)
+
+    def settle(self) -> None:
+        """Note which epochs are reached, now that a moment is over."""
+        if self.target and set(self._members.values()) == {self.target.assignment_epoch}:
+            for row in self.rows:
+                open_ = row.reached_at_ms is None and not row.ended
+                if open_ and row.assignment_epoch is not None:
+                    row.reached_at_ms = self._at_ms
 
     @singledispatchmethod
     def _tell(self, record: Record, position: int, at_ms: int) -> None:
         """Most records move no epoch."""
+
+    @_tell.register
+    def _current(self, record: CurrentMember, _position: int, _at_ms: int) -> None:
+        stable = record.state is MemberState.STABLE
+        self._members[record.member_id] = record.member_epoch if stable else -1
+
+    @_tell.register
+    def _advanced(self, record: MembersAdvanced, _position: int, _at_ms: int) -> None:
+        self._members |= dict.fromkeys(record.member_ids, record.member_epoch)
 
     @_tell.register
     def _group(self, record: GroupMetadata, position: int, at_ms: int) -> None:
@@ -132,9 +179,10 @@ class Epochs:
         if record.reason == "topics changed":
             changed = [text for name, text in self._changes if name in self._subscribed]
         self._changes.clear()
+        self._written = True
         self.newest = Epoch(
             self.group_id, record.epoch, position, at_ms, record.reason, record.member_id,
-            self._who.get(record.member_id), changed,
+            self._who.get(record.member_id), changed, incarnation=self.incarnation,
         )  # fmt: skip
         self.rows.append(self.newest)
         self._waiting.append(self.newest)
@@ -155,6 +203,7 @@ class Epochs:
     @_tell.register
     def _member(self, record: MemberMetadata, _position: int, _at_ms: int) -> None:
         self._who[record.member_id] = record
+        self._members.setdefault(record.member_id, -1)
         self._subscribed.update(record.subscribed_topic_names)
 
     @_tell.register
@@ -167,12 +216,25 @@ class Epochs:
         self._topics[record.topic] = record
 
     @_tell.register
+    def _classic(self, _record: ClassicGroupWritten, _position: int, _at_ms: int) -> None:
+        self._written = True
+
+    @_tell.register
     def _end(self, record: Tombstone, _position: int, _at_ms: int) -> None:
+        if record.of in {GroupMetadata.kind, ClassicGroupWritten.kind}:
+            self.incarnation += self._written
+            self._written = False
         if record.of == TopicChanged.kind and record.name is not None:
             self._changes.append((record.name, f"{record.name} was deleted"))
             self._topics.pop(record.name, None)
+        elif record.of == MemberMetadata.kind:
+            self._members.pop(record.member_id or "", None)
+        elif record.of == CurrentMember.kind and record.member_id in self._members:
+            self._members[record.member_id] = -1
         elif record.of == TargetMetadata.kind:
             self.target = None
+            for row in self.rows:
+                row.ended = True
         elif record.of == GroupMetadata.kind:
             self.newest = None
             self._waiting.clear()
@@ -197,6 +259,7 @@ class Moment(NamedTuple):
     at_ms: int
     position: int
     cause: Cause
+    incarnation: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,7 +342,7 @@ class History:
         kept, gone = split(self._owned.get(member_id, ()), has)
         takes = self._takes(member_id)
         self._past += self._rows(member_id, gone, Moment(at_ms, position, takes))
-        gives = Moment(at_ms, position, self._gives(record))
+        gives = Moment(at_ms, position, self._gives(record), self.epochs.incarnation)
         came = add_epoch(subtract_spans(has, kept), self._number(_Tenure(gives, who)))
         assigned, pending = split(union(kept, came), record.assigned)
         self._owned[member_id] = union(self._with(assigned, None), self._with(pending, takes))
@@ -355,7 +418,7 @@ def _tenure(row: Ownership) -> tuple[object, ...]:
     """Return what tells a row from others but for its partitions; it sorts."""
     end: tuple[object, ...] = ()
     if row.until is not None:
-        epoch, reason, member_id = row.until.cause
+        epoch, reason, member_id, _ = row.until.cause
         end = (row.until.position, epoch or 0, reason or "", member_id or "")
     return (row.key, row.member_id, row.since.position, *end)
 
@@ -365,17 +428,20 @@ def _tenure(row: Ownership) -> tuple[object, ...]:
 
 def epoch_rows(history: History):
     """Return the epochs of a group as rows of the view `epochs`."""
+    history.epochs.settle()
     return [_epoch(epoch) for epoch in history.epochs.rows]
 
 
 def _epoch(epoch: Epoch):
-    computed = epoch.computed_at_ms
+    computed, reached = epoch.computed_at_ms, epoch.reached_at_ms
     return {
         "group_id": epoch.group_id,
+        "incarnation": epoch.incarnation,
         "group_epoch": epoch.group_epoch,
         "position": epoch.position,
         "recorded_at": format_time(epoch.at_ms),
         "reason": epoch.reason,
+        "reason_codes": list(codes_of(epoch.reason)) or None,
         "member_id": epoch.member_id,
         **_client(epoch.who),
         "topics_changed": epoch.topics_changed,
@@ -384,6 +450,7 @@ def _epoch(epoch: Epoch):
         "assignor": epoch.assignor,
         "moved": epoch.moved,
         "partial": epoch.partial,
+        "reached_at": None if reached is None else format_time(reached),
     }
 
 
@@ -396,6 +463,7 @@ def _ownership(group_id: str, row: Ownership):
     since, until = row.since, row.until
     return {
         "group_id": group_id,
+        "incarnation": since.incarnation,
         "topic": row.key.name,
         "topic_id": row.key.topic_id,
         "first_partition": row.first,
@@ -407,11 +475,13 @@ def _ownership(group_id: str, row: Ownership):
         "since_position": since.position,
         "assignment_epoch": since.cause.epoch,
         "reason": since.cause.reason,
+        "reason_codes": since.cause.reason_codes,
         "reason_member_id": since.cause.member_id,
         "until": format_time(until.at_ms) if until else None,
         "until_position": until.position if until else None,
         "until_epoch": until.cause.epoch if until else None,
         "until_reason": until.cause.reason if until else None,
+        "until_reason_codes": until.cause.reason_codes if until else None,
         "until_member_id": until.cause.member_id if until else None,
         "revoked": row.revoked,
     }

@@ -2,6 +2,7 @@
 -- epochs that it covers, and their member if it is only one.
 WITH told AS (
     SELECT group_id, position, target_position,
+        transform(split(nullif(reason, ''), ', '), one -> $code_of_one) AS codes,
         concat(reason, CASE
             WHEN size(topics_changed) > 3 THEN concat(
                 ' (', array_join(slice(topics_changed, 1, 3), '; '),
@@ -21,6 +22,10 @@ SELECT
     array_join(array_distinct(transform(
         sort_array(collect_set(struct(position, reason))), one -> one.reason
     )), ', ') AS reason,
+    array_distinct(flatten(transform(
+        sort_array(collect_set(struct(position, codes)) FILTER (WHERE codes IS NOT NULL)),
+        one -> one.codes
+    ))) AS codes,
     IF(count(member_id) = count(*) AND min(member_id) = max(member_id), min(member_id), NULL)
         AS member_id
 FROM told

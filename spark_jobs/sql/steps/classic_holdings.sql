@@ -2,9 +2,11 @@
 -- and why it changed. A member that is missing in a record has ended.
 WITH records AS (
     SELECT group_id, number, members,
-        struct(position, recorded_at, tombstone, generation, reason, member_id, begins) AS record,
-        lead(struct(position, recorded_at, tombstone, generation, reason, member_id, begins))
-            OVER (PARTITION BY group_id ORDER BY number) AS after
+        struct(position, recorded_at, tombstone, generation, reason, member_id, begins, incarnation)
+            AS record,
+        lead(struct(
+            position, recorded_at, tombstone, generation, reason, member_id, begins, incarnation
+        )) OVER (PARTITION BY group_id ORDER BY number) AS after
     FROM $classic_records
 ),
 entries AS (
@@ -32,9 +34,13 @@ explained AS (
     SELECT *,
         CASE
             WHEN record.begins OR record.tombstone
-                THEN struct(record.generation AS epoch, record.reason, record.member_id)
-            WHEN gone THEN struct(NULL AS epoch, 'static member returned' AS reason, NULL AS member_id)
-            ELSE struct(record.generation AS epoch, 'static member returned' AS reason, member_id)
+                THEN struct(record.generation AS epoch, record.reason,
+                    transform(split(nullif(record.reason, ''), ', '), one -> $code_of_one) AS codes,
+                    record.member_id)
+            WHEN gone THEN struct(NULL AS epoch, 'static member returned' AS reason,
+                array('static_member_returned') AS codes, NULL AS member_id)
+            ELSE struct(record.generation AS epoch, 'static member returned' AS reason,
+                array('static_member_returned') AS codes, member_id)
         END AS cause
     FROM held
 )
@@ -43,6 +49,7 @@ SELECT
     member_id,
     record.position,
     record.recorded_at,
+    record.incarnation,
     gone AS tombstone,
     instance_id,
     client_id,

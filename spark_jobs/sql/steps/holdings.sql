@@ -30,7 +30,8 @@ held AS (
 placed AS (
     SELECT held.*,
         coalesce(here.newest, before.newest) AS newest,
-        coalesce(here.target, before.target) AS in_force
+        coalesce(here.target, before.target) AS in_force,
+        CAST(1 + here.ends + coalesce(before.ends, 0) AS INT) AS incarnation
     FROM held
     JOIN $in_force AS here ON held.group_id = here.group_id AND held.position = here.position
     JOIN $in_force_before AS before
@@ -38,7 +39,8 @@ placed AS (
 ),
 explained AS (
     SELECT placed.*,
-        struct(in_force.assignment_epoch AS epoch, causes.reason, causes.member_id) AS target
+        struct(in_force.assignment_epoch AS epoch, causes.reason, causes.codes, causes.member_id)
+            AS target
     FROM placed
     LEFT JOIN $causes AS causes
         ON placed.group_id = causes.group_id AND in_force.position = causes.target_position
@@ -48,22 +50,27 @@ SELECT
     member_id,
     position,
     recorded_at,
+    incarnation,
     tombstone,
     instance_id,
     client_id,
     client_host,
     ranges,
     lag(ranges, 1, array()) OVER (PARTITION BY group_id, member_id ORDER BY position) AS before,
-    IF(returned,
-        struct(target.epoch, 'static member returned' AS reason, member_id), target) AS gives,
+    IF(returned, struct(target.epoch, 'static member returned' AS reason,
+        array('static_member_returned') AS codes, member_id), target) AS gives,
     CASE
         WHEN NOT tombstone AND newest.member_id = member_id
             AND newest.reason = 'subscription changed'
-            THEN struct(newest.epoch, newest.reason, newest.member_id)
+            THEN struct(newest.epoch, newest.reason, array('subscription_changed') AS codes,
+                newest.member_id)
         WHEN NOT tombstone THEN target
         -- A member that left or timed out began a group epoch; a replaced one did not.
-        WHEN next.kind = 'group_metadata' THEN struct(next.epoch, next.reason, next.member_id)
+        WHEN next.kind = 'group_metadata' THEN struct(next.epoch, next.reason,
+            transform(split(nullif(next.reason, ''), ', '), one -> $code_of_one) AS codes,
+            next.member_id)
         WHEN instance_id IS NOT NULL
-            THEN struct(NULL AS epoch, 'static member returned' AS reason, NULL AS member_id)
+            THEN struct(NULL AS epoch, 'static member returned' AS reason,
+                array('static_member_returned') AS codes, NULL AS member_id)
     END AS takes
 FROM explained

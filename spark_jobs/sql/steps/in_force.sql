@@ -3,10 +3,11 @@
 WITH here AS (
     SELECT group_id, kind, position, block,
         max(newest) OVER until_here AS newest,
-        max(target) OVER until_here AS target
+        max(target) OVER until_here AS target,
+        sum(ended) OVER until_here AS ends
     FROM $marks
     WINDOW until_here AS (PARTITION BY group_id, block ORDER BY position)
 )
-SELECT group_id, position, block, newest, target
+SELECT group_id, position, block, newest, target, ends
 FROM here
 WHERE kind = 'current_member_assignment'

@@ -1,0 +1,146 @@
+"""When the members of a group had all reached a target.
+
+A group has reached its target when it has members, and each of them is STABLE at the target's
+epoch; this is the state that the view `groups` calls Stable. A target that was replaced before is
+reached when the next one is. Records of one time are one moment: what is between them never was.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from assignors.arrays import Bools, Longs
+from coordinator.core.records import (
+    CurrentMember,
+    MemberMetadata,
+    MembersAdvanced,
+    MemberState,
+    TargetMetadata,
+)
+from coordinator.history.keyed_rows import (
+    Timeline,
+    combine_chunks,
+    encode_keys,
+    find_changes,
+    flatten,
+    is_kind,
+    join_keys,
+    pick,
+    to_mask,
+    to_numbers,
+)
+from coordinator.history.log_rows import LogRows
+
+KINDS = (MemberMetadata, CurrentMember, MembersAdvanced, TargetMetadata)
+COLUMNS = (
+    *("position", "at", "kind", "tombstone", "group_id", "member_id", "member_ids"),
+    *("member_epoch", "state", "assignment_epoch"),
+)
+NO_EPOCH = -1
+
+
+@dataclass(frozen=True, slots=True)
+class ReachedTargets:
+    """Targets that were reached, by their positions, which are sorted, and when they were."""
+
+    positions: Longs
+    at: pa.Array
+
+    @classmethod
+    def read(cls, log: LogRows) -> ReachedTargets:
+        """Find them in a log."""
+        rows = log.past([one.kind for one in KINDS], COLUMNS)
+        group = encode_keys(combine_chunks(rows["group_id"]))
+        marks, ended = is_kind(rows, TargetMetadata.kind), to_mask(rows["tombstone"])
+        # A group that ends has a tombstone of its target.
+        ends = np.flatnonzero(marks & ended)
+        life = join_keys(group, Timeline(group, ends).newest(np.arange(len(rows))) + 1)
+        stable = _find_stable(rows, group, life)
+        target = np.flatnonzero(marks & ~ended)
+        reached = Timeline(life, stable).next(life[target], target)
+        found = reached >= 0
+        return cls(to_numbers(rows["position"])[target[found]], pick(rows["at"], reached[found]))
+
+    def when(self, positions: Longs) -> pa.Array:
+        """Return when the targets at some positions were reached; null while they are not."""
+        place = np.searchsorted(self.positions, positions)
+        there = (positions >= 0) & (np.append(self.positions, -1)[place] == positions)
+        return pick(self.at, np.where(there, place, -1))
+
+
+def _find_stable(rows: pa.Table, group: Longs, life: Longs) -> Longs:
+    """Return the rows after which all members of their group have reached its target, sorted."""
+    told = _MemberRows.of(rows, group)
+    epoch = to_numbers(rows["assignment_epoch"], NO_EPOCH)
+    marks = np.flatnonzero(is_kind(rows, TargetMetadata.kind))
+    target = np.append(epoch, NO_EPOCH)[Timeline(group, marks).newest(told.row)]
+    arrived = told.alive & (told.epoch == target) & (target >= 0)
+    # A new target is reached by nobody at first.
+    line = join_keys(life[told.row], target + 1)
+    members = _count(told.alive, join_keys(group[told.row], told.member), group[told.row])
+    reached = _count(arrived, join_keys(line, told.member), line)
+    last = np.zeros(len(rows), np.bool_)
+    last[told.row] = (members == reached) & (members > 0)  # the last of a row with many members
+    order = np.argsort(group, kind="stable")
+    at = to_numbers(pc.cast(rows["at"], pa.int64()))[order]
+    goes_on = np.append(~find_changes(group[order], at)[1:], False)
+    last[order[goes_on[: len(order)]]] = False
+    return np.flatnonzero(last)
+
+
+def _count(mask: Bools, keys: Longs, lines: Longs) -> Longs:
+    """Return, at each place, of how many keys of its line the last place up to there is set."""
+    order = np.argsort(keys, kind="stable")
+    now = mask[order].astype(np.int64)
+    before = np.where(find_changes(keys[order]), 0, np.append(0, now[:-1])[: len(now)])
+    change = np.empty(len(order), np.int64)
+    change[order] = now - before
+    order = np.argsort(lines, kind="stable")
+    total = np.cumsum(change[order])
+    first = np.flatnonzero(find_changes(lines[order]))
+    begun = np.repeat(np.append(0, total)[first], np.diff(np.append(first, len(order))))
+    found = np.empty(len(order), np.int64)
+    found[order] = total - begun
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _MemberRows:
+    """What rows say of members, one place a row and member, in the order of rows.
+
+    Attributes
+    ----------
+    row, member
+        The row, and a code of the member.
+    alive, epoch
+        Whether the member is in the group after it, and the epoch at which it is STABLE, or -1.
+    """
+
+    row: Longs
+    member: Longs
+    alive: Bools
+    epoch: Longs
+
+    @classmethod
+    def of(cls, rows: pa.Table, group: Longs) -> _MemberRows:
+        many, member_ids = flatten(combine_chunks(rows["member_ids"]))
+        one = np.flatnonzero(is_kind(rows, MemberMetadata.kind, CurrentMember.kind))
+        ids = pa.concat_arrays([pick(rows["member_id"], one), member_ids.cast(pa.string())])
+        row = np.concatenate([one, many])
+        member = join_keys(group[row], encode_keys(ids))
+        order = np.argsort(row, kind="stable")
+        row, member = row[order], member[order]
+        who, ended = is_kind(rows, MemberMetadata.kind)[row], to_mask(rows["tombstone"])[row]
+        place = np.arange(len(row))
+        metadata = Timeline(member, np.flatnonzero(who)).newest(place)
+        current = Timeline(member, np.flatnonzero(~who)).newest(place)
+        stays = ~is_kind(rows, CurrentMember.kind) | to_mask(
+            pc.equal(rows["state"], MemberState.STABLE.name)
+        )
+        epoch = np.where(stays[row] & ~ended, to_numbers(rows["member_epoch"])[row], NO_EPOCH)
+        alive = (metadata >= 0) & ~np.append(ended, True)[metadata]
+        return cls(row, member, alive, np.append(epoch, NO_EPOCH)[current])
