@@ -56,7 +56,7 @@ def read_topics(log: LogRows) -> pa.Table:
     """Return the topics that exist: one row per topic."""
     columns = ["tombstone", "topic", "topic_id", "partitions"]
     rows = log.present([TopicChanged.kind], columns)
-    return _take_last(rows, encode_keys(combine_chunks(rows["topic"]))).select(
+    return take_last(rows, encode_keys(combine_chunks(rows["topic"]))).select(
         ["topic", "topic_id", "partitions"]
     )
 
@@ -66,14 +66,26 @@ def read_offsets(log: LogRows) -> pa.Table:
     key = ["group_id", "topic", "partition"]
     columns = ["tombstone", *key, "topic_id", "offset", "leader_epoch", "metadata"]
     rows = log.present([OffsetCommitted.kind], [*columns, "commit_timestamp"])
-    kept = _take_last(rows, encode_keys(*(combine_chunks(rows[name]) for name in key)))
+    kept = take_last(rows, encode_keys(*(combine_chunks(rows[name]) for name in key)))
     at = kept["commit_timestamp"].cast(pa.timestamp("ms", tz="UTC"))
     kept = kept.append_column("committed_at", at.cast(pa.timestamp("us", tz="UTC")))
     told = ["offset", "leader_epoch", "metadata", "committed_at"]
     return kept.select(["group_id", "topic", "topic_id", "partition", *told])
 
 
-def _take_last(rows: pa.Table, keys: Longs) -> pa.Table:
+def read_offset_commits(log: LogRows) -> pa.Table:
+    """Return the offsets that were ever committed, or deleted: one row per record."""
+    names = ["position", "at", "tombstone", "group_id", "topic", "topic_id", "partition"]
+    names += ["offset", "leader_epoch", "metadata", "commit_timestamp"]
+    rows = log.past([OffsetCommitted.kind], names)
+    at = rows["commit_timestamp"].cast(pa.timestamp("ms", tz="UTC"))
+    renamed = {"at": "recorded_at", "tombstone": "deleted", "commit_timestamp": "committed_at"}
+    columns = {renamed.get(name, name): rows[name] for name in names} | {"committed_at": at}
+    schema = VIEW_SCHEMAS["offset_commits"]
+    return pa.table({name: columns[name] for name in schema.names}).cast(schema)
+
+
+def take_last(rows: pa.Table, keys: Longs) -> pa.Table:
     """Return the last row of each key, unless it is a tombstone."""
     last = find_last(keys, np.arange(len(rows)), int(keys.max(initial=-1)) + 1)
     kept = rows.take(pa.array(last))
@@ -154,7 +166,7 @@ def read_members(log: LogRows) -> pa.Table:
     """Return the members of all groups: one row per member."""
     found = read_member_rows(log, *TOLD, NAMES, *WANTED)
     columns = _tell_members(found)
-    columns[NAMES] = _parse_name_lists(pick(found.rows[NAMES], found.metadata))
+    columns[NAMES] = parse_name_lists(pick(found.rows[NAMES], found.metadata))
     columns |= {name: pick(found.rows[name], found.metadata) for name in WANTED}
     classic = classic_views.read_classic_members(classic_views.read_present(log))
     return _join_rows(VIEW_SCHEMAS["members"], pa.table(columns), classic)
@@ -180,7 +192,7 @@ def _join_rows(schema: pa.Schema, *tables: pa.Table) -> pa.Table:
     return pa.concat_tables([table.select(schema.names).cast(schema) for table in tables])
 
 
-def _parse_name_lists(texts: pa.Array) -> pa.Array:
+def parse_name_lists(texts: pa.Array) -> pa.Array:
     """Parse JSON lists of names; each distinct text is parsed once."""
     coded = texts if pa.types.is_dictionary(texts.type) else texts.dictionary_encode()
     lists = [msgspec.json.decode(text, type=list[str]) for text in coded.dictionary.to_pylist()]
@@ -202,20 +214,6 @@ def read_current_assignments(log: LogRows) -> pa.Table:
             piece.append_column("pending_revocation", pa.array(np.full(len(piece), pending)))
         )
     return pa.concat_tables(pieces)
-
-
-def read_partition_owners(log: LogRows) -> pa.Table:
-    """Return who owns which partitions of existing topics: one row per range."""
-    owned, there = read_current_assignments(log), read_topics(log)
-    names = pa.concat_arrays([combine_chunks(owned["topic"]), combine_chunks(there["topic"])])
-    ids = pa.concat_arrays([combine_chunks(owned["topic_id"]), combine_chunks(there["topic_id"])])
-    keys = encode_keys(names, ids)
-    owned = owned.filter(pa.array(np.isin(keys[: len(owned)], keys[len(owned) :])))
-    last = pc.subtract(pc.add(owned["first_partition"], owned["partition_count"]), 1)
-    owned = owned.append_column("last_partition", last.cast(pa.int32()))
-    span = ["topic", "topic_id", "first_partition", "last_partition", "partition_count"]
-    owner = ["member_id", "instance_id", "client_id", "client_host"]
-    return owned.select(["group_id", *span, *owner, "assignment_epoch", "pending_revocation"])
 
 
 # Targets -----------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from coordinator.core.records import (
     ProposalJudged,
     TargetMetadata,
 )
-from coordinator.history import current_views, epoch_views, ownership_view, plan_view
+from coordinator.history import current_views, epoch_views, owners_view, ownership_view, plan_view
 from coordinator.history.keyed_rows import combine_chunks
 from coordinator.history.log_reader import AsOf, LogReader
 from coordinator.history.log_rows import LogRows
@@ -199,10 +199,11 @@ VIEWS = {
     "groups": ViewDefinition(current_views.read_groups, ("group_id",)),
     "log": ViewDefinition(_read_log, ("position",)),
     "members": ViewDefinition(current_views.read_members, ("group_id", "member_id")),
+    "offset_commits": ViewDefinition(current_views.read_offset_commits, ("position",)),
     "offsets": ViewDefinition(
         current_views.read_offsets, ("group_id", "topic", "topic_id", "partition")
     ),
-    "partition_owners": ViewDefinition(current_views.read_partition_owners, (*_SPAN, "member_id")),
+    "partition_owners": ViewDefinition(owners_view.read_partition_owners, (*_SPAN, "member_id")),
     "plans": ViewDefinition(plan_view.read_plans, ("group_id", "position")),
     "target_assignments": ViewDefinition(
         current_views.read_target_assignments, (*_SPAN, "member_id")

@@ -60,6 +60,11 @@ _COLUMNS = {
         "subscribed_topic_regex": TEXT, "rebalance_timeout_ms": LONG, "server_assignor": TEXT,
         "state": TEXT, "member_epoch": INT, "assigned": OWNED, "pending": OWNED,
     },
+    "offset_commits": {
+        "group_id": TEXT, "topic": TEXT, "topic_id": TEXT, "partition": INT, "position": LONG,
+        "recorded_at": TIME, "offset": LONG, "leader_epoch": INT, "metadata": TEXT,
+        "committed_at": TIME, "deleted": pa.bool_(),
+    },
     "offsets": {
         "group_id": TEXT, "topic": TEXT, "topic_id": TEXT, "partition": INT, "offset": LONG,
         "leader_epoch": INT, "metadata": TEXT, "committed_at": TIME,

@@ -15,13 +15,14 @@ from coordinator.config import LogConfig
 from coordinator.core.partition_spans import TopicKey
 from coordinator.core.records import GroupMetadata, MemberMetadata, TargetMetadata, TopicChanged
 from coordinator.history import VIEWS, frame
+from coordinator.history.frames import read_view
 from coordinator.history.log_reader import LogReader, format_time
 from coordinator.history.view_rows import explain_epochs, list_rows, to_json_rows
 from coordinator.storage.delta_log import DeltaLog, read_log
 from coordinator.storage.record_log import LogError, LostTarget
 from coordinator.storage.state_loader import write_snapshot
 from tests.support.history_oracle import History, epoch_rows, history_rows
-from tests.support.stories import NOON, Story, many_groups
+from tests.support.stories import NOON, Story, many_groups, shipping, stored
 
 TRACES = ["batching", "commits", "coordinator", "timers-regex-topics"]
 OF_GROUPS = sorted(VIEWS.keys() - {"topics", "targets"})
@@ -300,3 +301,38 @@ def test_a_partition_that_nobody_owned_is_refused(named, muster_here):
     done = muster_here(*words, "99")
     assert (done.returncode, done.stdout) == (2, b"")
     assert f"owned partition 99 of topic '{topic}': give one up to " in done.stderr.decode()
+
+
+def test_what_nobody_owns_has_rows(store, tmp_path):
+    """Of all that a group subscribes to, each partition is in one row, at any position."""
+    last = LogReader(store).position
+    for position in range(last, last - 400, -40):
+        reading = LogReader(store, position)
+        state, owned = reading.state(), {}
+        for row in read_view(reading, "partition_owners").to_pylist():
+            assert row["partition_count"] == row["last_partition"] + 1 - row["first_partition"]
+            some = owned.setdefault((row["group_id"], row["topic"]), [])
+            some += range(row["first_partition"], row["last_partition"] + 1)
+        wanted = {
+            (group_id, topic): [*range(state.topics[topic].partitions)]
+            for group_id, group in state.groups.items()
+            for topic in group.names
+            if topic in state.topics
+        }
+        # Of a topic that shrank, members have more until they are told.
+        known = {key: [p for p in sorted(owned[key]) if p < len(wanted[key])] for key in wanted}
+        assert known == wanted
+    waits = stored(shipping().batches, tmp_path)
+    (row,) = frame(waits, "partition_owners", as_of=18).to_pylist()  # s1 is gone, s2 is not told
+    told = ("first_partition", "last_partition", "partition_count", "member_id")
+    assert [row[name] for name in told] == [0, 3, 4, None]
+    assert (row["topic"], row["assignment_epoch"], row["pending_revocation"]) == (
+        "parcels",
+        None,
+        False,
+    )
+
+
+def test_offsets_over_time(lived):
+    (first,) = frame(lived, "offset_commits").to_pylist()
+    assert (first["offset"], first["deleted"], first["topic"]) == (7, False, "orders")

@@ -26,7 +26,7 @@ REWRITE = "MUSTER_REWRITE"
 TRACES = ["batching", "commits", "configs-racks", "coordinator", "timers-regex-topics"]
 IN_ORDER = (
     "log", "audit", "topics", "members", "epochs", "current_assignments", "partition_owners", "offsets",
-    "groups", "plans", "targets", "target_assignments", "assignment_history",
+    "offset_commits", "groups", "plans", "targets", "target_assignments", "assignment_history",
 )  # fmt: skip
 """Views, those that others read before them."""
 

@@ -15,6 +15,7 @@ import shutil
 import duckdb
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable, Field
 
@@ -38,6 +39,8 @@ from tests.conftest import ROOT
 
 DERIVED = {"incarnation", "reason_codes", "until_reason_codes", "reached_at"}
 """Columns that came later, and follow from what there was."""
+LATER = {"offset_commits"}
+"""Views that came later, of what there was."""
 FOLDER = ROOT / "tests" / "golden" / "store-0.1"
 TOPICS = {
     "orders": 8, "parcels": 4, "entries": 4, "pages": 8, "clicks": 12,
@@ -64,10 +67,16 @@ def test_its_views_have_the_same_rows(view, answers):
     derived = [name for name in found.column_names if name in DERIVED]
     assert all(found[name].null_count <= max(len(found) - 1, 0) for name in derived)
     found = found.drop_columns(derived)
+    if view == "partition_owners":  # what nobody owns came later
+        found = found.filter(pc.is_valid(found["member_id"]))
     rows = json.loads(json.dumps(found.to_pylist(), default=str))
     since = dict.fromkeys(found.column_names)  # columns that came later are null
     before = answers["views"].get(view, [])  # a view that came later has nothing to show
-    assert rows == [since | row for row in before]
+    if view in LATER:
+        assert view not in answers["views"]
+        assert len(rows) >= len(answers["views"]["offsets"]) > 0
+    else:
+        assert rows == [since | row for row in before]
 
 
 def test_a_coordinator_answers_the_same(store, answers):
