@@ -233,13 +233,13 @@ class Coordinator(GroupRequests):
 
         Meanwhile topics are those that were read last.
         """
-        watch = self._processor.watch
+        watch = self._processor.topic_watch
         return None if watch is None else watch.unread_since_ms
 
     @property
     def find_offsets(self) -> FindOffsets | None:
         """What asks the Kafka cluster that has the topics for offsets; None where none has."""
-        watch = self._processor.watch
+        watch = self._processor.topic_watch
         return None if watch is None else watch.find_offsets
 
     @property

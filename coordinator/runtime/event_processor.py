@@ -103,7 +103,7 @@ class EventProcessor:
         without one.
     topics
         Those that are durable, for readers in other threads.
-    watch
+    topic_watch
         What asks the catalog; None without one.
     """
 
@@ -123,7 +123,7 @@ class EventProcessor:
         self.health = LogHealth(monotonic or clock)
         self.metrics = metrics or Metrics()
         failed = self.metrics.catalog_failed
-        self.watch = None if catalog is None else TopicWatch(catalog, clock, failed)
+        self.topic_watch = None if catalog is None else TopicWatch(catalog, clock, failed)
         self.state = State()
         self.status = Status.LOADING
         self.loaded_from = 0
@@ -425,9 +425,9 @@ class EventProcessor:
 
         An unreachable catalog changes nothing.
         """
-        if self.watch is None or self.status is not Status.ACTIVE:
+        if self.topic_watch is None or self.status is not Status.ACTIVE:
             return None
-        return self.watch.look(self.state.topics)
+        return self.topic_watch.look(self.state.topics)
 
     def _show_topics(self) -> None:
         self._topics_version = self.state.topics_version
