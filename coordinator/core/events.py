@@ -67,6 +67,7 @@ class Heartbeat(msgspec.Struct, frozen=True):
     client_host: Text = ""
     by_topic_id: bool = False
     wants_assignment: bool = False
+    client_software: Text = ""
 
 
 def needs_member_id(version: int, member_epoch: int, member_id: str) -> bool:

@@ -292,6 +292,7 @@ def _update_metadata(
             meta.server_assignor if event.server_assignor is None else event.server_assignor
         ),
         classic_member_metadata=classic,
+        client_software=event.client_software or meta.client_software,
     )
 
 

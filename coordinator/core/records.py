@@ -110,6 +110,9 @@ class MemberMetadata(Record, frozen=True, gc=False):
     classic_member_metadata: Annotated[
         ClassicMemberMetadata | None, "of a member that speaks the classic protocol"
     ] = None
+    client_software: Annotated[
+        Own[str], "name and version of the client's software, as it says (KIP-511)"
+    ] = ""
 
 
 class TargetMetadata(Record, frozen=True, gc=False):

@@ -10,12 +10,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from assignors.arrays import Bools, Longs
-from coordinator.core.records import CurrentMember, MembersAdvanced, MemberState
+from coordinator.core.records import (
+    CurrentMember,
+    MemberMetadata,
+    MembersAdvanced,
+    MemberState,
+)
 from coordinator.history.keyed_rows import (
     combine_chunks,
     encode_keys,
+    find_last,
     flatten,
     join_keys,
+    pick,
     to_mask,
     to_numbers,
 )
@@ -26,11 +33,11 @@ from coordinator.web.store_reader import Look
 from coordinator.web.weights import Weights, read_weights
 
 COLUMNS = (
-    "member_id", "instance_id", "client_id", "client_host", "rack_id", "state", "member_epoch",
-    "owned", "pending", "target", "gets", "gives", "since", "waited", "weight",
+    "member_id", "instance_id", "client_id", "client_software", "client_host", "rack_id", "state",
+    "member_epoch", "owned", "pending", "target", "gets", "gives", "since", "waited", "weight",
 )  # fmt: skip
 WAITED_SHOWN = 5
-SEARCHED = ("member_id", "instance_id", "client_id", "client_host")
+SEARCHED = ("member_id", "instance_id", "client_id", "client_software", "client_host")
 RANGE = ("topic", "topic_id", "first_partition", "partition_count")
 
 
@@ -43,7 +50,7 @@ class GroupNow:
     row
         Its row of the view `groups`.
     members
-        A row a member: who it is, its state and epoch; `owned`, `pending` and `target` partitions;
+        A row a member: who it is; its state and epoch; `owned`, `pending` and `target` partitions;
         how many it `gets` and `gives` until it has its target; the `weight` of what it owns;
         `since` when it is in its state, ms; whether it is `waited` for.
     epochs
@@ -115,6 +122,7 @@ def _read_group(look: Look, group_id: str) -> GroupNow:
     table = table.append_column("member_epoch", members["member_epoch"])
     for name, column in known.items():
         table = table.append_column(name, column)
+    table = table.append_column("client_software", _find_software(look, group_id, members))
     table = table.append_column("since", _find_since(look, group_id, members, waited, epochs))
     table = table.append_column("waited", pa.array(waited))
     weights = read_weights(look, group_id)
@@ -187,6 +195,18 @@ def _count_union(member: Longs, ranges: pa.Table, members: int) -> Longs:
     covered = np.append(-1, np.maximum.accumulate(end)[:-1])
     new = np.maximum(0, end - np.maximum(begin, covered))
     return np.bincount(member[order], weights=new, minlength=members).astype(np.int64)
+
+
+def _find_software(look: Look, group_id: str, members: pa.Table) -> pa.Array:
+    """Return what members say that their software is; null where they say nothing."""
+    rows = look.rows(group_id).present([MemberMetadata.kind], ["member_id", "client_software"])
+    place = to_numbers(
+        pc.index_in(rows["member_id"], value_set=combine_chunks(members["member_id"]))
+    )
+    found = pick(
+        rows["client_software"], find_last(place, np.flatnonzero(place >= 0), len(members))
+    )
+    return pc.if_else(pc.equal(found, ""), pa.scalar(None, pa.string()), found)
 
 
 def _find_since(

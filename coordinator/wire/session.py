@@ -62,6 +62,11 @@ class Session:
         if is_valid_software(name) and is_valid_software(version):
             self.software, self.software_version = name, version
 
+    @property
+    def software_told(self) -> str:
+        """Its software with the version, "" until it has told them."""
+        return f"{self.software} {self.software_version}".rstrip()
+
     def may(self, acls: Acls, operation: Operation, of: Resource) -> bool:
         """Whether the principal may do something, by these lists."""
         known, decided = self._decided

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace as replace_record
 
 from coordinator import Coordinator
 from coordinator.config import Config, WeightsConfig
 from coordinator.core.plans.values import TopicWeights
-from coordinator.core.records import LoadsNoted, OffsetCommitted
+from coordinator.core.records import LoadsNoted, MemberMetadata, OffsetCommitted
 from coordinator.history import frame
 from coordinator.web.detail_pages import NAMES_MAX, RANGES_MAX
 from tests.support.stories import MINUTE, NOON, Story, stored
@@ -107,6 +108,19 @@ def test_a_member_with_its_subscription_and_settings(tmp_path):
     list_of = client.get("/group?id=billing").text
     assert 'href="/member?id=billing&amp;member=m1"' in list_of
     assert client.get(f"/member?id=billing&member=m2&at_ms={NOON}").status_code == 404
+
+
+def test_the_software_of_clients_is_shown_where_they_say_it(tmp_path):
+    story = Story("billing").topics(orders=3).join("m1", "orders").join("m2", "orders")
+    batches = story.batches
+    metas = [r for batch in batches for r in batch.records if isinstance(r, MemberMetadata)]
+    told = replace_record(next(r for r in metas if r.member_id == "m1"), client_software="<b> 1.2")
+    client = browse(stored([*batches, replace(batches[-1], records=[told])], tmp_path))
+    rows = client.get("/group.json?id=billing&sort=member_id").json()["members"]
+    assert [row["client_software"] for row in rows] == ["<b> 1.2", None]
+    assert "&lt;b&gt; 1.2" in client.get("/member?id=billing&member=m1").text
+    assert "&lt;b&gt; 1.2" in client.get("/group?id=billing").text
+    assert len(rows_of(client.get("/group?id=billing&q=1.2"))) == 1
 
 
 def test_a_member_of_very_much_has_a_page_of_a_bounded_size(tmp_path):

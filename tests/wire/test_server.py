@@ -75,6 +75,27 @@ def test_a_member_joins_beats_and_leaves():
 
 
 @pytest.mark.usefixtures("loop")
+def test_the_software_of_a_member_s_client_is_in_the_log():
+    """As it says (KIP-511), if it is one that Kafka takes; another one is no reason to rebalance."""
+    with served() as (coordinator, address):
+
+        def known():
+            return coordinator._processor.state.groups["g"].members["m1"].meta.client_software
+
+        for name, version, wanted in (
+            ("librdkafka", "2.10.0", "librdkafka 2.10.0"),
+            ("<script>", "1", "librdkafka 2.10.0"),
+            (None, None, "librdkafka 2.10.0"),
+            ("apache-kafka-java", "4.0.0", "apache-kafka-java 4.0.0"),
+        ):
+            with Client(address) as client:
+                words = {"client_software_name": name, "client_software_version": version}
+                if name is not None:
+                    client.ask(Api.API_VERSIONS, 3, **words)
+                epoch = client.join("g", "m1", "clicks").member_epoch
+                assert (epoch, known()) == (2, wanted)
+
+
 def test_pipelined_requests_are_answered_in_order_however_many():
     with served(in_flight_max=4) as (_, address), Client(address) as client:
         kinds = {
