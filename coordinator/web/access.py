@@ -64,6 +64,10 @@ class Viewer:
         """Whether this one may see who was refused what: as all groups."""
         return self.access.acls is None or self.sees_all
 
+    def sees_settings(self, group_id: str) -> bool:
+        """Whether this one may see a group's settings: DESCRIBE_CONFIGS, as of DescribeConfigs."""
+        return self._may(Operation.DESCRIBE_CONFIGS, Resource(ResourceType.GROUP, group_id))
+
     def decides(self, group_id: str) -> bool:
         """Whether this one may decide plans: with a login, and ALTER_CONFIGS on the group."""
         of_group = Resource(ResourceType.GROUP, group_id)

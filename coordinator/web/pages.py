@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from coordinator.core.records import GroupConfigured
 from coordinator.core.state import GroupState
 from coordinator.history.keyed_rows import combine_chunks, to_numbers
 from coordinator.history.log_reader import format_time, parse_as_of
@@ -127,6 +128,7 @@ class Pages:
             "past": is_past(query),
             "servers": self.reader.servers.read(self.now_ms()),
             "plans_waiting": 0 if is_past(query) else self._count_waiting(group_id),
+            "settings": _read_settings(look, group_id) if viewer.sees_settings(group_id) else {},
             "slider": self._make_slider(look, now, past=is_past(query)),
             "load_max": max(1, pc.max(now.members["owned"]).as_py() or 0),
         }
@@ -194,6 +196,17 @@ def _read_claim(look: Look) -> dict[str, Any]:
     rows = look.rows().past([CLAIM], columns)
     found: list[dict[str, Any]] = rows.slice(max(0, len(rows) - 1)).to_pylist()
     return found[0] if found else {}
+
+
+def _read_settings(look: Look, group_id: str) -> dict[str, str]:
+    """Return the settings that a group has of its own."""
+
+    def read() -> dict[str, str]:
+        columns = ["tombstone", "settings"]
+        rows = look.rows(group_id).present([GroupConfigured.kind], columns).to_pylist()
+        return {} if not rows or rows[-1]["tombstone"] else dict(rows[-1]["settings"] or ())
+
+    return look.once(group_id, "settings", read, followed=False)
 
 
 def find_group(query: Query, viewer: Viewer) -> str:

@@ -10,12 +10,20 @@ from msgspec.structs import replace as replace_record
 from coordinator import Coordinator
 from coordinator.config import Config, WeightsConfig
 from coordinator.core.plans.values import TopicWeights
-from coordinator.core.records import LoadsNoted, MemberMetadata, OffsetCommitted
+from coordinator.core.records import (
+    GroupConfigured,
+    LoadsNoted,
+    MemberMetadata,
+    OffsetCommitted,
+    Tombstone,
+)
 from coordinator.history import frame
 from coordinator.web.detail_pages import NAMES_MAX, RANGES_MAX
 from tests.support.stories import MINUTE, NOON, Story, stored
 from tests.web.browsing import browse, rows_of
-from tests.web.test_access import HOSTILE, refuse_inline
+from tests.web.test_access import HOSTILE, refuse_inline, secured
+
+__all__ = ["secured"]
 
 LAG = Config(weights=WeightsConfig(source="kafka://here:9092"))
 
@@ -108,6 +116,23 @@ def test_a_member_with_its_subscription_and_settings(tmp_path):
     list_of = client.get("/group?id=billing").text
     assert 'href="/member?id=billing&amp;member=m1"' in list_of
     assert client.get(f"/member?id=billing&member=m2&at_ms={NOON}").status_code == 404
+
+
+def test_the_settings_of_a_group_are_for_those_who_may_see_them(tmp_path, secured):
+    story = Story("billing").topics(orders=3).join("m1", "orders")
+    told = {"consumer.session.timeout.ms": "50000", "consumer.assignor.name": "<b>"}
+    last = story.batches[-1]
+    set_then = replace(last, records=[GroupConfigured("billing", told)])
+    store = stored([*story.batches, set_then], tmp_path / "store")
+    page = browse(store).get("/group?id=billing").text
+    assert "Settings of this group" in page
+    assert "consumer.session.timeout.ms" in page
+    assert "<b>" not in page
+    page = browse(store, Config(server=secured)).get("/group?id=billing", auth=("ann", "secret"))
+    assert (page.status_code, "Settings of" in page.text) == (200, False)
+    ended = replace(last, records=[Tombstone(GroupConfigured.kind, "billing")])
+    store = stored([*story.batches, set_then, ended], tmp_path / "ended")
+    assert "Settings of" not in browse(store).get("/group?id=billing").text
 
 
 def test_the_software_of_clients_is_shown_where_they_say_it(tmp_path):
