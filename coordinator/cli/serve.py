@@ -193,6 +193,7 @@ def _serve(
                 shown = open_now.enter_context(coordinator.serve_web())
             typer.echo(f"muster shows the groups at {shown.url}")
         if pages is not None:
+            open_now.callback(pages.close)  # wrong logins up to now are in the audit
             pages.registry = coordinator.metrics.registry
             pages.status = lambda: look_at_health(coordinator)
             pages.confirm = coordinator.confirm_status

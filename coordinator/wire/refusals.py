@@ -15,6 +15,7 @@ from typing import TypeAlias
 from coordinator.core.audit import DENIED, LOGIN_FAILED, THROTTLED, audit_record, shorten
 from coordinator.core.events import Caller
 from coordinator.core.records import Audited
+from coordinator.wire.acceptor import network_of
 from coordinator.wire.acls import Operation, Resource, ResourceType
 from coordinator.wire.quotas import Quota
 from coordinator.wire.refused_clients import SAY_AGAIN_S
@@ -22,8 +23,8 @@ from coordinator.wire.session import Session
 
 Audit: TypeAlias = Callable[[Sequence[Audited]], object]
 GUESSES_PER_S, HOSTS_MAX = 1, 1_000
-"""An address may guess so often, and ten times as often at first; a hundred thousand guesses of a
-password take a day."""
+"""An address (of IPv6 a network, /64) may guess so often, and ten times as often at first: a
+hundred thousand guesses of a password take a day."""
 logger = logging.getLogger("muster.wire")
 DIFFERENT_MAX = 20
 """Different refusals that are told apart in one period; the others are one together."""
@@ -106,14 +107,14 @@ class WrongLogins:
 
     def is_held_back(self, host: str) -> bool:
         """Whether an address has guessed too often lately: its next guess is not looked at."""
-        return self._guesses.charge(host, 0, self._clock()) > 0
+        return self._guesses.charge(network_of(host), 0, self._clock()) > 0
 
     def note(self, name: str, host: str) -> None:
         """Note a wrong login: a line of the log a minute and address, and a count for the audit."""
-        now = self._clock()
-        self._guesses.charge(host, 1, now)
-        if now - self._logged.get(host, -SAY_AGAIN_S) >= SAY_AGAIN_S:
-            self._logged[host] = now
+        now, network = self._clock(), network_of(host)
+        self._guesses.charge(network, 1, now)
+        if now - self._logged.get(network, -SAY_AGAIN_S) >= SAY_AGAIN_S:
+            self._logged[network] = now
             logger.warning("a login over HTTP from %s as %r was wrong", host, name[:80])
             if len(self._logged) > HOSTS_MAX:
                 self._logged.popitem(last=False)

@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry, Gauge
 
 from coordinator.config import ConfigError, ServerConfig
 from coordinator.http.pages import CONNECTIONS_MAX, CONNECTIONS_PER_ADDRESS_MAX, HEAD_S, PageServer
+from coordinator.wire.refusals import WrongLogins
 from coordinator.wire.sasl import Users
 from tests.wire.test_access import certificates, tls_of
 
@@ -227,3 +228,17 @@ def test_wrong_logins_are_logged_audited_and_bounded(tmp_path, monkeypatch, capl
         "login_failed", "User:ann", "127.0.0.1"
     )  # fmt: skip
     assert int(found.settings["count"]) == len(looked) - 1
+
+
+def test_guesses_count_by_network_as_connections_do():
+    """One host may have every address of its /64."""
+    wrong = WrongLogins(lambda: 0.0)
+    for number in range(11):
+        wrong.note("ann", f"2001:db8::{number:x}")
+    assert wrong.is_held_back("2001:db8::ffff")
+    assert wrong.is_held_back("2001:db8::1")
+    assert not wrong.is_held_back("2001:db8:0:1::1")
+    for number in range(11):
+        wrong.note("ann", f"10.0.0.{number}")
+    assert not wrong.is_held_back("10.0.0.1")
+    assert {one.client_host for one in wrong.take()} >= {"2001:db8::1", "10.0.0.1"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import gc
 import os
@@ -14,6 +15,7 @@ import tempfile
 import threading
 import time
 import tomllib
+import urllib.error
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -28,6 +30,7 @@ from coordinator.wire.sasl import Users
 from tests.cli.test_progress import terminal
 from tests.storage.test_store_modes import umask, wrong
 from tests.support.wire_client import Client
+from tests.wire.test_audit import audited
 
 __all__ = ["terminal"]
 PATIENCE_S = 60
@@ -124,6 +127,26 @@ def test_a_stop_hands_the_store_over_to_whoever_stands_by(tmp_path):
     assert [one.partition(" INFO ")[2] for one in said] == [
         f"ends, as {number} asks\n" for number in ("SIGTERM", "SIGINT")
     ]
+
+
+def test_wrong_logins_of_the_last_moment_are_in_the_audit(tmp_path):
+    """They are written every `audit_ms`, 10 s; the pages' server was never closed."""
+    (tmp_path / "users.toml").write_text('[users]\nann = "secret"\n')
+    users = tmp_path / "users.toml"
+    (tmp_path / "muster.toml").write_text(f'[server]\nhttp_users = "{users}"')
+    address, config = free_address(), ("--config", str(tmp_path / "muster.toml"))
+    store = ("--store", str(tmp_path / "store"))
+    with served(tmp_path, *store, *config, "--http", address) as (process, _):
+        login = {"Authorization": "Basic " + base64.b64encode(b"ann:guess").decode()}
+        asked = urllib.request.Request(f"http://{address}/metrics", headers=login)
+        with pytest.raises(urllib.error.HTTPError, match="401"):
+            urllib.request.urlopen(asked, timeout=PATIENCE_S)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(PATIENCE_S) == 0
+    with Coordinator.open(tmp_path / "store") as coordinator:
+        log = coordinator._processor.log
+        (found,) = [one for one in audited(log) if one.reason == "login_failed"]
+    assert (found.owner, found.client_host) == ("User:ann", "127.0.0.1")
 
 
 def test_a_source_of_topics_that_cannot_be_read_is_said_at_readyz(tmp_path):
