@@ -35,12 +35,35 @@ def release_partitions(group: Group, member: Member, holding: Holding) -> None:
     if holding:
         group.revision += 1
     for key, first, end, _ in holding:
-        span = group.owners[key][first:end]
+        owners = group.owners[key]
+        if end - first == 1 and first < len(owners) and owners[first] == member.serial:
+            owners[first] = FREE  # of most topics, where there are very many
+            continue
+        span = owners[first:end]
         if np.count_nonzero(span != member.serial):
             raise IllegalStateError(
                 f"{member.member_id} releases {key.name}[{first}..{end - 1}] that it does not hold"
             )
         span[:] = FREE
+
+
+def change_holding(group: Group, member: Member, old: Holding, new: Holding) -> None:
+    """Let a member hold other partitions than it did; what is in both stays as it is.
+
+    Raises
+    ------
+    IllegalStateError
+        As `release_partitions` and `claim_partitions`.
+    """
+    if old and new:
+        had, has = set(old), set(new)
+        if len(has) == len(new):  # else it would hold something twice: claiming it is refused
+            old, new = (
+                tuple([span for span in old if span not in has]),
+                tuple([span for span in new if span not in had]),
+            )
+    release_partitions(group, member, old)
+    claim_partitions(group, member, new)
 
 
 def claim_partitions(group: Group, member: Member, holding: Holding) -> None:
@@ -54,7 +77,11 @@ def claim_partitions(group: Group, member: Member, holding: Holding) -> None:
     if len(holding) >= MANY:
         holding = _claim_new_topics(group, member, holding)
     for key, first, end, _ in holding:
-        span = _get_owners(group, key, end)[first:end]
+        owners = _get_owners(group, key, end)
+        if end - first == 1 and owners[first] == FREE:
+            owners[first] = member.serial
+            continue
+        span = owners[first:end]
         if len(span.nonzero()[0]):  # not FREE; the quickest way to know
             raise IllegalStateError(
                 f"{member.member_id} claims {key.name}[{first}..{end - 1}] that another one holds"

@@ -131,16 +131,28 @@ def union(left: Holding, right: Holding) -> Holding:
 
 
 def split(holding: Holding, by: Iterable[tuple[object, ...]]) -> tuple[Holding, Holding]:
-    """Return (holding ∩ by, holding − by); `by` holds spans of either kind."""
+    """Return (holding ∩ by, holding − by); `by` holds spans of either kind.
+
+    Where there are very many topics, nearly all spans are in both or share nothing: these first.
+    """
     by = tuple(by)
     if not holding or not by:
         return (), holding
     inside: list[HeldSpan] = []
     outside: list[HeldSpan] = []
-    cuts = _by_topic(by)
-    for topic, first, end, epoch in holding:
+    heads = [span[:3] for span in holding]
+    both = set(_heads(by)).intersection(heads)
+    cuts = _by_topic(span for span in by if span[:3] not in both)
+    for head, span in zip(heads, holding, strict=True):
+        if head in both:
+            inside.append(span)
+            continue
+        if head[0] not in cuts:
+            outside.append(span)
+            continue
+        topic, first, end, epoch = span
         at = first
-        lows, highs = cuts.get(topic, NO_CUTS)
+        lows, highs = cuts[topic]
         for place in range(bisect_right(highs, first), len(lows)):
             low, high = lows[place], highs[place]
             if low >= end:
@@ -156,18 +168,27 @@ def split(holding: Holding, by: Iterable[tuple[object, ...]]) -> tuple[Holding, 
 
 def subtract_spans(spans: Iterable[Span], by: Iterable[tuple[object, ...]]) -> Spans:
     """Return the partitions of `spans` that are not in `by`."""
-    spans, by = tuple(spans), tuple(by)
-    if not by:
-        return spans
-    return drop_epochs(split(add_epoch(spans, 0), by)[1])
+    spans = tuple(spans)
+    heads = set(_heads(by))
+    rest = tuple([span for span in spans if span not in heads]) if heads else spans
+    if not rest or not heads:
+        return rest
+    topics = {span[0] for span in rest}
+    others = sorted(head for head in heads if head[0] in topics)
+    return drop_epochs(split(add_epoch(rest, 0), others)[1])
 
 
 def do_overlap(left: Iterable[tuple[object, ...]], right: Iterable[tuple[object, ...]]) -> bool:
     """Whether two sets of spans share a partition."""
-    cuts = _by_topic(right)
-    for span in left:
+    heads = set(_heads(right))
+    topics = {head[0] for head in heads}
+    near = [head for head in _heads(left) if head[0] in topics]
+    if not heads.isdisjoint(near):
+        return True
+    cuts = _by_topic(sorted(heads)) if near else {}
+    for span in near:
         lows, highs = cuts.get(span[0], NO_CUTS)
-        place = bisect_right(highs, span[1])  # type: ignore[call-overload]
+        place = bisect_right(highs, span[1])
         if place < len(lows) and lows[place] < span[2]:
             return True
     return False

@@ -15,7 +15,7 @@ from typing import cast
 
 from coordinator.core.classic.group import ClassicGroup
 from coordinator.core.classic.written import group_of
-from coordinator.core.partition_owners import claim_many, claim_partitions, release_partitions
+from coordinator.core.partition_owners import change_holding, claim_many
 from coordinator.core.partition_spans import Holding
 from coordinator.core.records import (
     KINDS,
@@ -191,11 +191,9 @@ def _apply_current(record: CurrentMember, state: State) -> None:
     if group is None or member is None:
         return
     old = member.current
-    if old.assigned != record.assigned or old.pending != record.pending:
-        for holding in (old.assigned, old.pending):
-            release_partitions(group, member, holding)
-        for holding in (record.assigned, record.pending):
-            claim_partitions(group, member, holding)
+    if old.assigned is not record.assigned or old.pending is not record.pending:
+        held, holds = old.assigned + old.pending, record.assigned + record.pending
+        change_holding(group, member, held, holds)
     _set_current(group, member, record)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from coordinator.core.events import CatalogTopic, RegexesResolved, Result, TopicsReported
 from coordinator.core.offsets import end_of_offset
 from coordinator.core.records import GroupMetadata, Record, RegexResolved, Tombstone, TopicChanged
-from coordinator.core.state import HASH_BITS, Group, State
+from coordinator.core.state import HASH_BITS, NOTHING, Group, State
 
 
 def update_topics(state: State, event: TopicsReported) -> Result:
@@ -69,11 +69,13 @@ def update_regexes(state: State, event: RegexesResolved) -> Result:
                 idle.add(regex)
             continue
         changed = True
-        for name, more in [(n, 1) for n in new] + [(n, -1) for n in before]:
-            had = names.get(name, 0)
-            names[name] = had + more
-            if name in state.topics:
-                total += state.topics[name].hash * ((had + more > 0) - (had > 0))
+        has, matched = set(new), group.matched.get(regex, NOTHING)
+        for more, ones in ((1, has - matched), (-1, matched - has)):
+            for name in ones:
+                had = names.get(name, 0)
+                names[name] = had + more
+                if name in state.topics:
+                    total += state.topics[name].hash * ((had + more > 0) - (had > 0))
     metadata_hash = total % (1 << HASH_BITS)
     changed = changed or (bool(idle) and _holds_unsubscribed(group, idle))
     if changed or metadata_hash != group.metadata_hash:

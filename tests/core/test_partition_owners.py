@@ -6,14 +6,24 @@ import random
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from coordinator.core import partition_owners
-from coordinator.core.partition_owners import MANY, claim_many, claim_partitions
+from coordinator.core.partition_owners import (
+    MANY,
+    change_holding,
+    claim_many,
+    claim_partitions,
+    release_partitions,
+)
 from coordinator.core.partition_spans import TopicKey
 from coordinator.core.records import CurrentMember, MemberMetadata
 from coordinator.core.replay import replay_all
 from coordinator.core.state import FREE, Group, Member, NameList, State
 from coordinator.errors import IllegalStateError
+from tests.core.test_partition_spans import holdings
+from tests.support.twins_coordinator import held as held_by
 
 SEEDS = range(300)
 
@@ -96,3 +106,40 @@ def test_the_order_of_records_counts():
     assert state.groups["g"].owners[key].tolist() == [2] * MANY
     with pytest.raises(IllegalStateError, match=r"m2 claims a\[0..0\] that another one holds"):
         replay_all(State(), [*metas, has, takes, gives])
+
+
+def all_anew(group, one, old, new):
+    release_partitions(group, one, old)
+    claim_partitions(group, one, new)
+
+
+@given(holdings(), holdings(), st.data())
+def test_a_change_of_a_holding_is_a_release_and_a_claim(old, new, data):
+    others = data.draw(holdings(without=held_by(old)))
+    found = []
+    for change in (all_anew, change_holding):
+        group = Group("g")
+        claim_partitions(group, member(1), old)
+        claim_partitions(group, member(2), others)
+        try:
+            change(group, member(1), old, new)
+        except IllegalStateError:
+            found.append("refused")
+            continue
+        rows = {key: np.trim_zeros(serials, "b").tolist() for key, serials in group.owners.items()}
+        found.append({key: row for key, row in rows.items() if row})
+    assert found[0] == found[1]
+    assert (found[0] == "refused") == bool(held_by(new).keys() & held_by(others).keys())
+
+
+def test_what_stays_with_a_member_is_neither_released_nor_claimed():
+    group, one = Group("g"), member(1)
+    spans = tuple((TopicKey(f"{n:03}", "id"), 0, 1, 5) for n in range(300))
+    claim_partitions(group, one, spans)
+    before = group.revision
+    change_holding(group, one, spans, spans[:100] + spans[100:])
+    assert group.revision == before, "nothing came free"
+    change_holding(group, one, spans, spans[:299])
+    assert group.revision == before + 1
+    with pytest.raises(IllegalStateError, match="that another one holds"):
+        change_holding(group, one, spans[:299], spans[:299] + spans[:1])

@@ -10,7 +10,7 @@ import sys
 import pytest
 from deltalake import CommitProperties, DeltaTable
 
-from coordinator.core import member_update, reconcile, replay
+from coordinator.core import member_update, partition_owners, reconcile
 from coordinator.core.records import CurrentMember
 from coordinator.runtime.log_writer import LogWriter
 from coordinator.runtime.timers import GroupTimers
@@ -38,7 +38,9 @@ PLANTED = {
     "partitions are given that others hold": (
         reconcile, "free_of", lambda _group, spans, _serial: spans
     ),
-    "what a member gives up is not released": (replay, "release_partitions", lambda *_: None),
+    "what a member gives up is not released": (
+        partition_owners, "release_partitions", lambda *_: None
+    ),
     "any member epoch is accepted": (member_update, "_check_epoch", lambda *_: None),
     "answers leave before their records are durable": (LogWriter, "append", lambda *_: None),
     "no look at the log before a steady answer": (LogWriter, "confirm", lambda _self: None),
