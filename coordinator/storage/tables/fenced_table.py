@@ -194,7 +194,6 @@ class FencedTable:
             opened = open_surely(self._disk, self.path, self.version, self._open_table)
             self._refuse_older(opened)
             self._adopt(opened)
-            self._digest = self._read_digest()
             self._seen = began
             newest = commit_file(self.path, self.version)
             if self._sync and self.version != known and self._disk.exists(newest):
@@ -294,8 +293,8 @@ class FencedTable:
             self._land(commit)
             if not self._persist(commit.version):
                 self._resolve(commit, CLEANED_UP)
-            self.version, self.epoch, self.unsure = commit.version, epoch, False
             self._digest = find_digest(self._disk, self.path, commit)
+            self.version, self.epoch, self.unsure = commit.version, epoch, False
             self._seen = began
             return commit.version
 
@@ -483,8 +482,8 @@ class FencedTable:
         return True
 
     def _adopt(self, handle: DeltaTable) -> None:
-        self._handle = handle
-        self.version = handle.version()
-        self.epoch = handle.transaction_version(APP) or 0
-        self._unwritten = find_unwritten(handle)
-        self.unsure = False
+        """Know a version, all of it or nothing: one with the digest of another breaks the chain."""
+        version, epoch = handle.version(), handle.transaction_version(APP) or 0
+        unwritten, digest = find_unwritten(handle), read_digest(self._disk, self.path, version)
+        self._handle, self.version, self.epoch = handle, version, epoch
+        self._unwritten, self._digest, self.unsure = unwritten, digest, False
