@@ -469,3 +469,11 @@ def test_a_budget_that_leaves_more_to_come_says_so(seed, most):
     found = attempt(spec, max_moves=most)
     if found is not None and not found[1].partial:
         assert solve(owning(spec, found[1]), max_moves=most)[1] == found[1]
+
+
+def test_what_weighs_nothing_comes_together_where_most_of_it_is():
+    owned = {"m0": {"a": [1]}, "m1": {"a": [2]}, "m2": {"a": [0, 3]}}
+    members = {m: {"subscribed": ["a"], "owned": own} for m, own in owned.items()}
+    rule = {"kind": "colocate", "selector": "a", "value": "x"}
+    spec = {"topics": {"a": 4}, "members": members, "constraints": [rule]}
+    assert quality.report(*solve(spec | {"weights": {"a": [0] * 4}})).moved == 2
