@@ -259,13 +259,14 @@ def _join_units(problem: WeightedProblem, unit: Longs) -> WeightedProblem:
     """Make one unit of partitions that must be together."""
     units = int(unit.max()) + 1
     type_, allowed, distant = _join_types(problem, unit, units)
-    return WeightedProblem(
+    joined = WeightedProblem(
         place=problem.place, unit=unit, weight=sum_by(unit, problem.weight, units),
         cost=sum_by(unit, problem.cost, units), count=sum_by(unit, problem.count, units),
-        owner=_choose_owner(problem, unit, units), type=type_,
+        owner=np.full(units, -1, dtype=np.int64), type=type_,
         apart=_join_apart(problem, unit, units), capacity=problem.capacity, cell=problem.cell,
         most=problem.most, allowed=allowed, distant=distant, limited=problem.limited,
     )  # fmt: skip
+    return replace(joined, owner=_choose_owner(problem, joined, unit))
 
 
 def _join_types(problem: WeightedProblem, unit: Longs, units: int) -> tuple[Longs, Bools, Bools]:
@@ -281,23 +282,22 @@ def _join_types(problem: WeightedProblem, unit: Longs, units: int) -> tuple[Long
     return type_, allowed, np.logical_or.reduceat(problem.distant[types], offsets[:-1], axis=0)
 
 
-def _choose_owner(problem: WeightedProblem, unit: Longs, units: int) -> Longs:
+def _choose_owner(problem: WeightedProblem, joined: WeightedProblem, unit: Longs) -> Longs:
     """Return for each unit who owned the most of it: weight, then partitions, then the first.
 
-    Members that may not keep what they owned come last.
+    Members that may not have the whole unit come last.
     """
     size = max(problem.member_count, 1)
-    alone = np.bincount(unit, minlength=units) == 1
-    owner = np.full(units, -1, dtype=np.int64)
+    alone = joined.count == 1
+    owner = joined.owner.copy()
     one = alone[unit]
     owner[unit[one]] = problem.owner[one]
     held = np.flatnonzero((problem.owner >= 0) & ~one)
     pairs, inverse = np.unique(unit[held] * size + problem.owner[held], return_inverse=True)
     weight = sum_by(inverse, problem.weight[held], len(pairs))
-    keeps = problem.admits(held, problem.owner[held])
-    may_keep = sum_by(inverse, (~keeps).astype(np.int64), len(pairs)) == 0
     owned = np.bincount(inverse, minlength=len(pairs))
-    order = np.lexsort((-pairs, owned, weight, may_keep, pairs // size))
+    whole = joined.admits(pairs // size, pairs % size)
+    order = np.lexsort((-pairs, owned, weight, whole, pairs // size))
     owner[pairs[order] // size] = pairs[order] % size
     return owner
 
