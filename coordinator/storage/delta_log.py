@@ -50,7 +50,13 @@ from coordinator.storage.snapshot_table import (
 )
 from coordinator.storage.store_marks import refuse_copy, refuse_incomplete
 from coordinator.storage.store_modes import filesystem_of
-from coordinator.storage.tables.claims import Claim, Claims, draw_claim_id, note_claim
+from coordinator.storage.tables.claims import (
+    Claim,
+    Claims,
+    draw_claim_id,
+    note_claim,
+    numbers_of,
+)
 from coordinator.storage.tables.commit_writer import (
     NO_MORE,
     TableAction,
@@ -126,7 +132,7 @@ class DeltaLog:
         """The version that `position` is of."""
         self._at_ms = 0
         """When the last row was written, as it says."""
-        self._claims = Claims(self._number_of)
+        self._claims = Claims(numbers_of(self._table.path, self._table.load))
 
     def _take_care_of_snapshots(self) -> Maintenance:
         kept_ms = self._snapshot_files_kept_ms
@@ -184,17 +190,14 @@ class DeltaLog:
                 else:
                     self.epoch = epoch
                     self._claims.add(epoch, claim)
+                    for one in snapshots:  # looked up while nobody can have cleaned up
+                        one.is_of(self._claims)
                     self._add_columns()
                     return epoch
         raise CommitFailed(
             f"coordinator epoch {epoch - 1} commits to {table.path} faster than this one can claim "
             f"it: try again, or stop that coordinator"
         )
-
-    def _number_of(self, name: str) -> int | None:
-        """Return a number that the log's table keeps."""
-        found = self._table.read().transaction_version(name)
-        return None if found is None else int(found)
 
     def _refuse_lost_rows(self, snapshots: Sequence[Snapshot]) -> None:
         """Refuse a log that ends before its snapshot, unless rows may be lost: without syncs."""

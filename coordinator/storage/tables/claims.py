@@ -11,7 +11,13 @@ import secrets
 from collections.abc import Callable
 from typing import NamedTuple
 
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+
+from coordinator.storage.record_log import CommitFailed
 from coordinator.storage.tables.commit_writer import APP
+from coordinator.storage.tables.newest_version import find_silence
+from coordinator.storage.tables.store_files import explain
 
 _NAME = "muster.claim.{}.{}"
 
@@ -66,6 +72,8 @@ class Claims:
 
     def get(self, epoch: int) -> Claim | None:
         """Return the claim of an epoch; None where there is none, or one of an older Muster."""
+        if epoch > self.newest_epoch:  # of a successor, whose log is not ours
+            return None
         if epoch not in self._found:
             place, claim_id = (self._number_of(_NAME.format(epoch, one)) for one in Claim._fields)
             known = None if place is None or claim_id is None else Claim(place, claim_id)
@@ -85,6 +93,24 @@ class Claims:
         """Return all of them: a look-up for each."""
         epochs = range(1, self.newest_epoch + 1)
         return {epoch: claim for epoch in epochs if (claim := self.get(epoch)) is not None}
+
+
+def numbers_of(path: str, load: Callable[[], DeltaTable]) -> Callable[[str], int | None]:
+    """Return what looks up the numbers that a log's table keeps, in the table as it is loaded.
+
+    It raises `Unreachable`, or `CommitFailed` where a successor has cleaned up what it reads.
+    """
+
+    def number_of(name: str) -> int | None:
+        try:
+            found = load().transaction_version(name)
+        except (DeltaError, OSError) as error:
+            raise find_silence(path, error) or CommitFailed(
+                f"the claims of {path} cannot be read: {explain(path, error)}"
+            ) from None
+        return None if found is None else int(found)
+
+    return number_of
 
 
 def has_history(claims: Claims, epoch: int, claim: Claim | None, position: int) -> bool:

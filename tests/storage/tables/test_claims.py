@@ -2,15 +2,18 @@
 
 from collections import Counter
 
+import pytest
 from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
 from hypothesis import given
 from hypothesis import strategies as st
 
 from coordinator.config import LogConfig
 from coordinator.core.records import OffsetCommitted
 from coordinator.storage.delta_log import DeltaLog
+from coordinator.storage.record_log import CommitFailed
 from coordinator.storage.state_loader import write_snapshot
-from coordinator.storage.tables.claims import Claim, Claims, has_history, note_claim
+from coordinator.storage.tables.claims import Claim, Claims, has_history, note_claim, numbers_of
 from coordinator.storage.tables.commit_writer import APP
 
 
@@ -24,7 +27,7 @@ class Numbers(dict):
         return self.get(name)
 
 
-def numbers_of(claims, newest):
+def kept(claims, newest):
     found = Numbers({APP: newest})
     for epoch, claim in claims.items():
         found |= note_claim(epoch, claim)
@@ -55,7 +58,7 @@ def test_a_log_has_what_was_before_its_next_claim(positions, epoch, position, ou
         and maker == claims.get(epoch)
         and all(position < later.position for at, later in claims.items() if at > epoch)
     )
-    found = Claims(numbers_of(claims, len(positions)))
+    found = Claims(kept(claims, len(positions)))
     assert has_history(found, epoch, maker, position) is expected
     assert found.all() == claims
 
@@ -84,3 +87,16 @@ def test_a_start_after_many_takes_no_more_looks_than_after_few(tmp_path, monkeyp
         write_snapshot(log, where)
         log.close()
     assert looks[11] == looks[3]
+
+
+def test_a_claim_that_a_successor_has_cleaned_up_is_an_error_of_the_log():
+    """Maintenance of a coordinator that slept reads what is gone: it ends, and says why."""
+
+    def load():
+        raise DeltaError("Kernel error: File not found")
+
+    claims = Claims(numbers_of("store/log", load))
+    claims.add(7, Claim(70, 1))
+    with pytest.raises(CommitFailed, match="store/log cannot be read"):
+        claims.get(3)
+    assert claims.get(8) is None, "of a successor: its log is not ours"
