@@ -13,7 +13,7 @@ from tests.spark.test_views import computed_views
 from tests.support.classic_stories import classic_log
 
 pytestmark = pytest.mark.spark
-VIEWS = sorted(VIEW_SCHEMAS.keys() - {"audit", "offsets", "plans", "topics"})
+VIEWS = sorted(VIEW_SCHEMAS.keys() - {"audit", "offset_commits", "offsets", "plans", "topics"})
 
 
 @pytest.fixture(scope="module")

@@ -104,7 +104,7 @@ class SyncGroup(msgspec.Struct, frozen=True):
 
 def is_unnamed_sync(version: int, protocol_type: str | None, protocol_name: str | None) -> bool:
     """Whether a SyncGroup must name its protocol but does not. This is checked first (H-2)."""
-    return version >= NAMED_SINCE and None in {protocol_type, protocol_name}
+    return version >= NAMED_SINCE and (protocol_type is None or protocol_name is None)
 
 
 class ClassicHeartbeat(msgspec.Struct, frozen=True):
