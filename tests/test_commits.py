@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import subprocess
 
 import pytest
 
@@ -48,14 +49,35 @@ def test_the_body_begins_after_an_empty_line():
     assert commits.fault("Add a view", "") is None
 
 
-def test_faults_of_a_repository_are_printed(tmp_path, capsys):
-    import subprocess
+def git(folder, *words):
+    subprocess.run(
+        ["git", "-c", "user.name=t", "-c", "user.email=t@t", *words], cwd=folder, check=True
+    )
 
-    for word in (["init", "-q"], ["commit", "-q", "--allow-empty", "-m", "Fixed it"]):
-        subprocess.run(
-            ["git", "-c", "user.name=t", "-c", "user.email=t@t", *word], cwd=tmp_path, check=True
-        )
+
+def test_faults_of_a_repository_are_printed(tmp_path, capsys):
+    for words in (["init", "-q"], ["commit", "-q", "--allow-empty", "-m", "Fixed it"]):
+        git(tmp_path, *words)
     with pytest.raises(SystemExit) as end:
         commits.main("HEAD", tmp_path)
     assert end.value.code == 1
     assert "'Fixed it' begins with 'Fixed'" in capsys.readouterr().out
+
+
+def test_commits_after_the_rule_are_checked_without_being_named(tmp_path, capsys):
+    """By its file: the hash of a commit changes when history is written again."""
+    git(tmp_path, "init", "-q")
+    git(tmp_path, "commit", "-q", "--allow-empty", "-m", "Fixed before")
+    (tmp_path / "tools").mkdir()
+    (tmp_path / "tools/commits.py").touch()
+    git(tmp_path, "add", ".")
+    git(tmp_path, "commit", "-q", "-m", "Check subjects")
+    with pytest.raises(SystemExit) as end:
+        commits.main(folder=tmp_path)
+    assert end.value.code == 0
+    git(tmp_path, "commit", "-q", "--allow-empty", "-m", "Fixed after")
+    with pytest.raises(SystemExit) as end:
+        commits.main(folder=tmp_path)
+    assert end.value.code == 1
+    assert "'Fixed after'" in (said := capsys.readouterr().out)
+    assert "before" not in said

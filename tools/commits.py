@@ -2,8 +2,8 @@
 
     python tools/commits.py [RANGE]
 
-Part of `make check`. Commits up to `BASE` were written before this rule. In a clone without its
-history, and outside of one, what is not there is not checked.
+Part of `make check`. Commits up to the last one of this file were written by another rule. In a
+clone without its history, and outside of one, what is not there is not checked.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-BASE = "021432c3"
+FILE = "tools/commits.py"
 SUBJECT_MAX = 72
 WORD = re.compile(r"[A-Z][a-z]+(-[a-z]+)?")
 NOT_IMPERATIVE = re.compile(r"(ed|ing|[^s]s)$")
@@ -52,8 +52,17 @@ def messages(commits: str, folder: Path = ROOT) -> list[tuple[str, list[str]]]:
     return [(lines[0], lines[1:]) for lines in found if len(lines) > 1]
 
 
-def main(commits: str = f"{BASE}..HEAD", folder: Path = ROOT) -> None:
-    """Print the faults of commits; exit 1 if there are any."""
+def find_rule(folder: Path) -> str:
+    """Return the last commit of this file; nothing outside of a clone."""
+    command = ["git", "log", "-1", "--format=%H", "--", FILE]
+    return subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, check=False
+    ).stdout.strip()
+
+
+def main(commits: str | None = None, folder: Path = ROOT) -> None:
+    """Print the faults of commits, by default of those after the rule; exit 1 if there are any."""
+    commits = commits or f"{find_rule(folder)}..HEAD"
     faults = [
         f"{commit} {lines[0]!r} {wrong}"
         for commit, lines in messages(commits, folder)
