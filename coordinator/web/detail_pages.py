@@ -48,7 +48,7 @@ class DetailPages:
         group_id = find_group(query, viewer)
         look = self._pages.look(query)
         found = look.view("offsets", group_id)
-        if not len(found) and not len(look.view("groups", group_id)):
+        if not len(found) and not look.has_group(group_id):
             raise NoGroupError(group_id)
         refuse_topics(viewer, found)
         weights = read_weights(look, group_id)

@@ -141,7 +141,7 @@ class PastPages:
         """Return the history and the epochs of a group, of one that was deleted, too."""
         history = look.view("assignment_history", group_id)
         epochs = look.view("epochs", group_id)
-        if not len(epochs) and not len(look.view("groups", group_id)):
+        if not len(epochs) and not look.has_group(group_id):
             raise NoGroupError(group_id)
         return history, epochs
 

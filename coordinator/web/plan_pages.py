@@ -22,7 +22,6 @@ from coordinator.web.pages import (
 from coordinator.web.paging import TEXT_MAX, Paging
 from coordinator.web.plan_diff import MEMBERS, MOVES, PlanDiff, read_plan
 from coordinator.web.plan_form import REASON_MAX
-from coordinator.web.store_reader import Look
 
 LISTED = (
     "position", "status", "recorded_at", "principal", "moved", "placed", "makespan_after",
@@ -43,7 +42,7 @@ class PlanPages:
         group_id = find_group(query, viewer)
         look = self._pages.look(query)
         found = look.view("plans", group_id).drop_columns(["moves"])
-        if not len(found) and not _is_there(look, group_id):
+        if not len(found) and not look.has_group(group_id):
             raise NoGroupError(group_id)
         status = query.get("status", "")
         if status:
@@ -69,7 +68,7 @@ class PlanPages:
         refuse_topics(viewer, plan.moves, look.view("assignment_history", group_id))
         moves = Paging.of(query, MOVES, "topic")
         members = Paging.of(query, MEMBERS, "-gains", prefix="m_")
-        asks = plan.row["status"] == WAITING and not is_past(query) and _is_there(look, group_id)
+        asks = plan.row["status"] == WAITING and not is_past(query) and look.has_group(group_id)
         return self._pages.base(look) | {
             "group_id": group_id, "plan": plan, "refused": refused,
             "moves": moves.cut(
@@ -105,7 +104,3 @@ def plan_json(values: Values) -> Values:
 
 def _head(values: Values) -> Values:
     return head(values) | {"group_id": values["group_id"]}
-
-
-def _is_there(look: Look, group_id: str) -> bool:
-    return len(look.view("groups", group_id)) > 0

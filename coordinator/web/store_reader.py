@@ -119,6 +119,10 @@ class Look:
 
         return self.once(group_id, ("view", name), read, followed=name not in UNFOLLOWED)
 
+    def has_group(self, group_id: str) -> bool:
+        """Whether there is such a group."""
+        return len(self.view("groups", group_id)) > 0
+
     def members(self, group_id: str | None = None) -> pa.Table:
         """Return the rows of the view `members`, without what members subscribe to."""
 

@@ -7,20 +7,9 @@ import pytest
 from coordinator import GroupError
 from coordinator.core.plan_steps.decide import WAITING_MAX
 from coordinator.history.frames import frame
-from tests.runtime.test_plans import MANUAL, Running
+from tests.runtime.test_plans import MANUAL, running
 
-
-@pytest.fixture
-def running(tmp_path):
-    opened = []
-
-    def open_one(**options):
-        opened.append(Running(**options))
-        return opened[-1]
-
-    yield open_one
-    for one in opened:
-        one.coordinator.close()
+__all__ = ["running"]
 
 
 PATIENT = {

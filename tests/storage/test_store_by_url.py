@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
+from functools import partial
 
 import pytest
 from deltalake import DeltaTable
@@ -23,22 +24,13 @@ from coordinator.storage.tables.recovery import commit_file
 from coordinator.storage.tables.store_files import files_at
 from coordinator.verify import verify
 from tests.conftest import ROOT
+from tests.support import members
 from tests.support.lives import life
 from tests.support.s3.client import SECRET
 
 TOPICS = {"clicks": 6}
+join = partial(members.join, topics=TOPICS)
 SHORT = Config(lease=LeaseConfig(ttl_ms=1_500, renew_ms=300))
-
-
-def join(coordinator, member_id):
-    return coordinator.consumer_group_heartbeat(
-        group_id="g",
-        member_id=member_id,
-        member_epoch=0,
-        rebalance_timeout_ms=60_000,
-        subscribed_topic_names=["clicks"],
-        topic_partitions={},
-    )
 
 
 @pytest.fixture

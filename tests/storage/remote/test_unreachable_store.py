@@ -12,6 +12,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
+from functools import partial
 
 import pytest
 
@@ -26,9 +27,11 @@ from coordinator.storage.tables.patience import is_waited_for
 from coordinator.storage.tables.store_files import files_at
 from coordinator.verify import verify
 from tests.conftest import ROOT
+from tests.support import members
 from tests.support.lives import life
 
 TOPICS = {"clicks": 6}
+join = partial(members.join, topics=TOPICS)
 QUICK = StoreConfig(retries=0, retry_timeout_ms=1_000)
 CONFIG = Config(store=QUICK, lease=LeaseConfig(ttl_ms=2_000, renew_ms=300))
 BUSY = 75
@@ -40,20 +43,9 @@ def store(s3):
     use_settings(StoreConfig())
 
 
-def join(coordinator, member_id="m0"):
-    return coordinator.consumer_group_heartbeat(
-        group_id="g",
-        member_id=member_id,
-        member_epoch=0,
-        rebalance_timeout_ms=60_000,
-        subscribed_topic_names=["clicks"],
-        topic_partitions={},
-    )
-
-
 def full_store(store):
     with Coordinator.open(store, topics=TOPICS, config=CONFIG) as coordinator:
-        join(coordinator)
+        join(coordinator, "m0")
     return store
 
 
@@ -112,7 +104,7 @@ def test_a_new_store_is_waited_for_too(store, s3):
     wait_until("it does not wait", lambda: is_waited_for(store) or opening.error)
     s3.heal()
     with opening.end().found as coordinator:
-        join(coordinator)
+        join(coordinator, "m0")
 
 
 def test_a_stand_by_waits_for_a_store_and_then_stands_by(store, s3, caplog):
@@ -235,7 +227,7 @@ def page(url):
 def test_what_cannot_be_read_now_is_no_damage(store, s3, what):
     """Nobody is told to restore, or to remove the lease of a coordinator that is alive."""
     with Coordinator.open(store, topics=TOPICS, config=CONFIG) as coordinator:
-        join(coordinator)
+        join(coordinator, "m0")
         coordinator._processor.log.maintain(pack=True)
         for kind in ("503", "cut"):
             s3.fault(kind, what, "GET", times=9_999)
