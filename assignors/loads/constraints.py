@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from assignors.arrays import PARTITIONS_MAX, Longs
+from assignors.arrays import PARTITIONS_MAX, Longs, offsets_of
 from assignors.errors import SpecError
 from assignors.loads.load_spec import Constraint
 from assignors.parse import kind_of, show
@@ -100,12 +100,6 @@ class Names:
             if count > 0
             else f"topic {show(topic)} has {end - start} partitions"
         )
-
-    def name_partition(self, place: int) -> str:
-        """Return a place on the line in words."""
-        at = int(np.searchsorted(self.topic_start, place, side="right")) - 1
-        name = next(name for name, number in self.topic.items() if number == at)
-        return f"partition {place - int(self.topic_start[at])} of topic {show(name)}"
 
     def find_members(self, name: str) -> Longs | str:
         """Return the members of a name, or why there are none."""
@@ -211,6 +205,13 @@ def _parse_time(value: Any, where: str) -> int | None:  # noqa: ANN401 - what a 
     return int(time.cast(pa.int64())[0].as_py()) // 1000
 
 
+def name_partition(topics: pa.StringArray, counts: Longs, place: int) -> str:
+    """Return a place on the line in words."""
+    start = offsets_of(counts)
+    topic = int(np.searchsorted(start, place, side="right")) - 1
+    return f"partition {place - int(start[topic])} of topic {topics[topic].as_py()!r}"
+
+
 def show_time(ms: int) -> str:
     """Return a time in words, UTC."""
     time = pa.scalar(ms // 1000, pa.timestamp("s"))
@@ -259,13 +260,15 @@ def _set_aside(
         return tuple(rules), ()
     total = int(names.topic_start[-1])
     label, whose = np.full((2, total), -1, dtype=np.int64)
+    topics = pa.array(list(names.topic), pa.string())
     aside: dict[int, str] = {}
     for at, rule in sorted(enumerate(own), key=lambda one: not one[1].hard):
         places = rule.partitions
         other = np.flatnonzero((label[places] >= 0) & (label[places] != rule.label))
         if len(other) and not rule.hard:
             place = int(places[other[0]])
-            there, first = names.name_partition(place), own[whose[place]].name
+            there = name_partition(topics, np.diff(names.topic_start), place)
+            first = own[whose[place]].name
             aside[id(rule)] = f"{rule.name}: {there} has the label of {first}"
             continue
         label[places], whose[places] = rule.label, at

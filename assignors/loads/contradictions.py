@@ -7,19 +7,12 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from assignors.arrays import Longs, offsets_of
+from assignors.arrays import Longs
 from assignors.errors import SpecError
-from assignors.loads.constraints import ANTI_AFFINITY, COLOCATE
+from assignors.loads.constraints import ANTI_AFFINITY, COLOCATE, name_partition
 from assignors.loads.load_spec import Constraint
 
 _NAMED = 4
-
-
-def name_partition(topics: pa.StringArray, counts: Longs, place: int) -> str:
-    """Return a place on the line in words."""
-    start = offsets_of(counts)
-    topic = int(np.searchsorted(start, place, side="right")) - 1
-    return f"partition {place - int(start[topic])} of topic {topics[topic].as_py()!r}"
 
 
 def refuse_two_labels(

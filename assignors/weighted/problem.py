@@ -33,12 +33,9 @@ from assignors.loads.constraints import (
     COLOCATE,
     DRAIN,
     MAX_PARTITIONS,
-)
-from assignors.loads.contradictions import (
     name_partition,
-    refuse_joined_labels,
-    refuse_two_labels,
 )
+from assignors.loads.contradictions import refuse_joined_labels, refuse_two_labels
 from assignors.loads.load_spec import Constraint, LoadSpec
 from assignors.weighted.levels import SMALL, raise_to_floor, round_to_grid
 from assignors.weighted.named import Choices, NamedUnits, list_runs
