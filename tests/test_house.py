@@ -18,7 +18,7 @@ from tests.conftest import ROOT
 
 PACKAGES = ("assignors", "coordinator", "spark_jobs")
 FILES = sorted(file for package in PACKAGES for file in (ROOT / package).rglob("*.py"))
-FUNCTION_LINES, FILE_LINES, FOLDER_FILES = 70, 500, 22
+FUNCTION_LINES, FILE_LINES, FOLDER_FILES = 70, 500, 25
 SOURCES = {".py", ".sql", ".md", ".toml"}
 FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
 
