@@ -28,7 +28,8 @@ from coordinator.core.events import (
 from coordinator.core.records import MembersAdvanced, Record, TargetMetadata
 from coordinator.core.replay import keep_classic, note_waiting, replay
 from coordinator.core.state import State
-from coordinator.core.state_machine import answer_steady_heartbeat, answer_steady_heartbeats, step
+from coordinator.core.state_machine import step
+from coordinator.core.steady_heartbeat import answer_steady_heartbeat, answer_steady_heartbeats
 from coordinator.core.validate_types import check_types
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.runtime.metrics import Metrics

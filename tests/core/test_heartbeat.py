@@ -13,7 +13,7 @@ from coordinator.core.records import (
     TargetMember,
     Tombstone,
 )
-from coordinator.core.state_machine import answer_steady_heartbeat, answer_steady_heartbeats
+from coordinator.core.steady_heartbeat import answer_steady_heartbeat, answer_steady_heartbeats
 from coordinator.errors import GroupError
 from tests.support.coordinator_core import (
     REBALANCE,

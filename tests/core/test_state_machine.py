@@ -27,7 +27,8 @@ from coordinator.core.events import (
 )
 from coordinator.core.partition_spans import kafka_id
 from coordinator.core.state import GROUP_MOVES, GroupState, fingerprint
-from coordinator.core.state_machine import answer_steady_heartbeat, step
+from coordinator.core.state_machine import step
+from coordinator.core.steady_heartbeat import answer_steady_heartbeat
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.runtime.regex_jobs import prepare_resolution
 from coordinator.runtime.target_jobs import restore_request

@@ -29,7 +29,8 @@ from coordinator.core.events import (
 from coordinator.core.records import MemberState
 from coordinator.core.replay import keep_classic, note_waiting, replay
 from coordinator.core.state import State, fingerprint
-from coordinator.core.state_machine import answer_steady_heartbeat, step
+from coordinator.core.state_machine import step
+from coordinator.core.steady_heartbeat import answer_steady_heartbeat
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.kafka_config import kafka_config
 from tests.support import invariants
