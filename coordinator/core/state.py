@@ -52,6 +52,25 @@ class GroupState(StrEnum):
     DEAD = "Dead"
 
 
+class StateColumns(NamedTuple):
+    """What the states of groups follow from: one group's numbers, or a column of many groups'."""
+
+    members: Any
+    """How many members the group has."""
+    behind: Any
+    """Whether the group epoch is above the assignment epoch: a new target is due."""
+    arrived: Any
+    """How many members are STABLE at the assignment epoch."""
+
+
+GROUP_STATES: tuple[tuple[GroupState, Callable[[StateColumns], Any]], ...] = (
+    (GroupState.EMPTY, lambda now: now.members == 0),
+    (GroupState.ASSIGNING, lambda now: now.behind),
+    (GroupState.RECONCILING, lambda now: now.arrived < now.members),
+    (GroupState.STABLE, lambda now: now.arrived == now.members),
+)
+"""The states of a group that is there, as Kafka computes them (G-2): the first that holds."""
+
 GROUP_MOVES: dict[GroupState, frozenset[GroupState]] = {
     GroupState.EMPTY: frozenset({GroupState.ASSIGNING, GroupState.STABLE, GroupState.DEAD}),
     GroupState.ASSIGNING: frozenset(GroupState) - {GroupState.DEAD},
@@ -243,13 +262,12 @@ class Group:
     @property
     def state(self) -> GroupState:
         """The group's state (G-2)."""
-        if not self.members:
-            return GroupState.EMPTY
-        if self.epoch > self.assignment_epoch:
-            return GroupState.ASSIGNING
-        if self.stable_at[self.assignment_epoch] < len(self.members):
-            return GroupState.RECONCILING
-        return GroupState.STABLE
+        now = StateColumns(
+            len(self.members),
+            self.epoch > self.assignment_epoch,
+            self.stable_at[self.assignment_epoch],
+        )
+        return next(state for state, holds in GROUP_STATES if holds(now))
 
     def list_changes(self) -> Mark:
         """List changes from now on at the latest, and return where they are."""

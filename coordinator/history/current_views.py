@@ -26,7 +26,7 @@ from coordinator.core.records import (
     TargetMetadata,
     TopicChanged,
 )
-from coordinator.core.state import GroupState
+from coordinator.core.state import GROUP_STATES, GroupState, StateColumns
 from coordinator.core.target_assignment import StoredTarget
 from coordinator.history import classic_views
 from coordinator.history.keyed_rows import (
@@ -363,9 +363,9 @@ def _count_members(log: LogRows, named: pa.Array, assignment_epoch: Longs) -> tu
 
 def _compute_states(members: Longs, arrived: Longs, waiting: Bools) -> pa.Array:
     """Return the state of each group as Kafka computes it (G-2)."""
-    cases = [members == 0, waiting, arrived < members]
-    words = [GroupState.EMPTY, GroupState.ASSIGNING, GroupState.RECONCILING]
-    states = np.select(cases, [word.value for word in words], GroupState.STABLE.value)
+    now = StateColumns(members, waiting, arrived)
+    cases = [holds(now) for _, holds in GROUP_STATES]
+    states = np.select(cases, [state.value for state, _ in GROUP_STATES], "")
     return pa.array(states, pa.string())
 
 
