@@ -1,7 +1,7 @@
 """Play operations as JSON lines (docs/reference/formats.md#trace-operations); time is virtual.
 
-This is a thin shell over the event processor: it converts operations to events and results to
-Kafka's JSON, and moves a clock. It must not have step, replay or timer code of its own.
+It converts operations to events and results to Kafka's JSON, and moves the clock of a virtual
+coordinator.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from typing import Any
 
 import msgspec
 
-from coordinator.compute.engine import compute_target
 from coordinator.config import Config, ConfigError, LeaseConfig
 from coordinator.core.events import (
     HEARTBEAT,
@@ -26,7 +25,6 @@ from coordinator.core.events import (
     Event,
     Heartbeat,
     OffsetCommit,
-    ResolveRegexes,
     Result,
 )
 from coordinator.core.partition_spans import kafka_id, make_id
@@ -35,11 +33,8 @@ from coordinator.errors import ErrorCode, GroupError
 from coordinator.kafka_config import kafka_config
 from coordinator.runtime import responses
 from coordinator.runtime.event_processor import EventProcessor, Fired
-from coordinator.runtime.regex_jobs import prepare_resolution
 from coordinator.runtime.responses import HeartbeatAnswer
-from coordinator.runtime.target_jobs import restore_request
 from coordinator.runtime.timers import EXPIRE
-from coordinator.runtime.topic_catalog import DictCatalog
 from coordinator.storage.record_log import MemoryLog, RecordLog
 from coordinator.trace.classic_player import ClassicPlayer
 from coordinator.trace.classic_requests import CLASSIC_FIELDS
@@ -52,6 +47,7 @@ from coordinator.trace.fields import (
     show_commit,
 )
 from coordinator.trace.kafka_json import record_json, select_kafka_records, to_camel_case
+from coordinator.trace.virtual_coordinator import VirtualCoordinator
 
 CLASSIC_SETTINGS = frozenset(
     {"group.max.size", "group.initial.rebalance.delay.ms", "group.consumer.migration.policy"}
@@ -109,10 +105,8 @@ class TracePlayer:
         self._open_log = open_log or self._open_memory
         self._records = records
         self._base = config or Config()
-        self._now = 0
         self._auto_tasks = True
-        self._catalog = DictCatalog()
-        self._processor: EventProcessor | None = None
+        self._world: VirtualCoordinator | None = None
         self._number = 0
         """The number of the operation, counted from `config`."""
         self._numbered = False
@@ -121,8 +115,8 @@ class TracePlayer:
 
     def close(self) -> None:
         """Close the log."""
-        if self._processor is not None:
-            self._processor.log.close()
+        if self._world is not None:
+            self._world.processor.log.close()
 
     def run(self, op: Mapping[str, Any]) -> dict[str, Any]:
         """Run one operation and return its answer.
@@ -142,7 +136,7 @@ class TracePlayer:
             raise TraceError(f"{kind} has {min(unknown)!r}: its fields are {fields}")
         if kind == "config":
             return self._config(op) | self._told_number()
-        if self._processor is None:
+        if self._world is None:
             self._config({})
         self._number += 1
         fired = self._move_clock(_read_integer(op, "advance_ms", 0)) if "advance_ms" in op else []
@@ -154,7 +148,7 @@ class TracePlayer:
         if kind == "advance":
             fired += answer.pop("fired")
         if self._auto_tasks:
-            self._do_tasks()
+            self._begun.do_tasks()
         wrote = [self._timer_json(one) for one in fired if one.records]
         if wrote:
             answer["timers"] = wrote
@@ -170,14 +164,15 @@ class TracePlayer:
             config = replace(self._base, kafka=kafka_config(props), lease=LeaseConfig(check_ms=0))
         except ConfigError as error:
             raise TraceError(f"config: {error}") from None
-        self._now = _check_time(_read_integer(op, "now", self._now))
+        now = _check_time(_read_integer(op, "now", self._world.now if self._world else 0))
         self._auto_tasks = bool(op.get("auto_tasks", True))
-        self._catalog = DictCatalog()
         self.close()
         self._number, self._classic = 0, ClassicPlayer()
         self._numbered = "why" in op or bool(CLASSIC_SETTINGS & props.keys())
-        self._start(config, anew=True)
-        return {"now": self._now}
+        world = VirtualCoordinator(config, now=now)
+        world.take_over(self._open_log(config, True))
+        self._world = world
+        return {"now": now}
 
     def _topics(self, op: Mapping[str, Any]) -> dict[str, Any]:
         ids, gone = read_object(op, "ids"), read_names(op, "delete", "topics")
@@ -188,15 +183,15 @@ class TracePlayer:
                     f"because a trace lists each of them"
                 )
             try:
-                self._catalog.set(name, partitions, ids.get(name))
+                self._begun.catalog.set(name, partitions, ids.get(name))
             except ConfigError as error:
                 raise TraceError(f"topics: {error}") from None
         for name in gone:
-            self._catalog.delete(name)
+            self._begun.catalog.delete(name)
         self._running.see_topics()
         shown = {
             name: {"id": seen.topic_id, "partitions": seen.partitions}
-            for name, seen in sorted(self._catalog.topics().items())
+            for name, seen in sorted(self._begun.catalog.topics().items())
         }
         return {"topics": shown} if shown else {}
 
@@ -248,16 +243,11 @@ class TracePlayer:
             )
         end = _check_time(self._now + ms)
         fired: list[Fired] = []
-        while True:
-            at = self._running.timers.next_at()
-            if at is None or at > end:
-                break
-            self._now = max(self._now, at)
-            fired += self._running.tick()
+        for some in self._begun.pass_until(end):
+            fired += some
             self._classic.note_answered(self._running, self._now)
             if self._auto_tasks:
-                self._do_tasks()
-        self._now = end
+                self._begun.do_tasks()
         return fired
 
     def _describe(self, op: Mapping[str, Any]) -> dict[str, Any]:
@@ -281,11 +271,10 @@ class TracePlayer:
 
     def _reload(self, _op: Mapping[str, Any]) -> dict[str, Any]:
         """Fail over: another coordinator claims the log and replays it."""
-        config = self._running.config
         self._running.log.close()
         self._running.parked.release()
         self._classic.note_answered(self._running, self._now)
-        self._start(config, anew=False)
+        self._begun.take_over(self._open_log(self._running.config, False))
         return {}
 
     def _log(self, _op: Mapping[str, Any]) -> dict[str, Any]:
@@ -314,22 +303,24 @@ class TracePlayer:
         """Replace topic names by the topics' current ids, as clients report partitions."""
         if not isinstance(owned, Mapping):
             return owned
-        topics = self._catalog.topics()
+        topics = self._begun.catalog.topics()
         return {
             kafka_id(topics[name].topic_id if name in topics else make_id(name)): partitions
             for name, partitions in owned.items()
         }
 
     @property
-    def _running(self) -> EventProcessor:
-        assert self._processor is not None
-        return self._processor
+    def _begun(self) -> VirtualCoordinator:
+        assert self._world is not None
+        return self._world
 
-    def _start(self, config: Config, *, anew: bool) -> None:
-        log = self._open_log(config, anew)
-        log.claim("trace", "", self._now)
-        self._processor = EventProcessor(log, config, lambda: self._now, self._catalog)
-        self._processor.load()
+    @property
+    def _running(self) -> EventProcessor:
+        return self._begun.processor
+
+    @property
+    def _now(self) -> int:
+        return self._begun.now
 
     def _open_memory(self, _config: Config, anew: bool) -> RecordLog:  # noqa: FBT001 - a callback
         storage = self._memory.storage if self._memory and not anew else None
@@ -351,16 +342,6 @@ class TracePlayer:
 
     def _told_number(self) -> dict[str, int]:
         return {"n": self._number} if self._numbered else {}
-
-    def _do_tasks(self) -> None:
-        """Run the background tasks at once."""
-        for task in self._running.take_tasks():
-            if isinstance(task, ResolveRegexes):
-                self._running.run([prepare_resolution(self._running, task)()])
-            else:
-                job = restore_request(self._running, task)
-                if job is not None:
-                    self._running.run([compute_target(job)])
 
     def _timer_json(self, one: Fired) -> dict[str, Any]:
         shown = [record_json(r, self._running.state) for r in select_kafka_records(one.records)]

@@ -8,44 +8,38 @@ from coordinator.errors import GroupError
 from coordinator.kafka_config import kafka_config
 from coordinator.runtime.topic_catalog import DictCatalog
 from coordinator.storage.record_log import MemoryLog, MemoryRecords
+from coordinator.trace.virtual_coordinator import VirtualCoordinator
 from tests.support.event_history import EventHistory
 from tests.support.watched_processor import WatchedProcessor
 
 
-class Shell:
+class Shell(VirtualCoordinator):
     """One store and the coordinator that has it now, with helpers that speak for the group "g"."""
 
     def __init__(self, *, interval_ms=0, engine_timeout_ms=600_000, **topics):
-        self.now = 1_000_000
-        self.storage = MemoryRecords()
-        self.catalog = DictCatalog(topics)
         kafka = kafka_config({"group.consumer.assignment.interval.ms": interval_ms})
-        self.config = Config(kafka=kafka, engine=EngineConfig(timeout_ms=engine_timeout_ms))
+        config = Config(kafka=kafka, engine=EngineConfig(timeout_ms=engine_timeout_ms))
+        super().__init__(config, now=1_000_000, catalog=DictCatalog(topics))
+        self.storage = MemoryRecords()
         self.fault = None  # an error, or a function of "before" and "after" that raises one
         self.history = EventHistory(self.config, self.now)
-        self._start()
+        self.take_over(MemoryLog(self.storage, self._fault))
+
+    def make_processor(self, log):
+        """Return one that tells the history what comes."""
+        processor = WatchedProcessor(log, self.config, lambda: self.now, self.catalog)
+        processor.coming = lambda event, state: self.history.add(event, state, self.now)
+        return processor
 
     def reload(self):
         """Fail over: another coordinator claims the store and replays its log."""
         self.history.note("load", self.now)
-        self._start()
-
-    def _start(self):
-        log = MemoryLog(self.storage, self._fault)
-        log.claim("test", "", self.now)
-        self.processor = WatchedProcessor(log, self.config, lambda: self.now, self.catalog)
-        self.processor.coming = lambda event, state: self.history.add(event, state, self.now)
-        self.processor.load()
+        self.take_over(MemoryLog(self.storage, self._fault))
 
     def advance(self, ms):
         """Move the clock; timers fire each at its instant. Returns (kind, member) of each."""
-        end = self.now + ms
-        fired = []
-        while (at := self.processor.timers.next_at()) is not None and at <= end:
-            self.now = max(self.now, at)
-            fired += [(one.due.key[0], one.due.key[2]) for one in self.processor.tick()]
-        self.now = end
-        return fired
+        fired = [one for some in self.pass_until(self.now + ms) for one in some]
+        return [(one.due.key[0], one.due.key[2]) for one in fired]
 
     def ask(self, event):
         """One event's response; a GroupError is raised."""

@@ -117,7 +117,7 @@ class Story:
 
     def plan(self, **options):
         """Plan for the group as it is; User:ann asks."""
-        processor = self.trace._processor
+        processor = self.trace._running
         basis = take_basis(processor.state, processor.config, self.group, processor.steady())
         return make_plan(basis, PlanOptions(owner="User:ann", **options), processor.steady()).plan
 
@@ -125,7 +125,7 @@ class Story:
         """Apply, propose, approve or reject a plan; User:bob does."""
         told = plan if action in ("apply", "propose") else None
         event = DecidePlan(action, self.group, plan.plan_id, told, "User:bob", reason)
-        self.trace._processor.run([event])
+        self.trace._running.run([event])
         return self.settle()
 
     def settle(self):
@@ -280,7 +280,7 @@ def archive():
     session = {"consumer.session.timeout.ms": "50000"}
     told = {"boxes": dict.fromkeys((0, 1, 2, 5), (7, ""))}
     refused = {"operation": "DELETE", "resource_type": "GROUP", "resource_name": "archive"}
-    story.trace._processor.run([
+    story.trace._running.run([
         OffsetCommit("archive", "", -1, told),
         ConfigureGroup("archive", session, ann),
         OffsetDelete("archive", {"boxes": [0, 1, 2, 5, 7]}, ann),

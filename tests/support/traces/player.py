@@ -11,7 +11,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from coordinator.compute.engine import compute_target
 from coordinator.config import Config, EngineConfig, LeaseConfig
 from coordinator.core.events import (
     JOIN,
@@ -32,7 +31,6 @@ from coordinator.core.events import (
     OffsetFetch,
     PrepareAssignment,
     ProposeTarget,
-    ResolveRegexes,
     Result,
     TargetLost,
     TimerFired,
@@ -44,11 +42,9 @@ from coordinator.core.state_records import records_of
 from coordinator.core.target_assignment import StoredTarget, WholeTarget
 from coordinator.errors import GroupError
 from coordinator.kafka_config import kafka_config
-from coordinator.runtime.regex_jobs import prepare_resolution
-from coordinator.runtime.target_jobs import restore_request
 from coordinator.runtime.timers import EXPIRE
-from coordinator.runtime.topic_catalog import DictCatalog
-from coordinator.storage.record_log import MemoryLog, MemoryRecords
+from coordinator.storage.record_log import MemoryLog, MemoryRecords, RecordLog
+from coordinator.trace.virtual_coordinator import VirtualCoordinator
 from tests.support import invariants
 from tests.support.event_history import AT_ONCE, CHECK, ENGINE
 from tests.support.traces.answers import described, offsets, prepared
@@ -71,8 +67,10 @@ SILENT = {"config", "tasks", "die", "hold"}
 """Commands that change nothing in the coordinator."""
 
 
-class Player:
+class Player(VirtualCoordinator):
     """One store, the coordinator that has it, and the clients of its groups."""
+
+    processor: OneByOne
 
     def __init__(self) -> None:
         self._config({})
@@ -94,16 +92,15 @@ class Player:
     @property
     def state(self) -> State:
         """What the coordinator has in memory."""
-        return self._processor.state
+        return self.processor.state
 
     # The world -----------------------------------------------------------------------------------
 
     def _config(self, settings: dict[str, str]) -> None:
         lease = LeaseConfig(check_ms=int(settings.pop(CHECK, 0)))
         engine = EngineConfig(timeout_ms=int(settings.pop(ENGINE, 600_000)))
-        self._settings = Config(kafka=kafka_config(AT_ONCE | settings), lease=lease, engine=engine)
-        self._now = BEGIN_MS
-        self._catalog = DictCatalog()
+        config = Config(kafka=kafka_config(AT_ONCE | settings), lease=lease, engine=engine)
+        super().__init__(config, now=BEGIN_MS)
         self._storage = MemoryRecords()
         self._clients: dict[tuple[str, str], Client] = {}
         self._tasks_wait = False
@@ -112,13 +109,15 @@ class Player:
         self._start()
 
     def _start(self) -> None:
-        log = MemoryLog(self._storage)
-        log.claim("trace", "", self._now)
         self._timers: dict[Any, int] = {}
-        self._processor = OneByOne(log, self._settings, lambda: self._now, self._catalog)
-        self._processor.watch = self._happened
-        self._processor.load()
+        self.take_over(MemoryLog(self._storage))
         self._tell_states()
+
+    def make_processor(self, log: RecordLog) -> OneByOne:
+        """Return one that tells what happens, event by event."""
+        processor = OneByOne(log, self.config, lambda: self.now, self.catalog)
+        processor.watch = self._happened
+        return processor
 
     def _do_config(self, words: list[str]) -> None:
         """Begin anew with these settings of the coordinator, under Kafka's names."""
@@ -127,66 +126,61 @@ class Player:
     def _do_topics(self, words: list[str]) -> None:
         for name, value in values(words).items():
             count, _, topic_id = value.partition(":")
-            self._catalog.set(name, int(count), topic_id or None)
-        self._processor.see_topics()
+            self.catalog.set(name, int(count), topic_id or None)
+        self.processor.see_topics()
 
     def _do_delete_topics(self, words: list[str]) -> None:
         for name in words:
-            self._catalog.delete(name)
-        self._processor.see_topics()
+            self.catalog.delete(name)
+        self.processor.see_topics()
 
     def _do_load(self, words: list[str]) -> None:
         """Another coordinator takes over: it claims the log and replays it."""
         if words == ["from", "snapshot"]:
             kept = list(records_of(self.state))
-            self._processor.log.snapshot(kept, self._processor.position, self._now)
+            self.processor.log.snapshot(kept, self.processor.position, self.now)
         before = invariants.as_loaded(fingerprint(self.state))
         self._own = False
         self._start()
         after = invariants.as_loaded(fingerprint(self.state))
         assert after == before, "the log says something else"
-        log = self._processor.log
+        log = self.processor.log
         self._say(
-            "load", f"coordinator epoch {log.epoch}, up to position {self._processor.position}"
+            "load", f"coordinator epoch {log.epoch}, up to position {self.processor.position}"
         )
         self._tell_timers(())
 
     def _do_advance(self, words: list[str]) -> None:
         """Let time pass; nobody beats, timers fire each at its instant."""
         self._own = False
-        end = self._now + milliseconds(words[0])
-        self._pass_until(end)
+        end = self.now + milliseconds(words[0])
+        self._live_until(end)
 
     def _do_live(self, words: list[str]) -> None:
         """Let time pass while clients beat, as often as they were told."""
         self._own = False
-        end = self._now + milliseconds(words[0])
-        while self._now < end:
+        end = self.now + milliseconds(words[0])
+        while self.now < end:
             beats = [c.interval_ms for c in self._clients.values()] or [5_000]
-            self._pass_until(min(end, self._now + min(beats)))
+            self._live_until(min(end, self.now + min(beats)))
             for key in list(self._clients):
                 self._beat_as_client(*key)
 
-    def _pass_until(self, end: int) -> None:
-        while (at := self._processor.timers.next_at()) is not None and at <= end:
-            self._now = max(self._now, at)
-            self._processor.tick()
+    def _live_until(self, end: int) -> None:
+        for _fired in self.pass_until(end):
             if not self._tasks_wait:
                 self._do_tasks(["now"])
-        self._now = end
 
     def _do_tasks(self, words: list[str]) -> None:
         """Do the background work: `now`, or only when it is asked for (`later`)."""
         self._tasks_wait = words == ["later"]
-        if self._tasks_wait:
-            return
-        while tasks := self._processor.take_tasks():
-            for task in tasks:
-                self._own = False
-                if isinstance(task, ResolveRegexes):
-                    self._processor.run([prepare_resolution(self._processor, task)()])
-                elif (job := restore_request(self._processor, task)) is not None:
-                    self._processor.run([compute_target(job)])
+        while not self._tasks_wait and self.do_tasks():
+            pass
+
+    def do_tasks(self) -> bool:
+        """As of any virtual coordinator; what it brings about is not the command's own."""
+        self._own = False
+        return super().do_tasks()
 
     # Members -------------------------------------------------------------------------------------
 
@@ -258,7 +252,7 @@ class Player:
         client = self._client(group, member)
         lost = fields.pop("lost", False)
         fields = {"member_epoch": client.epoch, **fields}
-        (answer,) = self._processor.run([Heartbeat(group, member, **fields)])
+        (answer,) = self.processor.run([Heartbeat(group, member, **fields)])
         if isinstance(answer, Result) and not lost:
             if fields["member_epoch"] < 0:
                 self._clients.pop((group, member), None)
@@ -321,30 +315,30 @@ class Player:
                 topic = word
                 given[topic] = {}
         who = ("", -1) if member == "nothing" else (member, epoch)
-        self._processor.run([OffsetCommit(group, *who, given)])
+        self.processor.run([OffsetCommit(group, *who, given)])
 
     def _do_fetch_offsets(self, words: list[str]) -> None:
-        self._processor.run([OffsetFetch(words[0])])
+        self.processor.run([OffsetFetch(words[0])])
 
     def _do_delete_offsets(self, words: list[str]) -> None:
-        self._processor.run([OffsetDelete(words[0], partitions(words[1:]))])
+        self.processor.run([OffsetDelete(words[0], partitions(words[1:]))])
 
     def _do_expire_offsets(self, _words: list[str]) -> None:
-        self._processor.run([ExpireOffsets()])
+        self.processor.run([ExpireOffsets()])
 
     def _do_describe(self, words: list[str]) -> None:
-        self._processor.run([DescribeGroup(words[0])])
+        self.processor.run([DescribeGroup(words[0])])
 
     def _do_delete_group(self, words: list[str]) -> None:
-        self._processor.run([DeleteGroup(words[0])])
+        self.processor.run([DeleteGroup(words[0])])
 
     def _do_group_config(self, words: list[str]) -> None:
-        self._processor.run([ConfigureGroup(words[0], values(words[1:]))])
+        self.processor.run([ConfigureGroup(words[0], values(words[1:]))])
 
     # Targets computed outside --------------------------------------------------------------------
 
     def _do_prepare(self, words: list[str]) -> None:
-        self._processor.run([PrepareAssignment(words[0], words[1])])
+        self.processor.run([PrepareAssignment(words[0], words[1])])
 
     def _do_install(self, words: list[str]) -> None:
         group, computation, *rest = words
@@ -353,7 +347,7 @@ class Player:
         epoch = waiting.record.group_epoch if waiting else 0
         if rest and rest[0].startswith("epoch="):
             epoch = int(rest.pop(0)[6:])
-        self._processor.run([InstallAssignment(group, computation, epoch, table(by_member(rest)))])
+        self.processor.run([InstallAssignment(group, computation, epoch, table(by_member(rest)))])
 
     def _do_propose(self, words: list[str]) -> None:
         """A job of its own wrote a target into the table, for the group as it is now."""
@@ -369,11 +363,11 @@ class Player:
         stored = StoredTarget(group, epoch, run, 1, 0, len(found.members), len(whole))
         target = ComputedTarget(group, run, epoch, 0, "external", stored=stored, whole=whole)
         event = ProposeTarget(group, epoch, run, target, dict(found.metas))
-        self._processor.run([event])
+        self.processor.run([event])
 
     def _do_lose_target(self, words: list[str]) -> None:
         """The rows of the group's whole target are gone from the table of targets."""
-        self._processor.run([TargetLost(words[0], "its rows are gone")])
+        self.processor.run([TargetLost(words[0], "its rows are gone")])
 
     # Telling -------------------------------------------------------------------------------------
 
@@ -395,7 +389,7 @@ class Player:
         own, self._own = self._own, False
         quiet = not own and isinstance(answer, Result) and not (answer.records or answer.tasks)
         if not quiet or _news(event, answer):
-            at = f", at {duration(self._now - BEGIN_MS)}" if isinstance(event, TimerFired) else ""
+            at = f", at {duration(self.now - BEGIN_MS)}" if isinstance(event, TimerFired) else ""
             lines += [] if own else [f"> {text.removeprefix('# ')}{at}"]
             lines += self._lines
         self._lines = lines
@@ -439,10 +433,10 @@ class Player:
 
     def _tell_timers(self, fired: Iterable[Any]) -> None:
         """Tell timers that began or ended; that each beat starts the session again goes unsaid."""
-        now = {d.key: d.at_ms for d in self._processor.timers.all() if d.key[0] != EXPIRE}
+        now = {d.key: d.at_ms for d in self.processor.timers.all() if d.key[0] != EXPIRE}
         for key, at in now.items():
             if key not in self._timers or (key[0] == "rebalance" and self._timers[key] != at):
-                self._say("timer", f"{timer_text(key[0], key[2])} in {duration(at - self._now)}")
+                self._say("timer", f"{timer_text(key[0], key[2])} in {duration(at - self.now)}")
         for key in self._timers.keys() - now.keys() - set(fired):
             self._say("timer", f"{timer_text(key[0], key[2])} cancelled")
         self._timers = now
