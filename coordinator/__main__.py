@@ -1,4 +1,4 @@
-"""The command `muster`, also as `python -m coordinator`."""
+"""The command `muster`, also as `python -m muster`."""
 
 from __future__ import annotations
 

@@ -11,10 +11,15 @@ import sys
 import tempfile
 from pathlib import Path
 
-from coordinator import AsyncMember, Coordinator, DictCatalog, Member
-from coordinator.config import parse
-from spark_jobs.session.session import spark_session
-from spark_jobs.sql import views
+from muster import (
+    AsyncMember,
+    Coordinator,
+    DictCatalog,
+    Member,
+    parse_config,
+    spark_session,
+    views,
+)
 
 SHORT = """
 [kafka]
@@ -50,7 +55,9 @@ def main(store: Path) -> None:
     """Live the group's life, then ask about it."""
     topics = DictCatalog({"orders": 4})
     with (
-        Coordinator.open(store, topics=topics, config=parse(SHORT, "the example")) as coordinator,
+        Coordinator.open(
+            store, topics=topics, config=parse_config(SHORT, "the example")
+        ) as coordinator,
         Member(coordinator, member_id="ann", **GROUP) as ann,
     ):
         wait(ann, 4)

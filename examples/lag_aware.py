@@ -16,25 +16,19 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from coordinator import Coordinator, Member, WeightTables
-from coordinator.config import Config, LogConfig, PlansConfig, WeightsConfig
-from coordinator.history import frame
-from coordinator.kafka_config import kafka_config
+from muster import Coordinator, Member, WeightTables, frame, parse_config
 
-CONFIG = Config(
-    # Quick, so that the example ends in seconds: see conf/muster.toml for what a service has.
-    log=LogConfig(fsync=False),
-    weights=WeightsConfig(poll_ms=200, half_life_ms=0, interval_ms=200),
-    plans=PlansConfig(poll_ms=200),
-    kafka=kafka_config(
-        {
-            "group.consumer.assignors": ["weighted"],
-            "group.consumer.assignment.interval.ms": 0,
-            "group.consumer.heartbeat.interval.ms": 200,
-            "group.consumer.min.heartbeat.interval.ms": 100,
-        }
-    ),
-)
+QUICK = """
+# So that the example ends in seconds: see conf/muster.toml for what a service has.
+log.fsync = false
+weights = { poll_ms = 200, half_life_ms = 0, interval_ms = 200 }
+plans.poll_ms = 200
+[kafka]
+"group.consumer.assignors" = ["weighted"]
+"group.consumer.assignment.interval.ms" = 0
+"group.consumer.heartbeat.interval.ms" = 200
+"group.consumer.min.heartbeat.interval.ms" = 100
+"""
 PATIENCE_S = 60
 QUESTION = """
 SELECT epochs.group_epoch, epochs.reason, plans.principal, plans.decided_by, plans.decision_reason
@@ -49,6 +43,7 @@ BALANCED = 2_300
 def main(store: Path) -> None:
     """Run the group, and print who owns what as its lag changes."""
     lag = dict.fromkeys(range(6), 100.0)
+    config = parse_config(QUICK, "the example")
 
     def read_lag() -> WeightTables:  # of a monitoring table, say; a path does as well
         columns = {"topic": ["clicks"] * len(lag), "partition": [*lag], "weight": [*lag.values()]}
@@ -56,7 +51,7 @@ def main(store: Path) -> None:
 
     with (
         Coordinator.open(
-            store, config=CONFIG, topics={"clicks": 6}, weights=read_lag
+            store, config=config, topics={"clicks": 6}, weights=read_lag
         ) as coordinator,
         Member(coordinator, group_id="etl", topics=["clicks"], instance_id="worker-1") as one,
         Member(coordinator, group_id="etl", topics=["clicks"], instance_id="worker-2") as two,

@@ -11,7 +11,7 @@ import signal
 import sys
 import time
 
-from coordinator import Member, Stop, TopicPartition
+from muster import Member, Stop, TopicPartition
 
 
 def main(address: str, group_id: str, topic: str) -> None:

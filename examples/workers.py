@@ -8,7 +8,7 @@ there; the assignor says who works on what, and moves as little as it can.
 
 from __future__ import annotations
 
-from assignors import GroupSpec, PartitionRanges, get_assignor, quality
+from muster import GroupSpec, PartitionRanges, get_assignor, quality
 
 SHARDS = {"images": 12, "videos": 5}
 GPU = ["images", "videos"]

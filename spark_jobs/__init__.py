@@ -4,8 +4,8 @@
 >>> coordinator = spark_jobs.embed(spark, "store")  # doctest: +SKIP
 >>> spark_jobs.views.register(spark, "store")  # doctest: +SKIP
 
-This is the outermost room: it may import all others, and none may import it. The coordinator finds
-it by entry points. Importing this package starts no JVM.
+It may import all other rooms, and only `muster` names what is here. The coordinator finds it by
+entry points. Importing this package starts no JVM.
 """
 
 from __future__ import annotations

@@ -112,7 +112,7 @@ def wheel(tmp_path_factory):
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         source.mkdir(exist_ok=True)
         shutil.copy(ROOT / name, source)
-    for name in ("assignors", "coordinator", "spark_jobs", "conf", ASSIGNMENTS):
+    for name in ("assignors", "coordinator", "muster", "spark_jobs", "conf", ASSIGNMENTS):
         ignored = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / name, source / name, ignore=ignored)
     pip("wheel", "--no-build-isolation", "--wheel-dir", folder, source)
@@ -142,7 +142,7 @@ def muster():
 
     def run(*words: str, stdin: str | bytes = "", cwd: Path | None = None, env=None, timeout=300):
         return subprocess.run(
-            [sys.executable, "-m", "coordinator", *map(str, words)],
+            [sys.executable, "-m", "muster", *map(str, words)],
             input=stdin.encode() if isinstance(stdin, str) else stdin,
             capture_output=True,
             cwd=cwd,

@@ -14,11 +14,8 @@ from typing import TYPE_CHECKING
 from deltalake import DeltaTable
 from files import SCHEMA
 
-import spark_jobs
-from coordinator import Coordinator
-from coordinator.config import parse
-from coordinator.runtime.topic_catalog import FileCatalog
-from spark_jobs.session.session import spark_session
+import muster
+from muster import Coordinator, FileCatalog, parse_config, spark_session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -46,11 +43,11 @@ def main(root: Path, listen: str, store: str) -> None:
     spark = spark_session("muster-streaming", "local[2]", {"spark.driver.memory": "1g"})
     output = root / "output"
     DeltaTable.create(str(output), SCHEMA, mode="ignore")
-    config = parse(CONFIG, "driver.py")
+    config = parse_config(CONFIG, "driver.py")
     catalog = FileCatalog(root / "data" / "topics.json")
     print("driver: waits for the store", flush=True)
     with (
-        spark_jobs.embed(spark, store, config, topics=catalog) as coordinator,
+        muster.embed(spark, store, config, topics=catalog) as coordinator,
         coordinator.serve(listen) as serving,
     ):
         print(f"driver: coordinates at {serving.address}", flush=True)

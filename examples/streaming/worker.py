@@ -13,7 +13,7 @@ from pathlib import Path
 import pyarrow as pa
 from files import SCHEMA, TOPIC, folder_of, read
 
-from coordinator import ExactlyOnceTable, Member, Stop, TopicPartition
+from muster import ExactlyOnceTable, Member, Stop, TopicPartition
 
 
 def main(name: str, address: str, data: str, output: str) -> None:

@@ -13,7 +13,7 @@ from tests.conftest import ROOT
 
 PAGES = sorted([*(ROOT / "docs").rglob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"])
 CODE = re.compile(r"^```(?:shell)?\n(.*?)^```$|`([^`\n]+)`", re.DOTALL | re.MULTILINE)
-COMMAND = re.compile(r"\bmuster ([a-z]+)\b([^\n|;)]*)")
+COMMAND = re.compile(r"(?<!from )\bmuster ([a-z]+)\b([^\n|;)]*)")
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*")
 
 

@@ -66,7 +66,7 @@ def test_each_table_is_on_one_page():
 
 
 @pytest.mark.parametrize(
-    "package", ["assignors", "coordinator", "coordinator.history", "spark_jobs"]
+    "package", ["assignors", "coordinator", "coordinator.history", "muster", "spark_jobs"]
 )
 def test_the_reference_has_every_public_name(package):
     page = ROOT / f"docs/reference/api/{package.rpartition('.')[2]}.md"

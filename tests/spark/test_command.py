@@ -121,7 +121,7 @@ def test_reports(muster_here, tmp_path):
 def test_a_report_on_a_terminal_is_a_table(tmp_path):
     """Rich only when stdout is a terminal: here a pseudo-terminal."""
     (tmp_path / "spec.json").write_text(json.dumps(SPEC))
-    command = f"{sys.executable} -m coordinator assign {tmp_path}/spec.json --report"
+    command = f"{sys.executable} -m muster assign {tmp_path}/spec.json --report"
     done = subprocess.run(
         ["script", "-qec", command, "/dev/null"],
         capture_output=True,
