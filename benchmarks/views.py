@@ -25,6 +25,7 @@ from coordinator.core.records import (
 )
 from coordinator.core.state import Topic
 from coordinator.history import frame
+from coordinator.reasons import Reason
 from coordinator.runtime.topic_catalog import topic_id_of
 from coordinator.storage.delta_log import DeltaLog
 
@@ -145,7 +146,7 @@ def _records(members: int) -> Iterator[Record]:
             subscribed_topic_names=("first", "more"),
             rebalance_timeout_ms=60_000,
         )
-        yield GroupMetadata(GROUP, at + 2, first.hash, "member joined", member_id(at))
+        yield GroupMetadata(GROUP, at + 2, first.hash, Reason.MEMBER_JOINED, member_id(at))
     epoch = members + 1
     yield TargetMetadata(GROUP, epoch, 1, "uniform")
     held = [(first.key, at * EACH, (at + 1) * EACH, epoch) for at in range(members)]
@@ -153,7 +154,7 @@ def _records(members: int) -> Iterator[Record]:
         yield CurrentMember(GROUP, member_id(at), epoch, assigned=(held[at],))
     yield TopicChanged(more.key.name, more.key.topic_id, more.partitions)
     hash_ = (first.hash + more.hash) % 2**64
-    yield GroupMetadata(GROUP, epoch + 1, hash_, "topics changed", member_id(0))
+    yield GroupMetadata(GROUP, epoch + 1, hash_, Reason.TOPICS_CHANGED, member_id(0))
     yield TargetMetadata(GROUP, epoch + 1, 2, "uniform")
     for at in range(members // 2):
         got = (more.key, at, at + 1, epoch + 1)

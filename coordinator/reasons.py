@@ -45,6 +45,10 @@ class Reason(StrEnum):
         """For programs."""
         return self.name.lower()
 
+    def about(self, what: str) -> str:
+        """Return the text of a reason that is about something."""
+        return self.value.replace("{}", what)
+
 
 @lru_cache(maxsize=1024)
 def codes_of(text: str) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from coordinator.reasons import Reason
 from spark_jobs.session.session import DELTA_CONF, LOCAL_CONF, LOOPBACK
 from tests.conftest import ROOT
 
@@ -62,6 +63,56 @@ def test_folders_have_few_files():
         if file.suffix in SOURCES and "golden" not in file.parts
     )
     assert {name: files for name, files in folders.items() if files > FOLDER_FILES} == {}
+
+
+def texts_in(tree):
+    """Yield strings outside of docstrings, with the line; `{}` stands for what an f-string has."""
+    told = {id(one.value) for one in ast.walk(tree) if isinstance(one, ast.Expr)}
+    for node in ast.walk(tree):
+        parts = node.values if isinstance(node, ast.JoinedStr) else [node]
+        told |= {id(part) for part in parts if part is not node}
+        if id(node) in told or not isinstance(node, ast.JoinedStr | ast.Constant):
+            continue
+        yield (
+            node.lineno,
+            "".join(
+                str(getattr(part, "value", "{}")) if isinstance(part, ast.Constant) else "{}"
+                for part in parts
+            ),
+        )
+
+
+def spell_reasons(text):
+    """Return the reasons that a text of Python can become: those whose last word it has."""
+    wanted = re.compile("(.+)".join(map(re.escape, text.split("{}"))))
+    spelled = re.search("[a-z]$", text) is not None
+    return [one for one in Reason if spelled and wanted.fullmatch(one.replace("{}", "0"))]
+
+
+def test_reasons_are_named_never_spelled():
+    """Otherwise another wording of a reason would change what views and pages look for."""
+    own = ROOT / "coordinator/reasons.py"
+    found = [
+        f"{name_of(file)}:{line}: {text!r}"
+        for file in (*FILES, *(ROOT / "benchmarks").rglob("*.py"))
+        if file != own
+        for line, text in texts_in(tree_of(file))
+        if spell_reasons(text)
+    ]
+    quoted = {f"'{word}'" for one in Reason for word in (one.value, one.code)}
+    for file in (ROOT / "spark_jobs/sql").rglob("*.sql"):
+        found += [f"{name_of(file)}: {word}" for word in quoted if word in file.read_text()]
+    assert found == []
+
+
+def test_spelled_reasons_are_found():
+    tree = ast.parse(
+        '''"""member left"""\nf("member left", f"{kind} timeout", f"plan {id} applied")'''
+    )
+    assert [text for _, text in texts_in(tree) if spell_reasons(text)] == [
+        *("member left", "{} timeout", "plan {} applied")
+    ]
+    assert not any(map(spell_reasons, ("member", "plan {}: {}", "{} {}", "member {}", "lost")))
 
 
 CONSTANT = re.compile(r"(^|\.)_?[A-Z][A-Z0-9_]+$")

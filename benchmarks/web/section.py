@@ -34,6 +34,7 @@ from coordinator.core.records import (
     TargetMetadata,
     TopicChanged,
 )
+from coordinator.reasons import Reason
 from coordinator.storage.delta_log import DeltaLog
 
 TITLE = "Pages for browsers"
@@ -94,7 +95,10 @@ def _write_groups(store: Path, count: int) -> None:
     log.claim("benchmark", "", now)
     records: list[Record] = [TopicChanged(topic.name, topic.topic_id, 16)]
     for group in map(small_group_id, range(count)):
-        records += [GroupMetadata(group, 3, 0, "member joined", "b"), TargetMetadata(group, 3, now)]
+        records += [
+            GroupMetadata(group, 3, 0, Reason.MEMBER_JOINED, "b"),
+            TargetMetadata(group, 3, now),
+        ]
         for low, member in ((0, "a"), (8, "b")):
             span = (topic, low, low + 8)
             records += [
@@ -147,7 +151,7 @@ def _change(store: Path, group: str) -> None:
     """Begin an epoch of a group."""
     log = DeltaLog.open(store, Config().log)
     log.claim("benchmark", "", wall_ms())
-    log.append([GroupMetadata(group, 9, 0, "member joined")], wall_ms())
+    log.append([GroupMetadata(group, 9, 0, Reason.MEMBER_JOINED)], wall_ms())
     log.close()
 
 

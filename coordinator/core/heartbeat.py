@@ -64,6 +64,7 @@ from coordinator.core.records import (
 from coordinator.core.state import Group, GroupState, State
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.kafka_config import group_value
+from coordinator.reasons import Reason
 
 REGEX_REFRESH_MIN_MS = 10_000
 ENGINE_PREFIX = "engine-"
@@ -147,17 +148,17 @@ def raise_epoch(state: State, config: Config, update: MemberUpdate, now_ms: int)
         Tombstone(RegexResolved.kind, group.group_id, name=name) for name in unused
     ]
     if reason is None and _regex_reason(update):
-        reason = "subscription changed"
+        reason = Reason.SUBSCRIPTION_CHANGED
     if reason is None and _is_assignor_changed(config, settings, update, now_ms):
-        reason = "assignor changed"
+        reason = Reason.ASSIGNOR_CHANGED
     metadata_hash, stale = group.topics_hash, group.topics_hash != group.noticed_hash
     if update.names_changed or update.regex_changed:
         gone = [update.old] if update.old else []
         metadata_hash = hash_after(state, group, gone, update.meta, unused)
     if reason is None and stale and metadata_hash != group.metadata_hash:
-        reason = "topics changed"
+        reason = Reason.TOPICS_CHANGED
     if reason is None and has_moves_left(config, settings, group, now_ms):
-        reason, finishing = "finishing moves", True
+        reason, finishing = Reason.FINISHING_MOVES, True
     if reason is None:
         return GroupEpoch(group.epoch, finishing, records, tasks)
     epoch = group.epoch + 1
@@ -167,10 +168,10 @@ def raise_epoch(state: State, config: Config, update: MemberUpdate, now_ms: int)
     return GroupEpoch(epoch, finishing, records, tasks)
 
 
-def _subscription_reason(update: MemberUpdate) -> str | None:
+def _subscription_reason(update: MemberUpdate) -> Reason | None:
     if not update.names_changed:
         return None
-    return "member joined" if update.old is None else "subscription changed"
+    return Reason.MEMBER_JOINED if update.old is None else Reason.SUBSCRIPTION_CHANGED
 
 
 def _regex_reason(update: MemberUpdate) -> bool:

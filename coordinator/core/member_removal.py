@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from coordinator.core.events import (
+    HEARTBEAT,
     JOIN_PHASE,
     LEAVE_FOR_A_WHILE,
     REBALANCE,
@@ -30,9 +31,18 @@ from coordinator.core.records import (
 )
 from coordinator.core.state import HASH_BITS, Group, Member, State
 from coordinator.errors import ErrorCode, GroupError
+from coordinator.reasons import Reason
 
-Removal: TypeAlias = Callable[[Group, Sequence[str], str, object], Result]
+Removal: TypeAlias = Callable[[Group, Sequence[str], Reason, object], Result]
 """Removes members of a group, for a reason, and answers with a response."""
+TIMEOUTS = {
+    SESSION: Reason.SESSION_TIMEOUT,
+    REBALANCE: Reason.REBALANCE_TIMEOUT,
+    HEARTBEAT: Reason.HEARTBEAT_TIMEOUT,
+    JOIN_PHASE: Reason.JOIN_TIMEOUT,
+    SYNC_PHASE: Reason.SYNC_TIMEOUT,
+}
+"""Why a member is removed, by the kind of its timer that fired."""
 
 
 def leave_group(state: State, event: Heartbeat, remove: Removal) -> Result:
@@ -49,7 +59,7 @@ def leave_group(state: State, event: Heartbeat, remove: Removal) -> Result:
     response = HeartbeatResponse(event.member_id, event.member_epoch, heartbeat_interval_ms=0)
     if event.member_epoch == LEAVE_FOR_A_WHILE:
         return Result([_leave_static(member)], response)
-    return remove(group, [member.member_id], "member left", response)
+    return remove(group, [member.member_id], Reason.MEMBER_LEFT, response)
 
 
 def expire_member(state: State, event: TimerFired, remove: Removal) -> Result:
@@ -60,11 +70,11 @@ def expire_member(state: State, event: TimerFired, remove: Removal) -> Result:
         return Result()
     if event.kind == REBALANCE and member.epoch != event.member_epoch:
         return Result()
-    return remove(group, [event.member_id], f"{event.kind} timeout", None)
+    return remove(group, [event.member_id], TIMEOUTS[event.kind], None)
 
 
 def remove_members(
-    state: State, group: Group, member_ids: Sequence[str], reason: str, response: object
+    state: State, group: Group, member_ids: Sequence[str], reason: Reason, response: object
 ) -> Result:
     """Remove members: their records end, what only they subscribed to ends, the epoch moves."""
     records: list[Record] = []

@@ -35,6 +35,7 @@ from coordinator.core.records import (
 from coordinator.core.state import Computation, Group, State
 from coordinator.core.target_assignment import NOT_READ
 from coordinator.errors import ErrorCode, GroupError
+from coordinator.reasons import Reason
 
 
 def prepare_computation(
@@ -231,7 +232,9 @@ def drop_lost_target(state: State, event: TargetLost) -> Result:
         spans = group.targets.get(member_id, ()) if known else drop_epochs(member.current.assigned)
         records.append(TargetMember(group.group_id, member_id, spans))
     epoch = group.epoch + 1
-    records.append(GroupMetadata(group.group_id, epoch, group.metadata_hash, "target was lost"))
+    records.append(
+        GroupMetadata(group.group_id, epoch, group.metadata_hash, Reason.TARGET_WAS_LOST)
+    )
     return Result(records)
 
 

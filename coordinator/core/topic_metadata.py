@@ -9,6 +9,7 @@ from coordinator.core.events import CatalogTopic, RegexesResolved, Result, Topic
 from coordinator.core.offsets import end_of_offset
 from coordinator.core.records import GroupMetadata, Record, RegexResolved, Tombstone, TopicChanged
 from coordinator.core.state import HASH_BITS, NOTHING, Group, State
+from coordinator.reasons import Reason
 
 
 def update_topics(state: State, event: TopicsReported) -> Result:
@@ -79,7 +80,7 @@ def update_regexes(state: State, event: RegexesResolved) -> Result:
     metadata_hash = total % (1 << HASH_BITS)
     changed = changed or (bool(idle) and _holds_unsubscribed(group, idle))
     if changed or metadata_hash != group.metadata_hash:
-        reason = "topics matched" if changed else "topics changed"
+        reason = Reason.TOPICS_MATCHED if changed else Reason.TOPICS_CHANGED
         records.append(GroupMetadata(group.group_id, group.epoch + 1, metadata_hash, reason))
     return Result(records)
 

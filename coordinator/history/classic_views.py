@@ -30,6 +30,7 @@ from coordinator.history.keyed_rows import (
 )
 from coordinator.history.log_rows import LogRows
 from coordinator.history.view_schemas import OWNED, VIEW_SCHEMAS
+from coordinator.reasons import Reason
 
 MEMBERS = "classic_members"
 CLIENT = ("instance_id", "client_id", "client_host")
@@ -269,7 +270,7 @@ def read_classic_holdings(log: LogRows) -> ClassicHoldings:
     # A record of the same generation is of a static member that returned, with another id.
     static = pa.array(~begins & ~ended)
     columns["epoch"] = pc.if_else(pa.array(tombstone & ~begins), pa.scalar(None, pa.int32()), epoch)
-    columns["reason"] = pc.if_else(static, "static member returned", reason)
+    columns["reason"] = pc.if_else(static, Reason.STATIC_MEMBER_RETURNED.value, reason)
     nobody = pa.scalar(None, pa.string())
     own = pc.if_else(pa.array(tombstone), nobody, columns["member_id"])
     columns["cause"] = pc.if_else(static, own, cause)

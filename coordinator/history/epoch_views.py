@@ -39,11 +39,12 @@ from coordinator.history.log_rows import LogRows
 from coordinator.history.reached import ReachedTargets
 from coordinator.history.reason_codes import encode_reasons, list_codes
 from coordinator.history.view_schemas import VIEW_SCHEMAS
+from coordinator.reasons import SEPARATOR, Reason
 
-SUBSCRIBED_ANEW = "subscription changed"
+SUBSCRIBED_ANEW = Reason.SUBSCRIPTION_CHANGED.value
 """The reason caused by the epoch's member itself: it explains what that member gives up then."""
-TOPICS_CHANGED = "topics changed"
-NOTICED = {TOPICS_CHANGED, "finishing moves"}
+TOPICS_CHANGED = Reason.TOPICS_CHANGED.value
+NOTICED = {TOPICS_CHANGED, Reason.FINISHING_MOVES.value}
 """Reasons caused by no member: the epoch's member only sent the first heartbeat afterwards."""
 TOPICS_TOLD = 3
 """How many topics a reason names at most; the column `topics_changed` has all."""
@@ -272,7 +273,7 @@ def find_causes(epochs: pa.Table) -> TargetCauses:
     alone = np.bincount(place[distinct], minlength=len(positions)) == 1
     one = np.full(len(positions), -1, dtype=np.int64)
     one[place[distinct]] = distinct
-    reasons = _join_distinct(place, len(positions), _add_topic_changes(taken), ", ")
+    reasons = _join_distinct(place, len(positions), _add_topic_changes(taken), SEPARATOR)
     codes = _join_distinct(place, len(positions), encode_reasons(taken["reason"]), ",")
     codes = pc.if_else(pc.equal(codes, ""), nobody, codes)
     return TargetCauses(positions, reasons, codes, pick(member, np.where(alone, one, -1)))

@@ -25,6 +25,7 @@ from coordinator.core.records import (
 )
 from coordinator.core.state import GroupState, State
 from coordinator.errors import ErrorCode, GroupError
+from coordinator.reasons import SEPARATOR
 from coordinator.runtime.group_series import GroupSeries
 
 FENCES = {
@@ -187,7 +188,7 @@ class Metrics:
                 self._by_group.of(self._targets, record.group_id, record.assignor).inc()
                 self._by_group.of(self._moved, record.group_id).inc(record.moved)
             elif isinstance(record, ClassicGroupWritten):
-                first = record.reason.partition(", ")[0]
+                first = record.reason.partition(SEPARATOR)[0]
                 self._by_group.of(self._generations, record.group_id, first).inc()
                 if record.assignor:
                     self._by_group.of(self._targets, record.group_id, record.assignor).inc()

@@ -15,7 +15,7 @@ SELECT
     epochs.position,
     recorded_at,
     reason,
-    transform(split(nullif(reason, ''), ', '), one -> $code_of_one) AS reason_codes,
+    transform(split(nullif(reason, ''), $separator), one -> $code_of_one) AS reason_codes,
     member_id,
     client.instance_id,
     client.client_id,
@@ -37,7 +37,7 @@ LEFT JOIN $reached AS reached
 UNION ALL
 -- The generations of classic groups that were assigned.
 SELECT group_id, incarnation, generation, position, recorded_at, reason,
-    transform(split(nullif(reason, ''), ', '), one -> $code_of_one), member_id,
+    transform(split(nullif(reason, ''), $separator), one -> $code_of_one), member_id,
     cause.instance_id, cause.client_id, cause.client_host, NULL,
     generation, position, recorded_at, assignor, IF(assignor IS NULL, NULL, moved), false,
     recorded_at

@@ -1,7 +1,8 @@
 """SQL views over the log of a store: who owns what, who owned it, and why it moved.
 
 Each file of `sql/` is a view, and each file of `sql/steps/` a query that views read. `$name` stands
-for another view or step. docs/guide/sql.md describes each view, with examples.
+for another view or step, or for a reason's text or code. docs/guide/sql.md describes each view,
+with examples.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from pyspark.sql import functions as F
 from assignors import SpecError
 from coordinator.history import VIEWS
 from coordinator.history.log_reader import AsOf, LogReader
-from coordinator.reasons import OTHER, Reason
+from coordinator.reasons import OTHER, SEPARATOR, Reason
 from coordinator.storage.tables.store_files import is_remote, root_of
 from coordinator.storage.tables.table_io import TableRef
 from coordinator.storage.target_table import has_targets
@@ -132,7 +133,7 @@ def _register_queries(
     names["log_table"] = log = _table(store, "log")
     computed = has_targets(store)
     names["targets_table"] = _table(store, "targets") if computed else NO_TARGETS.format(log=log)
-    names["code_of_one"] = _code_of_one()
+    names |= _reason_names()
     names["position"] = str(NEWEST if position is None else position)
     for name in TopologicalSorter(wanted).static_order():
         text = texts[name].substitute(names)
@@ -143,10 +144,15 @@ def _register_queries(
 
 
 @cache
-def _code_of_one() -> str:
-    """Return SQL for the code of the reason `one`, as `coordinator.reasons.codes_of` finds it."""
+def _reason_names() -> dict[str, str]:
+    """Return what the views write of reasons, as SQL: texts, codes, and how to split a text.
+
+    `code_of_one` is the code of the reason `one`, as `coordinator.reasons.codes_of` finds it.
+    """
     known = " ".join(f"WHEN one LIKE '{r.replace('{}', '%')}' THEN '{r.code}'" for r in Reason)
-    return f"CASE {known} ELSE '{OTHER}' END"
+    names = {"code_of_one": f"CASE {known} ELSE '{OTHER}' END", "separator": f"'{SEPARATOR}'"}
+    names |= {f"text_of_{reason.code}": f"'{reason}'" for reason in Reason}
+    return names | {f"code_of_{reason.code}": f"'{reason.code}'" for reason in Reason}
 
 
 def view_names() -> list[str]:

@@ -18,6 +18,7 @@ from coordinator.core.classic.draft_dict import DraftDict, first_of
 from coordinator.core.classic.events import CONSUMER, Protocol
 from coordinator.core.partition_spans import Spans
 from coordinator.errors import ErrorCode, GroupError
+from coordinator.reasons import SEPARATOR, Reason
 
 MEMBER_BYTES, PROTOCOL_BYTES = 500, 100
 """What they take up beside their names and bytes, with dicts and timers."""
@@ -244,13 +245,13 @@ class ClassicGroup(msgspec.Struct, eq=False):
 
     # Changes, of a draft -------------------------------------------------------------------------
 
-    def note_reason(self, reason: str, cause: str | None) -> None:
+    def note_reason(self, reason: Reason, cause: str | None) -> None:
         """Note why a generation begins; one that was never assigned leaves its reasons to it."""
         if self.state in {ClassicState.STABLE, ClassicState.EMPTY} or not self.reason:
             self.reason, self.cause = reason, cause
             return
-        if reason not in self.reason.split(", "):
-            self.reason = f"{self.reason}, {reason}"
+        if reason not in self.reason.split(SEPARATOR):
+            self.reason = f"{self.reason}{SEPARATOR}{reason}"
         self.cause = cause if cause == self.cause else None
 
     def move(self, state: ClassicState, now_ms: int) -> None:

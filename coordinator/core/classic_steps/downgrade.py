@@ -35,8 +35,8 @@ from coordinator.core.records import (
     Tombstone,
 )
 from coordinator.core.state import Group, State
+from coordinator.reasons import Reason
 
-CONVERTED = "consumer group converted"
 DOWNGRADES = {"bidirectional", "downgrade"}
 
 
@@ -46,7 +46,7 @@ def remove_or_downgrade(
     now_ms: int,
     group: Group,
     member_ids: Sequence[str],
-    reason: str,
+    reason: Reason,
     response: object,
 ) -> Result:
     """Remove members; if only classic members are left, the group becomes a classic group."""
@@ -90,7 +90,7 @@ def convert_to_classic(
         previous=ClassicState.PREPARING,
         state_since_ms=now_ms,
         assignor=group.assignor,
-        reason=CONVERTED,
+        reason=Reason.CONSUMER_GROUP_CONVERTED,
     )
     for meta in reversed(metas):
         classic.put(_convert_member(meta))

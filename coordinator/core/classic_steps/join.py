@@ -24,6 +24,7 @@ from coordinator.core.member_update import refuse_new_group
 from coordinator.core.offsets import end_of_group
 from coordinator.core.state import State
 from coordinator.errors import ErrorCode, GroupError
+from coordinator.reasons import Reason
 
 
 def join_group(state: State, config: Config, event: JoinGroup, now_ms: int) -> Result:
@@ -142,7 +143,7 @@ def _add(
         parked_join=event.request_id,
     )
     update.add_member(member, event.protocol_type)
-    rebalance_or_complete(update, "member joined", member_id)
+    rebalance_or_complete(update, Reason.MEMBER_JOINED, member_id)
     return update.take_answer(event.request_id)
 
 
@@ -162,7 +163,7 @@ def _join_known(update: ClassicUpdate, event: JoinGroup, protocols: tuple[Protoc
             return current_generation(group, member_id)
     _take_over(update, event, protocols, member)
     news = not unchanged and _topics(group, protocols) != _topics(group, member.protocols)
-    reason = "subscription changed" if news else None
+    reason = Reason.SUBSCRIPTION_CHANGED if news else None
     rebalance_or_complete(update, reason, member_id)
     return update.take_answer(event.request_id)
 
@@ -207,14 +208,14 @@ def _replace_static(
     _take_over(update, event, protocols, member)
     if group.state is ClassicState.STABLE and choose_protocol(group) == group.protocol:
         return _hand_over(update, event, led)
-    rebalance_or_complete(update, "static member returned", member_id)
+    rebalance_or_complete(update, Reason.STATIC_MEMBER_RETURNED, member_id)
     return update.take_answer(event.request_id)
 
 
 def _hand_over(update: ClassicUpdate, event: JoinGroup, led: str | None) -> object:
     """Let the next incarnation continue in the running generation, without a rebalance."""
     group, member_id = update.group, event.drawn_id
-    group.reason, group.cause, group.moved = "static member returned", member_id, 0
+    group.reason, group.cause, group.moved = Reason.STATIC_MEMBER_RETURNED, member_id, 0
     update.group.put(changed(group.members[member_id], parked_join=None))
     update.records.append(record_of(group))
     response = current_generation(group, member_id, with_members=event.knows_skipping)

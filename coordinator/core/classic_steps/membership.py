@@ -22,6 +22,7 @@ from coordinator.core.events import HEARTBEAT, JOIN_PHASE, Result, SetTimer, Tim
 from coordinator.core.member_removal import unknown_member
 from coordinator.core.state import State
 from coordinator.errors import ErrorCode, GroupError
+from coordinator.reasons import Reason
 
 
 def heartbeat(state: State, event: ClassicHeartbeat) -> Result:
@@ -73,7 +74,7 @@ def leave_group(state: State, config: Config, event: LeaveGroup, now_ms: int) ->
     left = [(leaver, _leave(update, leaver)) for leaver in event.members]
     if any(code is ErrorCode.NONE for _, code in left):
         gone = [one.member_id for one, code in left if code is ErrorCode.NONE]
-        _members_went(update, "member left", gone[0] if len(gone) == 1 else None)
+        _members_went(update, Reason.MEMBER_LEFT, gone[0] if len(gone) == 1 else None)
     return update.result(LeaveGroupResponse(left))
 
 
@@ -96,7 +97,7 @@ def _leave(update: ClassicUpdate, leaver: Leaver) -> ErrorCode:
     return ErrorCode.NONE
 
 
-def _members_went(update: ClassicUpdate, reason: str, cause: str | None) -> None:
+def _members_went(update: ClassicUpdate, reason: Reason, cause: str | None) -> None:
     match update.group.state:
         case ClassicState.STABLE | ClassicState.COMPLETING:
             prepare_rebalance(update, reason, cause or None)
@@ -140,7 +141,7 @@ def _expire(update: ClassicUpdate, member_id: str) -> None:
     if waits and not member.is_new:
         return
     update.turn_away(member_id)
-    _members_went(update, "session timeout", member_id)
+    _members_went(update, Reason.SESSION_TIMEOUT, member_id)
 
 
 def start_loaded_groups(state: State, config: Config, now_ms: int) -> Result:
@@ -157,7 +158,7 @@ def start_loaded_groups(state: State, config: Config, now_ms: int) -> Result:
         for member in found.members.values():
             update.start_session(member, member.session_timeout_ms + config.lease.check_ms)
         if len(found.members) > config.kafka.classic_max_size:
-            prepare_rebalance(update, "group.max.size fell")
+            prepare_rebalance(update, Reason.GROUP_MAX_SIZE_FELL)
         one = update.result()
         timers.extend(one.timers)
         groups.extend(one.classic)

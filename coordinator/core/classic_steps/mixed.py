@@ -57,6 +57,7 @@ from coordinator.core.replay import replay_alone
 from coordinator.core.state import Group, Member, State
 from coordinator.core.state_records import records_of_group
 from coordinator.errors import ErrorCode, GroupError
+from coordinator.reasons import Reason
 
 FORGOTTEN_MS = 60_000
 """How long a group of classic members only keeps a target that is due, as in Kafka."""
@@ -113,7 +114,7 @@ def _join(state: State, config: Config, group: Group, event: JoinGroup, now_ms: 
     records = [after if isinstance(one, MembersAdvanced) else one for one in records]
     converted = _downgrade(state, config, update, records, now_ms)
     if stale:
-        prepare_rebalance(converted, "static member returned", member_id)
+        prepare_rebalance(converted, Reason.STATIC_MEMBER_RETURNED, member_id)
     return converted.result(response)
 
 
@@ -273,7 +274,7 @@ def leave_group(group: Group, event: LeaveGroup, remove: Removal) -> Result:
     response = LeaveGroupResponse(left)
     if not gone:
         return Result(response=response)
-    return remove(group, list(gone), "member left", response)
+    return remove(group, list(gone), Reason.MEMBER_LEFT, response)
 
 
 def _find_leaver(group: Group, leaver: Leaver) -> str:

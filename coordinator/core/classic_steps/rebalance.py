@@ -35,6 +35,7 @@ from coordinator.core.classic.written import find_subscribed, record_of
 from coordinator.core.events import HEARTBEAT, JOIN_PHASE, SYNC_PHASE, Result, SetTimer
 from coordinator.core.records import Record
 from coordinator.errors import ErrorCode
+from coordinator.reasons import Reason
 
 NEW_MEMBER_JOIN_MS = 300_000
 """How long a new member's join may wait, so that clients that disconnect do not count for ever."""
@@ -159,7 +160,7 @@ class ClassicUpdate:
         self.drop_member(member_id)
 
 
-def rebalance_or_complete(update: ClassicUpdate, reason: str | None, cause: str) -> None:
+def rebalance_or_complete(update: ClassicUpdate, reason: Reason | None, cause: str) -> None:
     """Begin a rebalance; if one is running, complete it if possible.
 
     Parameters
@@ -168,14 +169,14 @@ def rebalance_or_complete(update: ClassicUpdate, reason: str | None, cause: str)
         Why; None is no news, of a member that joins because a rebalance is under way.
     """
     if update.group.state in PREPARABLE:
-        prepare_rebalance(update, reason or "member joined again", cause)
+        prepare_rebalance(update, reason or Reason.MEMBER_JOINED_AGAIN, cause)
     else:
         if reason is not None:
             update.group.note_reason(reason, cause)
         complete_if_all_joined(update)
 
 
-def prepare_rebalance(update: ClassicUpdate, reason: str, cause: str | None = None) -> None:
+def prepare_rebalance(update: ClassicUpdate, reason: Reason, cause: str | None = None) -> None:
     """Begin a rebalance: every member must join again.
 
     Parameters
@@ -281,7 +282,7 @@ def end_sync_phase(update: ClassicUpdate) -> None:
     """Remove members that have not sent a SyncGroup in time, and rebalance again."""
     for member_id in list(update.group.pending_syncs):
         update.drop_member(member_id)
-    prepare_rebalance(update, "sync timeout")
+    prepare_rebalance(update, Reason.SYNC_TIMEOUT)
 
 
 def cancel_assignment(update: ClassicUpdate, error: ErrorCode) -> None:

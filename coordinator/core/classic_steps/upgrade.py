@@ -45,6 +45,7 @@ from coordinator.core.records import (
 from coordinator.core.replay import replay_alone
 from coordinator.core.state import State, hash_of
 from coordinator.errors import ErrorCode, GroupError
+from coordinator.reasons import Reason
 
 UPGRADES = {"bidirectional", "upgrade"}
 GENERATION_MAX = 2**31 - 2**16
@@ -123,10 +124,11 @@ def _convert(state: State, group: ClassicGroup, epoch: int) -> list[Record]:
         )
         for one in members
     ]
-    reason = "classic group converted"
     return [
         *metas,
-        GroupMetadata(group.group_id, epoch, hash_of(state.topics, names), reason),
+        GroupMetadata(
+            group.group_id, epoch, hash_of(state.topics, names), Reason.CLASSIC_GROUP_CONVERTED
+        ),
         *targets,
         TargetMetadata(group.group_id, epoch),
         *current,

@@ -54,6 +54,7 @@ from coordinator.core.records import (
 )
 from coordinator.core.state import Group, State
 from coordinator.errors import ErrorCode, GroupError
+from coordinator.reasons import Reason
 
 INT64 = 1 << 63
 APPLIED, REJECTED, EXPIRED, SUPERSEDED = "applied", "rejected", "expired", "superseded"
@@ -211,7 +212,7 @@ def _apply(
         records.append(loads)
     _refuse_invalid(basis, plan, changes, loads)
     epoch = group.epoch + 1
-    reason = f"plan {plan.plan_id} applied"
+    reason = Reason.PLAN_APPLIED.about(plan.plan_id)
     if event.plan is not None:
         records.append(plan)
     records.append(GroupMetadata(group.group_id, epoch, group.topics_hash, reason))

@@ -17,9 +17,7 @@ from coordinator.core.plans.load_columns import knows_loads
 from coordinator.core.records import GroupMetadata, LoadsNoted, Record, Tombstone
 from coordinator.core.state import State
 from coordinator.core.target_builder import run_assignor
-
-WEIGHTS_CHANGED = "weights changed"
-CONSTRAINTS_CHANGED = "constraints changed"
+from coordinator.reasons import Reason
 
 
 def note_loads(state: State, config: Config, event: ReportLoads, now_ms: int) -> Result:
@@ -45,8 +43,9 @@ def note_loads(state: State, config: Config, event: ReportLoads, now_ms: int) ->
     records: list[Record] = [loads]
     first = before is None and not (loads.capacities or loads.constraints)
     if group is not None and group.members and group.epoch == group.assignment_epoch:
-        reason = CONSTRAINTS_CHANGED if ruled and not first else WEIGHTS_CHANGED
-        if knows_loads(group.assignor) and (event.pays or reason == CONSTRAINTS_CHANGED):
+        ruled_anew = ruled and not first
+        reason = Reason.CONSTRAINTS_CHANGED if ruled_anew else Reason.WEIGHTS_CHANGED
+        if knows_loads(group.assignor) and (event.pays or ruled_anew):
             records.append(GroupMetadata(group_id, group.epoch + 1, group.topics_hash, reason))
     return Result(records)
 

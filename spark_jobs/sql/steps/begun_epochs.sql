@@ -49,7 +49,7 @@ SELECT
     begun.recorded_at,
     begun.reason,
     begun.member_id,
-    IF(begun.reason = 'topics changed', changes.change, NULL) AS topics_changed,
+    IF(begun.reason = $text_of_topics_changed, changes.change, NULL) AS topics_changed,
     begun.target.assignment_epoch,
     begun.target.position AS target_position,
     -- If a target covers several epochs, these columns are set only for the one it was computed for.

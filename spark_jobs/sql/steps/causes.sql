@@ -2,7 +2,7 @@
 -- epochs that it covers, and their member if it is only one.
 WITH told AS (
     SELECT group_id, position, target_position,
-        transform(split(nullif(reason, ''), ', '), one -> $code_of_one) AS codes,
+        transform(split(nullif(reason, ''), $separator), one -> $code_of_one) AS codes,
         concat(reason, CASE
             WHEN size(topics_changed) > 3 THEN concat(
                 ' (', array_join(slice(topics_changed, 1, 3), '; '),
@@ -12,7 +12,9 @@ WITH told AS (
             ELSE ''
         END) AS reason,
         -- The member did not cause these: it only sent the first heartbeat afterwards.
-        IF(reason IN ('topics changed', 'finishing moves'), NULL, member_id) AS member_id
+        IF(
+            reason IN ($text_of_topics_changed, $text_of_finishing_moves), NULL, member_id
+        ) AS member_id
     FROM $begun_epochs
     WHERE target_position IS NOT NULL
 )
@@ -21,7 +23,7 @@ SELECT
     target_position,
     array_join(array_distinct(transform(
         sort_array(collect_set(struct(position, reason))), one -> one.reason
-    )), ', ') AS reason,
+    )), $separator) AS reason,
     array_distinct(flatten(transform(
         sort_array(collect_set(struct(position, codes)) FILTER (WHERE codes IS NOT NULL)),
         one -> one.codes

@@ -35,12 +35,12 @@ explained AS (
         CASE
             WHEN record.begins OR record.tombstone
                 THEN struct(record.generation AS epoch, record.reason,
-                    transform(split(nullif(record.reason, ''), ', '), one -> $code_of_one) AS codes,
+                    transform(split(nullif(record.reason, ''), $separator), one -> $code_of_one) AS codes,
                     record.member_id)
-            WHEN gone THEN struct(NULL AS epoch, 'static member returned' AS reason,
-                array('static_member_returned') AS codes, NULL AS member_id)
-            ELSE struct(record.generation AS epoch, 'static member returned' AS reason,
-                array('static_member_returned') AS codes, member_id)
+            WHEN gone THEN struct(NULL AS epoch, $text_of_static_member_returned AS reason,
+                array($code_of_static_member_returned) AS codes, NULL AS member_id)
+            ELSE struct(record.generation AS epoch, $text_of_static_member_returned AS reason,
+                array($code_of_static_member_returned) AS codes, member_id)
         END AS cause
     FROM held
 )

@@ -57,20 +57,20 @@ SELECT
     client_host,
     ranges,
     lag(ranges, 1, array()) OVER (PARTITION BY group_id, member_id ORDER BY position) AS before,
-    IF(returned, struct(target.epoch, 'static member returned' AS reason,
-        array('static_member_returned') AS codes, member_id), target) AS gives,
+    IF(returned, struct(target.epoch, $text_of_static_member_returned AS reason,
+        array($code_of_static_member_returned) AS codes, member_id), target) AS gives,
     CASE
         WHEN NOT tombstone AND newest.member_id = member_id
-            AND newest.reason = 'subscription changed'
-            THEN struct(newest.epoch, newest.reason, array('subscription_changed') AS codes,
+            AND newest.reason = $text_of_subscription_changed
+            THEN struct(newest.epoch, newest.reason, array($code_of_subscription_changed) AS codes,
                 newest.member_id)
         WHEN NOT tombstone THEN target
         -- A member that left or timed out began a group epoch; a replaced one did not.
         WHEN next.kind = 'group_metadata' THEN struct(next.epoch, next.reason,
-            transform(split(nullif(next.reason, ''), ', '), one -> $code_of_one) AS codes,
+            transform(split(nullif(next.reason, ''), $separator), one -> $code_of_one) AS codes,
             next.member_id)
         WHEN instance_id IS NOT NULL
-            THEN struct(NULL AS epoch, 'static member returned' AS reason,
-                array('static_member_returned') AS codes, NULL AS member_id)
+            THEN struct(NULL AS epoch, $text_of_static_member_returned AS reason,
+                array($code_of_static_member_returned) AS codes, NULL AS member_id)
     END AS takes
 FROM explained
