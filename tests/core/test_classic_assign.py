@@ -6,6 +6,7 @@ from random import Random
 
 import pytest
 
+from assignors.loads.constraints import Exclude
 from coordinator.config import Config
 from coordinator.core.classic.embedded import (
     Assignment,
@@ -24,7 +25,7 @@ from coordinator.core.events import (
     TimerFired,
     TopicsReported,
 )
-from coordinator.core.plans.values import TopicWeights, WrittenRule
+from coordinator.core.plans.values import TopicWeights
 from coordinator.core.records import LoadsNoted
 from coordinator.core.replay import keep_classic, replay
 from coordinator.core.state import State, fingerprint
@@ -200,7 +201,7 @@ def test_partitions_stay_in_the_racks_that_members_name_when_they_join(protocol)
 def test_weights_and_constraints_are_heeded_until_they_end():
     group = Consumers("weighted", "range", t=6)
     weights = (TopicWeights("t", (4.0, 1.0, 1.0, 1.0, 1.0, 1.0)),)
-    rules = [WrittenRule("exclude", "t/0", "b", until_ms=2_000), WrittenRule("exclude", "t/0", "a")]
+    rules = [Exclude("t/0", "b", until_ms=2_000), Exclude("t/0", "a")]
     group.enter("a", "b")
     group.run(ReportLoads(LoadsNoted("g", weights, constraints=tuple(rules[:1])), pays=False))
     group.rebalance("a")
