@@ -73,7 +73,7 @@ class AssignorInput:
             for name in sorted(self.find_bereft())[:1]:  # `weighted` refuses it alike
                 raise SpecError(
                     f"partitions of topic {name} may be on no member: plans drain all its "
-                    "subscribers; plan with --undrain to fill one again"
+                    "subscribers; undrain one of them"
                 )
             subscription = self._drop_drained(self.loads.drained, subscription, offsets)
             offsets = np.append(offsets, offsets[-1])

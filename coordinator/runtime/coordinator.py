@@ -302,7 +302,7 @@ class Coordinator(GroupRequests):
         """
         self._refuse_forked()
         if self._processor.log.store is None:
-            raise ConfigError("the pages show a store: open the coordinator with one (--store)")
+            raise ConfigError("the pages show a store: open the coordinator with one")
         try:
             from coordinator.web.server import WebServer  # noqa: PLC0415 - an extra
         except ModuleNotFoundError as error:

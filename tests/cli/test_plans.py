@@ -316,10 +316,10 @@ def test_a_plan_that_was_edited_is_refused(desk):
     ("words", "said"),
     [
         (("plan", "none"), "none"),
-        (("plan", "g", "--drain", "m9"), "--drain m9: no such member; the group has m1, m2"),
-        (("plan", "g", "--undrain", "m1"), "--undrain m1: it is not drained; drained are none"),
+        (("plan", "g", "--drain", "m9"), "drain m9: no such member; the group has m1, m2"),
+        (("plan", "g", "--undrain", "m1"), "undrain m1: it is not drained; drained are none"),
         (("plan", "g", "--without", "m1", "--without", "m2"), "no member of group 'g' is left"),
-        (("plan", "g", "--add", "-1"), "--add is -1: give 1 to 100000 members"),
+        (("plan", "g", "--add", "-1"), "add is -1: give 1 to 100000 members"),
         (("plan", "g", "--assignor", "best"), "best"),
         (("plan", "g", "--setting", "x"), "--setting is 'x': give name=value"),
         (("plan", "g", "--max-moves", "-3"), "consumer.assignor.max.moves"),

@@ -336,7 +336,7 @@ def test_tables_without_rows_say_nothing(running, caplog):
     [
         ({"drain": "m1"}, "drain is 'm1': give a list of members' names"),
         ({"without": [1]}, r"without is \[1\]: give a list"),
-        ({"drain": ["m1"], "undrain": ["m1"]}, "--drain and --undrain both name m1"),
+        ({"drain": ["m1"], "undrain": ["m1"]}, "drain and undrain both name m1"),
         ({"drain": ["m1", "m2"]}, "may be on no member: drain"),
         ({"add": 2.5}, r"add is 2\.5: give a whole number"),
         ({"add": True}, "add is True"),

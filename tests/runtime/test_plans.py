@@ -156,7 +156,7 @@ def test_a_plan_that_was_altered_or_is_too_old_or_supposes_something_is_refused(
     with pytest.raises(GroupError, match="supposes a group with 2 more members"):
         group.coordinator.apply_plan(supposed)
     assert group.coordinator.plan("g", without=["m2"]).plan.summary.placed == 3
-    with pytest.raises(GroupError, match="--drain nobody: no such member; the group has m1, m2"):
+    with pytest.raises(GroupError, match="drain nobody: no such member; the group has m1, m2"):
         group.coordinator.plan("g", drain=["nobody"])
     group.now += 86_400_000
     with pytest.raises(GroupError, match="expired 0 s ago"):

@@ -164,7 +164,7 @@ def _refuse_bad_values(plan: PlanMade) -> None:
     try:
         made = msgspec.json.decode(msgspec.json.encode(plan), type=PlanMade)
     except (msgspec.MsgspecError, TypeError, UnicodeError, OverflowError) as error:
-        raise _refused(f"the plan cannot be read: {error}; `muster plan -o` writes one") from None
+        raise _refused(f"the plan cannot be read: {error}; give it as it was made") from None
     small = [made.group_epoch, made.assignment_epoch]
     small += [n for move in made.moves for n in (move.first_partition, move.partition_count)]
     summary = made.summary
@@ -172,7 +172,7 @@ def _refuse_bad_values(plan: PlanMade) -> None:
     large += [summary.moved, summary.placed, summary.weights_known]
     fits = all(0 <= n <= INT32_MAX for n in small) and all(abs(n) < INT64 for n in large)
     if not fits or any(move.partition_count < 1 for move in made.moves):
-        raise _refused("the plan has a number out of bounds; `muster plan -o` writes one")
+        raise _refused("the plan has a number out of bounds; give it as it was made")
 
 
 def _refuse_unusable(config: Config, group: Group, plan: PlanMade, now_ms: int) -> None:
@@ -203,7 +203,7 @@ def _apply(
         raise GroupError(
             ErrorCode.INVALID_ASSIGNMENT,
             f"plan {plan.plan_id} is for another state of group {group.group_id}: "
-            f"{'; '.join(drift)}. Plan again (--rebase shows the difference).",
+            f"{'; '.join(drift)}. Plan again, or rebase the plan to see the difference.",
         )
     changes = move_targets(basis, plan.moves)
     records: list[Record] = []

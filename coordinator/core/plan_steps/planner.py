@@ -146,7 +146,7 @@ def suppose(basis: PlanBasis, options: PlanOptions) -> AssignorInput:
     found = basis.input
     metas, targets = dict(found.metas), found.targets
     for name in options.without:
-        member_id = find_member(metas, name, "--without")
+        member_id = find_member(metas, name, "without")
         if targets is found.targets:
             targets = targets.copy()
         del metas[member_id]
@@ -181,17 +181,17 @@ def drain_members(basis: PlanBasis, options: PlanOptions) -> LoadsNoted | None:
     loads = loads or LoadsNoted(basis.group_id)
     both = set(options.drain) & set(options.undrain)
     if both:
-        raise SpecError(f"--drain and --undrain both name {min(both)}: leave one out")
+        raise SpecError(f"drain and undrain both name {min(both)}: leave one out")
     drained = dict.fromkeys(loads.drained)
     for name in options.drain:
-        member_id = find_member(basis.input.metas, name, "--drain")
+        member_id = find_member(basis.input.metas, name, "drain")
         drained[basis.input.metas[member_id].instance_id or member_id] = None
     for name in options.undrain:
         meta = basis.input.metas.get(name)
         known = name if name in drained else (meta and meta.instance_id)
         if known not in drained:
             raise SpecError(
-                f"--undrain {name}: it is not drained; drained are {', '.join(drained) or 'none'}"
+                f"undrain {name}: it is not drained; drained are {', '.join(drained) or 'none'}"
             )
         del drained[known]
     return msgspec.structs.replace(loads, drained=tuple(sorted(drained)))
@@ -216,10 +216,10 @@ def find_member(metas: Mapping[str, MemberMetadata], name: str, option: str) -> 
 
 def _refuse_adding(add: int, metas: Mapping[str, MemberMetadata], group_id: str) -> None:
     if not 0 < add <= ADD_MAX:
-        raise SpecError(f"--add is {add}: give 1 to {ADD_MAX} members")
+        raise SpecError(f"add is {add}: give 1 to {ADD_MAX} members")
     if not metas:
         raise SpecError(
-            f"--add {add}: group {group_id!r} has no member whose subscription new ones could have"
+            f"add {add}: group {group_id!r} has no member whose subscription new ones could have"
         )
 
 
