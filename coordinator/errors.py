@@ -10,7 +10,7 @@ from typing import Any, Self
 class ErrorCode(IntEnum):
     """Kafka's error codes, and one of Muster's own.
 
-    docs/reference/errors.md#what-an-error-means-to-a-caller says what a caller does about each.
+    docs/reference/errors.md#what-to-do-about-an-error says what to do about each.
     """
 
     UNKNOWN_SERVER_ERROR = -1
