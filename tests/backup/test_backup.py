@@ -21,7 +21,6 @@ from coordinator import Coordinator
 from coordinator.backup import backup, copying, restore
 from coordinator.config import Config, ConfigError, EngineConfig, LogConfig
 from coordinator.core.records import GroupMetadata, MemberMetadata, TargetMetadata
-from coordinator.core.state import fingerprint
 from coordinator.history.log_reader import LogReader, format_time
 from coordinator.storage import maintenance
 from coordinator.storage.compaction import compact
@@ -38,6 +37,7 @@ from tests.faults.crowd import Crowd
 from tests.faults.damage import live
 from tests.faults.node import LARGE, SMALL
 from tests.faults.process import QUICK, Node
+from tests.support.fingerprint import fingerprint
 from tests.support.lives import claimed, life
 from tests.support.members import AT_ONCE, Members
 from tests.support.table_engine import write_rows

@@ -28,11 +28,12 @@ from coordinator.core.events import (
 from coordinator.core.plans.values import TopicWeights
 from coordinator.core.records import LoadsNoted
 from coordinator.core.replay import keep_classic, replay
-from coordinator.core.state import State, fingerprint
+from coordinator.core.state import State
 from coordinator.core.state_machine import step
 from coordinator.core.state_records import records_of
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.kafka_config import CLASSIC_ASSIGNOR, kafka_config
+from tests.support.fingerprint import fingerprint
 
 COOPERATIVE = "cooperative-sticky"
 LEADERS = write_assignment(Assignment(0, {"of the leader": [7]}))

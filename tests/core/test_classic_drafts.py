@@ -13,9 +13,10 @@ from coordinator.core.classic.events import WAITING, JoinGroup, LeaveGroup, Leav
 from coordinator.core.classic.group import size_of
 from coordinator.core.events import HEARTBEAT, TimerFired
 from coordinator.core.replay import keep_classic, replay
-from coordinator.core.state import State, fingerprint
+from coordinator.core.state import State
 from coordinator.core.state_machine import step
 from coordinator.errors import ErrorCode, GroupError
+from tests.support.fingerprint import fingerprint
 
 NAMES = "abcdefgh"
 

@@ -26,7 +26,7 @@ from coordinator.core.events import (
     ResolveRegexes,
 )
 from coordinator.core.partition_spans import kafka_id
-from coordinator.core.state import GROUP_MOVES, GroupState, fingerprint
+from coordinator.core.state import GROUP_MOVES, GroupState
 from coordinator.core.state_machine import step
 from coordinator.core.steady_heartbeat import answer_steady_heartbeat
 from coordinator.errors import ErrorCode, GroupError
@@ -34,6 +34,7 @@ from coordinator.runtime.regex_jobs import prepare_resolution
 from coordinator.runtime.target_jobs import restore_request
 from tests.support import invariants
 from tests.support.coordinator_shell import Shell
+from tests.support.fingerprint import fingerprint
 
 MEMBERS = ("m0", "m1", "m2", "m3", "m4")
 TOPICS = ("a", "b", "c")

@@ -19,12 +19,13 @@ from coordinator.core.records import (
     Tombstone,
 )
 from coordinator.core.replay import replay, set_whole_target
-from coordinator.core.state import State, fingerprint
+from coordinator.core.state import State
 from coordinator.core.state_records import records_of
 from coordinator.core.target_assignment import NOT_READ, Targets, WholeTarget
 from coordinator.storage.record_decoder import ValueCache, decode_rows
 from coordinator.storage.record_encoder import encode_records
 from coordinator.storage.target_digest import SEED, digest_rows, hash_texts
+from tests.support.fingerprint import fingerprint
 
 A, B = TopicKey("a", "id-a"), TopicKey("b", "id-b")
 

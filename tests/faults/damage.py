@@ -13,13 +13,13 @@ from pathlib import Path
 from coordinator import Coordinator
 from coordinator.config import LogConfig
 from coordinator.core.events import Heartbeat
-from coordinator.core.state import fingerprint
 from coordinator.runtime.event_processor import EventProcessor
 from coordinator.runtime.topic_catalog import DictCatalog
 from coordinator.storage.delta_log import DeltaLog
 from coordinator.storage.lease import Lease
 from coordinator.storage.record_log import LogError
 from coordinator.storage.state_loader import write_snapshot
+from tests.support.fingerprint import fingerprint
 
 from .crowd import Broken
 from .node import LARGE, SMALL

@@ -9,7 +9,6 @@ from coordinator import Coordinator
 from coordinator.config import Config
 from coordinator.core.events import Heartbeat
 from coordinator.core.records import MembersAdvanced
-from coordinator.core.state import fingerprint
 from coordinator.errors import ErrorCode
 from coordinator.kafka_config import kafka_config
 from coordinator.runtime.event_processor import EventProcessor
@@ -17,6 +16,7 @@ from coordinator.runtime.responses import heartbeat_answer, heartbeat_answers
 from coordinator.runtime.topic_catalog import DictCatalog
 from coordinator.storage.record_log import MemoryLog, MemoryRecords
 from tests.support.coordinator_core import SESSION_MS
+from tests.support.fingerprint import fingerprint
 
 IDS = [f"m{number}" for number in range(5)]
 beats = st.lists(st.tuples(st.sampled_from([*IDS, "nobody"]), st.integers(-2, 9)), max_size=12)

@@ -7,13 +7,13 @@ import pytest
 from coordinator.core.events import Heartbeat, Result
 from coordinator.core.partition_spans import TopicKey
 from coordinator.core.records import CurrentMember, GroupMetadata
-from coordinator.core.state import fingerprint
 from coordinator.errors import GroupError
 from coordinator.runtime import event_decider
 from coordinator.status import Status
 from coordinator.storage.record_log import CommitFailed, MemoryLog
 from tests.support.coordinator_core import Code, lists
 from tests.support.coordinator_shell import Shell
+from tests.support.fingerprint import fingerprint
 
 
 def joining(member, *names):

@@ -372,7 +372,7 @@ def test_roll_back_to_a_former_epoch_and_read_it_in_the_log(running, tmp_path):
     state = group.coordinator._processor.state
     group.coordinator.close()
     again = Running(store=tmp_path / "store")
-    from coordinator.core.state import fingerprint
+    from tests.support.fingerprint import fingerprint
 
     assert fingerprint(again.coordinator._processor.state)["loads"] == fingerprint(state)["loads"]
     with pytest.raises(GroupError, match="is applied already"):

@@ -24,12 +24,13 @@ from coordinator.core.records import (
     Tombstone,
 )
 from coordinator.core.replay import replay
-from coordinator.core.state import Group, State, fingerprint
+from coordinator.core.state import Group, State
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.kafka_config import group_value
 from coordinator.runtime.responses import HeartbeatAnswer
 from coordinator.status import Status
 from coordinator.storage.record_log import Batch
+from tests.support.fingerprint import fingerprint
 
 from .client import Member, Partition
 

@@ -17,7 +17,7 @@ from coordinator.backup import backup, restore
 from coordinator.config import LogConfig
 from coordinator.core.records import CurrentMember, MemberMetadata, OffsetCommitted, TopicChanged
 from coordinator.core.replay import replay
-from coordinator.core.state import State, fingerprint
+from coordinator.core.state import State
 from coordinator.core.state_records import records_of
 from coordinator.storage import delta_log, maintenance
 from coordinator.storage.data_files import Part, list_parts
@@ -38,6 +38,7 @@ from coordinator.storage.state_loader import write_snapshot
 from coordinator.storage.tables.commit_writer import write_commit
 from coordinator.storage.tables.filesystem import Filesystem
 from coordinator.verify import verify
+from tests.support.fingerprint import fingerprint
 from tests.support.lives import FOO, life
 
 

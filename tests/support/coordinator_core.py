@@ -28,13 +28,14 @@ from coordinator.core.events import (
 )
 from coordinator.core.records import MemberState
 from coordinator.core.replay import keep_classic, note_waiting, replay
-from coordinator.core.state import State, fingerprint
+from coordinator.core.state import State
 from coordinator.core.state_machine import step
 from coordinator.core.steady_heartbeat import answer_steady_heartbeat
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.kafka_config import kafka_config
 from tests.support import invariants
 from tests.support.event_history import EventHistory
+from tests.support.fingerprint import fingerprint
 
 INTERVAL = "group.consumer.assignment.interval.ms"
 SESSION_MS = 45_000

@@ -12,7 +12,8 @@ from coordinator.core import state_records
 from coordinator.core.classic.group import ClassicState
 from coordinator.core.heartbeat import ENGINE_PREFIX
 from coordinator.core.replay import replay, replay_all
-from coordinator.core.state import FREE, HASH_BITS, Computation, State, fingerprint
+from coordinator.core.state import FREE, HASH_BITS, Computation, State
+from tests.support.fingerprint import fingerprint
 
 
 def check(state):

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.core.state import fingerprint
 from tests.support.coordinator_shell import Shell
+from tests.support.fingerprint import fingerprint
 from tests.support.traces.player import Player
 
 FILES = sorted(Path(__file__).parent.glob("*.txt"))

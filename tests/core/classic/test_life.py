@@ -14,7 +14,6 @@ from coordinator.core.events import (
     OffsetFetch,
 )
 from coordinator.core.records import ClassicGroupWritten
-from coordinator.core.state import fingerprint
 from tests.support.classic_core import (
     MAX_SIZE,
     Completing,
@@ -24,6 +23,7 @@ from tests.support.classic_core import (
     topics,
 )
 from tests.support.coordinator_core import Code
+from tests.support.fingerprint import fingerprint
 
 WEEK_MS = 7 * 86_400_000
 

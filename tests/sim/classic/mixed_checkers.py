@@ -24,13 +24,13 @@ from coordinator.core.records import (
     Record,
     Tombstone,
 )
-from coordinator.core.state import fingerprint
 from coordinator.errors import ErrorCode
 from coordinator.runtime.responses import HeartbeatAnswer
 from tests.sim.checkers import differences
 from tests.sim.client import Member, Partition
 from tests.sim.network import Request
 from tests.sim.node import Node
+from tests.support.fingerprint import fingerprint
 
 from .checkers import ClassicChecker
 

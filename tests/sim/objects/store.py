@@ -18,7 +18,7 @@ from deltalake import DeltaTable
 
 from coordinator.core.records import OffsetCommitted, Record
 from coordinator.core.replay import replay_all
-from coordinator.core.state import State, fingerprint
+from coordinator.core.state import State
 from coordinator.storage import snapshot_table
 from coordinator.storage.delta_log import DeltaLog, read_log
 from coordinator.storage.record_log import Batch, CorruptLog
@@ -32,6 +32,7 @@ from tests.sim.delta import DeltaStore, FaultyDeltaLog, failing
 from tests.sim.logs import LogFaults
 from tests.sim.node import Node
 from tests.sim.world import World
+from tests.support.fingerprint import fingerprint
 
 LATE_MS = 5_000
 """How much later a put may land than it was given up."""

@@ -37,7 +37,7 @@ from coordinator.core.events import (
     TopicsReported,
 )
 from coordinator.core.partition_spans import drop_epochs
-from coordinator.core.state import State, fingerprint
+from coordinator.core.state import State
 from coordinator.core.state_records import records_of
 from coordinator.core.target_assignment import StoredTarget, WholeTarget
 from coordinator.errors import GroupError
@@ -47,6 +47,7 @@ from coordinator.storage.record_log import MemoryLog, MemoryRecords, RecordLog
 from coordinator.trace.virtual_coordinator import VirtualCoordinator
 from tests.support import invariants
 from tests.support.event_history import AT_ONCE, CHECK, ENGINE
+from tests.support.fingerprint import fingerprint
 from tests.support.traces.answers import described, offsets, prepared
 from tests.support.traces.client import Client
 from tests.support.traces.text import (
