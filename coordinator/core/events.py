@@ -201,8 +201,7 @@ class InstallAssignment:
     partial: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class CatalogTopic:
+class CatalogTopic(msgspec.Struct, frozen=True, gc=False):
     """A topic as a catalog reports it."""
 
     topic_id: str

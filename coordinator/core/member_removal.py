@@ -29,7 +29,7 @@ from coordinator.core.records import (
     TargetMetadata,
     Tombstone,
 )
-from coordinator.core.state import HASH_BITS, Group, Member, State
+from coordinator.core.state import Group, Member, State, hash_with
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.reasons import Reason
 
@@ -135,24 +135,17 @@ def hash_after(
     unused
         Resolved regexes that end.
     """
-    change: Counter[str] = Counter()
     new = None if come is None else come.subscribed_topic_names
-    if new is not None and new not in group.lists:
-        change.update(new)
     fewer = Counter(meta.subscribed_topic_names for meta in gone)
-    for names, count in fewer.items():
-        listed = group.lists.get(names)
-        if listed is not None and listed.members <= count and names != new:
-            change.subtract(names)
-    for regex in unused:
-        change.subtract(group.regexes[regex].topics)
-    total = group.topics_hash
-    for name, more in change.items():
-        topic = state.topics.get(name)
-        before = group.names[name]
-        if topic is not None:
-            total += topic.hash * ((before + more > 0) - (before > 0))
-    return total % (1 << HASH_BITS)
+    ended = [names for names, count in fewer.items() if _is_last(group, names, count, new)]
+    ended += [group.regexes[regex].topics for regex in unused]
+    return hash_with(state, group, [] if new is None or new in group.lists else [new], ended)
+
+
+def _is_last(group: Group, names: tuple[str, ...], count: int, new: tuple[str, ...] | None) -> bool:
+    """Whether a list of names ends with so many members of it."""
+    listed = group.lists.get(names)
+    return listed is not None and listed.members <= count and names != new
 
 
 def _leave_static(member: Member) -> CurrentMember:

@@ -14,11 +14,17 @@ from bisect import bisect_right
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from operator import itemgetter
-from typing import NamedTuple, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
+
+import msgspec
 
 
-class TopicKey(NamedTuple):
-    """A topic is its id: a re-created topic has another one."""
+class TopicKey(msgspec.Struct, frozen=True, order=True, gc=False, array_like=True):
+    """A topic is its id: a re-created topic has another one.
+
+    A struct that the garbage collector does not know, as records are: so it leaves alone all spans
+    of it too, of which one member may have a hundred thousand.
+    """
 
     name: str
     topic_id: str
@@ -36,7 +42,7 @@ NO_CUTS: Cuts = ([], [])
 _TOPIC = itemgetter(0)
 
 
-@lru_cache(maxsize=100_000)
+@lru_cache(maxsize=1_000_000)
 def kafka_id(topic_id: str) -> str:
     """Return a topic id as Kafka has them: a UUID, in unpadded URL-safe base64.
 

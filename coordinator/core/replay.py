@@ -51,7 +51,8 @@ from coordinator.core.state import (
     Topic,
     count_down,
     count_names,
-    end_subscription,
+    end_subscriptions,
+    matched_now,
     set_topic,
 )
 from coordinator.core.target_assignment import NOT_READ, Targets, WholeTarget
@@ -238,10 +239,13 @@ def _apply_advanced(record: MembersAdvanced, state: State) -> None:
 @_apply.register
 def _apply_regex(record: RegexResolved, state: State) -> None:
     group = _ensure(state, record.group_id)
-    before, now = group.matched.get(record.regex, NOTHING), frozenset(record.topics)
-    count_names(state, group, before - now, now - before)
+    come, gone = matched_now(group, record)
+    count_names(state, group, gone, come)
     group.regexes[record.regex] = record
-    group.matched[record.regex] = now
+    if come or gone:
+        group.matched[record.regex] = frozenset(record.topics)
+    else:
+        group.matched.setdefault(record.regex, NOTHING)
     # A snapshot does not tell every change of topics, but no count may be given twice.
     state.topics_version = max(state.topics_version, record.version)
 
@@ -326,8 +330,7 @@ def _end_group(state: State, record: Tombstone) -> None:
         raise IllegalStateError(f"group {record.group_id} ends with members in it")
     if group is not None:
         del state.groups[record.group_id]
-        for name in group.names:
-            end_subscription(state, group, name)
+        end_subscriptions(state, group, group.names)
     if not state.offsets.get(record.group_id):
         state.offsets.pop(record.group_id, None)
 

@@ -22,7 +22,7 @@ from coordinator.core.state import Computation, Group, State
 def records_of(state: State) -> Iterator[Record]:
     """Yield records that, replayed on an empty state, make this one."""
     for topic in state.topics.values():
-        name, topic_id = topic.key
+        name, topic_id = topic.key.name, topic.key.topic_id
         yield TopicChanged(name, topic_id, topic.partitions, topic.racks, topic.version)
     for group_id, settings in state.settings.items():
         yield GroupConfigured(group_id, settings)

@@ -5,10 +5,12 @@ See docs/design/behaviours.md#regular-expressions.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from coordinator.core.events import CatalogTopic, RegexesResolved, Result, TopicsReported
 from coordinator.core.offsets import end_of_offset
 from coordinator.core.records import GroupMetadata, Record, RegexResolved, Tombstone, TopicChanged
-from coordinator.core.state import HASH_BITS, NOTHING, Group, State
+from coordinator.core.state import Group, State, hash_with, matched_now
 from coordinator.reasons import Reason
 
 
@@ -56,28 +58,25 @@ def update_regexes(state: State, event: RegexesResolved) -> Result:
     changed = False
     idle: set[str] = set()
     """New ones that match nothing."""
-    total = group.topics_hash
-    names = dict(group.names)
+    come: list[Sequence[str]] = []
+    gone: list[Sequence[str]] = []
     for regex, topics in sorted(event.topics.items()):
         if group.regex_members[regex] == 0:
             continue
         new = tuple(sorted(topics))
         old = group.regexes.get(regex)
-        records.append(RegexResolved(group.group_id, regex, new, event.version, event.started_ms))
+        found = RegexResolved(group.group_id, regex, new, event.version, event.started_ms)
+        records.append(found)
         before = old.topics if old else ()
         if before == new:
             if old is None:
                 idle.add(regex)
             continue
         changed = True
-        has, matched = set(new), group.matched.get(regex, NOTHING)
-        for more, ones in ((1, has - matched), (-1, matched - has)):
-            for name in ones:
-                had = names.get(name, 0)
-                names[name] = had + more
-                if name in state.topics:
-                    total += state.topics[name].hash * ((had + more > 0) - (had > 0))
-    metadata_hash = total % (1 << HASH_BITS)
+        more, fewer = matched_now(group, found)
+        come.append(more)
+        gone.append(fewer)
+    metadata_hash = hash_with(state, group, come, gone)
     changed = changed or (bool(idle) and _holds_unsubscribed(group, idle))
     if changed or metadata_hash != group.metadata_hash:
         reason = Reason.TOPICS_MATCHED if changed else Reason.TOPICS_CHANGED

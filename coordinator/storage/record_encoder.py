@@ -137,7 +137,7 @@ def _encode_ranges(values: list[tuple[tuple[Any, ...], ...]], type_: pa.ListType
     if not counts.sum():
         return pa.ListArray.from_arrays(offsets, pa.array([], struct), type_)
     keys, first, end, *epoch = zip(*chain.from_iterable(values), strict=True)
-    names, ids = zip(*keys, strict=True)
+    names, ids = [key.name for key in keys], [key.topic_id for key in keys]
     first_partition = np.array(first, dtype=np.int32)
     columns = [names, ids, first_partition, np.array(end, dtype=np.int32) - first_partition, *epoch]
     arrays = [pa.array(c, f.type) for c, f in zip(columns, struct.fields, strict=True)]

@@ -10,9 +10,10 @@ from coordinator import core
 from coordinator.config import Config
 from coordinator.core.events import Event, Heartbeat, Result
 from coordinator.core.replay import replay
-from coordinator.core.state import State, fingerprint
+from coordinator.core.state import State
 from coordinator.core.state_machine import HANDLERS, step
 from coordinator.errors import ErrorCode, GroupError
+from tests.support.fingerprint import fingerprint
 
 LOOP = textwrap.dedent(inspect.getdoc(core).partition("::\n\n")[2].partition("\n\n")[0])
 JOIN = Heartbeat(

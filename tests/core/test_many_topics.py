@@ -1,10 +1,15 @@
 """A group of very many topics: no step looks at all of them for each of them.
 
 Counted in comparisons of names, which do not depend on the machine: of N topics a step may sort
-them, so that a name is compared log N times, but not with all others.
+them, so that a name is compared log N times, but not with all others. And in lines of Python run
+for each topic: what the interpreter does by itself for all of them is many times as quick.
 """
 
 from __future__ import annotations
+
+import gc
+import sys
+from collections import Counter
 
 import pytest
 
@@ -49,6 +54,8 @@ class Name(str):
 class Life:
     """A core that notes how often its dearest step, with the replay of its records, compares."""
 
+    name_of = Name
+
     def __init__(self):
         self.config = Config(kafka=kafka_config({INTERVAL: 0}))
         self.state, self.now = State(), 1_000_000
@@ -69,7 +76,7 @@ class Life:
         return result
 
     def topics(self, count):
-        names = [Name(f"t{number:05}") for number in range(count)]
+        names = [self.name_of(f"t{number:05}") for number in range(count)]
         self.run(TopicsReported({name: CatalogTopic(f"{name}-id", 1, ()) for name in names}))
 
     def beat(self, member, epoch=None, **fields):
@@ -161,3 +168,67 @@ def test_many_ranges_of_one_topic_are_not_each_compared_with_all(work):
     Edge.compared = 0
     work(tuple((*span, 1) for span in mine) if work is split else mine, others)
     assert 0 < Edge.compared <= A_NAME * TOPICS
+
+
+class Lines(Life):
+    """A core that counts the lines of Python that its steps and replays run."""
+
+    name_of = str
+
+    def __init__(self):
+        super().__init__()
+        self.lines = {}
+
+    def run(self, event):
+        count = 0
+
+        def trace(frame, what, _argument):
+            nonlocal count
+            count += what == "line" and "/coordinator/core/" in frame.f_code.co_filename
+            return trace
+
+        before = sys.gettrace()
+        sys.settrace(trace)
+        try:
+            result = super().run(event)
+        finally:
+            sys.settrace(before)
+        self.lines.setdefault(type(event), []).append(count)
+        return result
+
+
+def test_regexes_are_resolved_by_few_lines_of_python_for_each_topic():
+    life = Lines()
+    life.topics(TOPICS)
+    life.beat("m1", 0, subscribed_topic_regex="t.*", **JOINS)
+    life.settle()
+    life.topics(2 * TOPICS)
+    life.now += 700_000
+    life.beat("m1")
+    life.beat("m1", -1)
+    found = life.lines[RegexesResolved]
+    assert max(found) <= 4 * len(life.state.topics), found
+
+
+def test_the_garbage_collector_knows_no_object_of_each_topic():
+    """Else it looks at hundreds of thousands of them, again and again, while everybody waits."""
+
+    def live():
+        life = Life()
+        life.name_of = str
+        life.topics(TOPICS)
+        life.beat("m1", 0, subscribed_topic_regex="t.*", **JOINS)
+        life.settle()
+        life.told.clear()
+        return life
+
+    def count():
+        gc.collect()
+        return Counter(type(one).__name__ for one in gc.get_objects())
+
+    first = live()  # what is imported on the way
+    before = count()
+    second = live()
+    after = count()
+    assert len(first.state.topics) == len(second.state.topics) == TOPICS
+    assert {n: c - before[n] for n, c in after.items() if c - before[n] > TOPICS / 4} == {}

@@ -136,7 +136,7 @@ def _find_topic(one: object, version: int, cluster: Cluster) -> Values | Encoded
 
 
 def _describe_topic(topic: Topic, version: int, cluster: Cluster) -> EncodedPart:
-    name, topic_id = topic.key
+    name, topic_id = topic.key.name, topic.key.topic_id
     operations = _operations(name, cluster)
     leader = _find_leader(cluster).node_id
     return _encode_topic(version, name, topic_id, topic.partitions, leader, operations)
