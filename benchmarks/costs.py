@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -22,16 +23,17 @@ from coordinator.compute.engine import TargetRequest, compute_target
 from coordinator.compute.proposal import read_stored_target
 from coordinator.config import Config
 from coordinator.core import target_builder
+from coordinator.core.plans.assignor_options import AssignorOptions
 from coordinator.core.target_builder import AssignorInput
-from coordinator.history.group_snapshot import GroupSnapshot
+from coordinator.history.former_targets import read_basis
+from coordinator.history.log_reader import LogReader
 from coordinator.storage.delta_log import DeltaLog
-from coordinator.storage.log_scan import LogScan
 from coordinator.storage.state_loader import load_state
 
 TITLE = "What a target costs"
 TEXT = """\
 Elapsed ms of one computation after one member in a hundred has left: with NumPy in the
-coordinator's process, and as a Spark job that reads the store and writes the table `targets`,
+coordinator's process, and as a Spark job that gets the group and writes the table `targets`,
 including reading back and checking (warm, `local[2]`). The constants of `[cost]` in
 conf/muster.toml are fitted to these figures.
 """
@@ -147,26 +149,24 @@ def _local(shape: Shape) -> tuple[float, float]:
 
 
 def _job(roster: AssignorInput, shape: Shape) -> TargetRequest:
+    options = AssignorOptions("uniform")
     return TargetRequest(
-        GROUP, "benchmark", EPOCH + 1, 0, "uniform", {}, input=roster, classes=shape.classes
+        GROUP, "benchmark", EPOCH + 1, 0, "uniform", {}, options, roster, classes=shape.classes
     )
 
 
 def _spark(shape: Shape) -> float:
     """Return the seconds of a job, from the store to a target that was read back and checked."""
-    from coordinator.assign.options import AssignorOptions  # noqa: PLC0415 - the same
-    from spark_jobs.jobs.target_job import TargetWork  # noqa: PLC0415 - imports pyspark
-    from spark_jobs.jobs.target_job import compute_on_spark as delegated  # noqa: PLC0415 - the same
+    from spark_jobs.jobs.target_job import compute_on_spark as delegated  # noqa: PLC0415 - imports pyspark
     from spark_jobs.session.session import spark_session  # noqa: PLC0415 - the same
 
     spark = spark_session("muster-bench", "local[2]", {"spark.driver.memory": "4g"})
     with temporary_store() as store:
         write_group(store, shape, snapshot=True)
-        snapshot = GroupSnapshot(LogScan.of(store), GROUP)
+        basis = read_basis(LogReader(store), Config(), GROUP)
         for run_id in ("warm", "measured"):
             began = time.perf_counter()
-            position, epoch = snapshot.source.position, snapshot.group_epoch
-            request = TargetRequest(GROUP, run_id, epoch, position, "uniform", {}, str(store))
-            work = TargetWork(request, snapshot, AssignorOptions("uniform"), Config())
-            read_stored_target(str(store), delegated(spark, work), snapshot)
+            request = replace(_job(basis.input, shape), computation_id=run_id, store=str(store))
+            found = delegated(spark, request, Config())
+            read_stored_target(str(store), found, basis.input.spec(), basis.input.topics)
         return time.perf_counter() - began

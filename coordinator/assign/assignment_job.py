@@ -12,7 +12,6 @@ from assignors import GroupSpec, PartitionRanges, SpecError
 from assignors.groups.assign_groups import GroupsAssignment
 from assignors.quality import Report
 from coordinator.assign.inputs import FoundOutput, Input, SparkName, name_of_table
-from coordinator.assign.options import AssignorOptions
 from coordinator.assign.outputs import (
     check_table_output,
     is_delta_output,
@@ -21,6 +20,7 @@ from coordinator.assign.outputs import (
 )
 from coordinator.assign.runs import Run, find_run, identify
 from coordinator.assign.safeguards import Safeguards
+from coordinator.core.plans.assignor_options import AssignorOptions
 from coordinator.storage.tables.shared_table import NONE
 from coordinator.storage.tables.store_files import is_remote
 from coordinator.storage.tables.table_io import TableRef

@@ -62,7 +62,7 @@ def run_job(
     """
     if job.engine == "spark" and spark is None:
         raise SpecError("Spark is not available here: use --engine local")
-    assignor = job.options.make_assignor(config)
+    assignor = job.options.make_assignor()
     if job.output is not None and name_of_table(job.output) is None:
         job = replace(job, output=find_output(job.output))
     job.check_output()
@@ -126,9 +126,7 @@ def _choose_engine(job: AssignmentJob, config: Config, spark: TableEngine) -> st
     if many and job.engine != "auto":
         return job.engine
     weighted = job.options.assignor == "weighted" or bool(job.options.weighted)
-    whole = weighted or job.partitions or job.constraints
-    if whole and job.engine == "auto":
-        return "local"  # Spark would assign the group in one task: slower, elsewhere
+    whole = weighted or bool(job.partitions or job.constraints)
     has_twin = many or job.options.assignor in spark.assignors
     if job.engine == "spark" and not has_twin:
         raise SpecError(
@@ -141,4 +139,4 @@ def _choose_engine(job: AssignmentJob, config: Config, spark: TableEngine) -> st
     previous = job.owned or job.previous
     rows = local_table(previous, "--previous").rows() if previous else 0
     size = GroupSize(local_table(job.members, "--members").rows(), 1, rows)
-    return choose_engine(config, "auto", size)
+    return choose_engine(config, "auto", size, whole=whole)

@@ -18,13 +18,11 @@ from coordinator.cli import plan_files, render
 from coordinator.cli.main import load_config
 from coordinator.cli.terminal import Terminal
 from coordinator.clock import wall_ms
-from coordinator.compute.planning import LOCAL, find_assign
+from coordinator.compute.engine import LOCAL, open_engine
 from coordinator.config import Config, ConfigError
-from coordinator.core.plan_steps.inputs import PlanBasis, take_basis
 from coordinator.core.plan_steps.planner import PlanOptions, ShownPlan, make_plan, make_rollback
 from coordinator.core.records import PlanMade
-from coordinator.errors import GroupError
-from coordinator.history.former_targets import read_former_targets
+from coordinator.history.former_targets import read_basis, read_former_targets
 from coordinator.history.log_reader import LogReader, format_time
 from coordinator.history.view_rows import list_rows
 from coordinator.kafka_config import group_settings
@@ -87,13 +85,12 @@ def plan(
         undrain or (),
         plan_files.user_name(),
         reason,
-        settings.plans.valid_ms,
     )
-    assign = find_assign(engine, settings)
+    assign = open_engine(engine, settings).assign
     with progress.show("reading the group"):
-        basis = _read_basis(LogReader(store, as_of), settings, group)
+        basis = read_basis(LogReader(store, as_of), settings, group)
     with progress.show("computing the plan"):
-        shown = make_plan(basis, options, wall_ms(), assign)
+        shown = make_plan(basis, options, settings, wall_ms(), assign)
     _show(shown, output, json_=json_)
 
 
@@ -108,14 +105,13 @@ def rollback(
 ) -> None:
     """Plan to go back to the target of a former epoch, minus what is no longer there."""
     settings = load_config(config)
-    options = PlanOptions(
-        owner=plan_files.user_name(), reason=reason, valid_ms=settings.plans.valid_ms
-    )
+    options = PlanOptions(owner=plan_files.user_name(), reason=reason)
     with progress.show("reading the group"):
         reading = LogReader(store)
-        basis = _read_basis(reading, settings, group)
+        basis = read_basis(reading, settings, group)
         targets = read_former_targets(reading, basis, to)
-    _show(make_rollback(basis, targets, to, options, wall_ms()), output, json_=json_)
+    shown = make_rollback(basis, targets, to, options, settings, wall_ms())
+    _show(shown, output, json_=json_)
 
 
 def apply(
@@ -220,23 +216,11 @@ def _parse_settings(config: Config, given: list[str], max_moves: int | None) -> 
     return group_settings(config.kafka, found)
 
 
-def _read_basis(reading: LogReader, config: Config, group_id: str) -> PlanBasis:
-    state = reading.state()
-    if group_id in state.groups:
-        reading.read_target(state.groups[group_id])
-    elif group_id not in state.classic:
-        raise reading.unknown(group_id)
-    try:
-        return take_basis(state, config, group_id, reading.at_ms)
-    except GroupError as error:
-        raise SpecError(error.message) from None
-
-
 def _rebase(
     made: PlanMade, store: str, config: Config, output: Path | None, *, json_: bool
 ) -> None:
     """Plan again as it was asked then, and show which moves are others."""
-    basis = _read_basis(LogReader(store), config, made.group_id)
+    basis = read_basis(LogReader(store), config, made.group_id)
     options = PlanOptions(
         made.assignor,
         made.settings,
@@ -244,9 +228,8 @@ def _rebase(
         undrain=made.undrains,
         owner=plan_files.user_name(),
         reason=made.reason,
-        valid_ms=config.plans.valid_ms,
     )
-    shown = make_plan(basis, options, wall_ms())
+    shown = make_plan(basis, options, config, wall_ms())
     old, new = set(made.moves), set(shown.plan.moves)
     rows = [{"change": "no longer", **_move_row(one)} for one in made.moves if one not in new]
     rows += [{"change": "now", **_move_row(one)} for one in shown.plan.moves if one not in old]

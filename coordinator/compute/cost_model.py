@@ -54,16 +54,19 @@ def fits_memory(config: Config, size: GroupSize) -> bool:
     return estimate_cost(config.cost, size).local_mib <= config.engine.local_mib_max
 
 
-def choose_engine(config: Config, wanted: str, size: GroupSize) -> str:
+def choose_engine(config: Config, wanted: str, size: GroupSize, *, whole: bool = False) -> str:
     """Return "local" or "spark": the wanted engine, or for "auto" the faster one that fits.
 
     Parameters
     ----------
     wanted
         "local", "spark", or "auto".
+    whole
+        Whether Spark computes the group in one task, as it does with weights: then only a group
+        that does not fit this process goes there.
     """
     if wanted != "auto":
         return wanted
     cost = estimate_cost(config.cost, size)
-    local = fits_memory(config, size) and cost.local_s <= cost.spark_s
+    local = fits_memory(config, size) and (whole or cost.local_s <= cost.spark_s)
     return "local" if local else "spark"

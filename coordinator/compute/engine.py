@@ -1,4 +1,4 @@
-"""The protocol of engines, which compute targets off the heartbeat path, and the local engine.
+"""Engines: what runs an assignor on a group, for a plan or for a target off the heartbeat path.
 
 An engine comes from the entry point `muster.engines` or from an argument of `Coordinator.open`, so
 the coordinator can run Spark without importing it.
@@ -6,19 +6,25 @@ the coordinator can run Spark without importing it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
-from typing import Protocol, runtime_checkable
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint, entry_points
+from typing import Protocol
 
-from assignors import SpecError
+from assignors import PartitionRanges, SpecError
 from assignors.quality import find_problems
+from assignors.registry import assignor_names
 from coordinator.compute.group_columns import GroupColumns
+from coordinator.config import Config
 from coordinator.core import target_builder
 from coordinator.core.events import ComputedTarget
-from coordinator.core.plans.approval import is_manual, move_nothing
+from coordinator.core.plan_steps.planner import assign_here
+from coordinator.core.plans.assignor_options import AssignorOptions
 from coordinator.core.target_builder import AssignorInput
 
+ENTRY_POINTS = "muster.engines"
+LOCAL = "local"
 GROUPS_KEPT = 4
 """For how many groups an engine keeps the columns it started from: about 50 MiB for a million
 members."""
@@ -26,21 +32,22 @@ members."""
 
 @dataclass(frozen=True, slots=True)
 class TargetRequest:
-    """A target to compute, by an engine or by a separate job.
+    """A target to compute.
 
     Attributes
     ----------
     computation_id
-        The id of the computation, or the run id of a separate job. It marks the rows written.
+        The id of the computation. It marks the rows written.
     group_epoch, position
-        The group epoch to compute for, and the log position that the group is read up to.
+        The group epoch to compute for, and the log position that the group is as of.
     assignor, settings
-        How to assign: the assignor's name, and the group's settings.
+        The assignor's name, and the group's settings.
+    options
+        How to assign, by these settings.
+    input
+        The group.
     store
         Root path of the tables; None if everything is in memory.
-    input
-        The same group in memory; None in a separate job. Spark does not need it, because it reads
-        the group from the log.
     classes
         The approximate number of distinct subscriptions.
     """
@@ -51,25 +58,10 @@ class TargetRequest:
     position: int
     assignor: str
     settings: Mapping[str, str]
+    options: AssignorOptions
+    input: AssignorInput
     store: str | None = None
-    input: AssignorInput | None = None
     classes: int = 1
-
-
-class Engine(Protocol):
-    """Computes targets: one at a time per group, possibly several groups at once."""
-
-    def submit(self, request: TargetRequest) -> Future[ComputedTarget]:
-        """Start a computation. The future fails if the computation does.
-
-        It fails with LostTarget if the group's last target is missing from the table `targets`.
-        """
-
-    def cancel(self, group_id: str) -> None:
-        """Cancel the computation for a group, if possible."""
-
-    def close(self) -> None:
-        """Cancel everything, and release resources."""
 
 
 class ComputationProgress(Protocol):
@@ -80,15 +72,61 @@ class ComputationProgress(Protocol):
         """The group."""
 
 
-@runtime_checkable
-class ReportsProgress(Protocol):
-    """An engine that reports the progress of its computations."""
+class Engine(Protocol):
+    """Runs assignors. Of targets it computes one at a time per group, several groups at once."""
+
+    @property
+    def assignors(self) -> Container[str]:
+        """The assignors that the engine has."""
+        return assignor_names()
+
+    def assign(self, found: AssignorInput, options: AssignorOptions) -> PartitionRanges:
+        """Return what the assignor gives to whom; on every engine the same rows.
+
+        Raises
+        ------
+        SpecError
+            The engine has no such assignor, or the assignor refuses the group.
+        """
+        return assign_here(found, options)
+
+    def submit(self, request: TargetRequest) -> Future[ComputedTarget]:
+        """Start the computation of a target. The future fails if the computation does."""
+
+    def cancel(self, group_id: str) -> None:
+        """Cancel the computation for a group, if possible."""
 
     def progress(self) -> Sequence[ComputationProgress]:
-        """Return the progress of each running computation."""
+        """Return the progress of each running computation, if the engine knows it."""
+        return ()
+
+    def close(self) -> None:
+        """Cancel everything, and release resources."""
 
 
-class LocalEngine:
+def list_engines() -> dict[str, EntryPoint]:
+    """Return the engines that are installed beside the local one, by name."""
+    return {point.name: point for point in entry_points(group=ENTRY_POINTS)}
+
+
+def open_engine(name: str, config: Config) -> Engine:
+    """Return an engine with the user's settings.
+
+    Raises
+    ------
+    SpecError
+        There is no such engine.
+    """
+    points = list_engines()
+    if name in points:
+        engine: Engine = points[name].load()(config=config)
+        return engine
+    if name != LOCAL:
+        raise SpecError(f"engine {name!r}: give one of {', '.join(sorted({LOCAL, *points}))}")
+    return LocalEngine()
+
+
+class LocalEngine(Engine):
     """Computes with NumPy, in one thread of this process.
 
     Parameters
@@ -108,8 +146,6 @@ class LocalEngine:
         return self._pool.submit(self._compute, request)
 
     def _compute(self, request: TargetRequest) -> ComputedTarget:
-        request = _leave_out(request)
-        assert request.input is not None
         columns = GroupColumns.of(
             request.input, request.assignor, self._before.pop(request.group_id, None)
         )
@@ -127,12 +163,6 @@ class LocalEngine:
         self._pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _leave_out(request: TargetRequest) -> TargetRequest:
-    """Return a request without the topics that nobody may have: others do not wait for them."""
-    assert request.input is not None
-    return replace(request, input=request.input.without(request.input.find_bereft()))
-
-
 def compute_target(request: TargetRequest, columns: GroupColumns | None = None) -> ComputedTarget:
     """Run the assignor in this process, and check its result.
 
@@ -146,14 +176,9 @@ def compute_target(request: TargetRequest, columns: GroupColumns | None = None) 
     SpecError
         The assignor refuses the group, or its result is not a valid assignment.
     """
-    request = request if columns else _leave_out(request)
-    assert request.input is not None
-    assignor, settings = request.assignor, request.settings
-    if is_manual(settings):
-        assignor, settings = move_nothing(assignor, settings)
-    columns = columns or GroupColumns.of(request.input, assignor)
+    columns = columns or GroupColumns.of(request.input, request.options.assignor)
     spec = columns.spec
-    ranges = target_builder.run_assignor(spec, assignor, settings)
+    ranges = target_builder.run_assignor(spec, request.options)
     wrong = find_problems(spec, ranges)
     if wrong:
         raise SpecError(
@@ -169,6 +194,6 @@ def compute_target(request: TargetRequest, columns: GroupColumns | None = None) 
         request.position,
         request.assignor,
         moved,
-        ranges.partial and not is_manual(settings),
+        ranges.partial,
         changes,
     )

@@ -8,16 +8,18 @@ checks them at once. A separate job instead puts a proposal, one small file per 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Annotated
 
 import msgspec
 
+from assignors import GroupSpec
 from coordinator.core.events import ComputedTarget, Text
+from coordinator.core.state import Topic
 from coordinator.core.target_assignment import StoredTarget
 from coordinator.core.target_builder import validate_whole_target
 from coordinator.errors import ErrorCode, GroupError
-from coordinator.history.group_snapshot import GroupSnapshot
 from coordinator.storage.record_log import LogError
 from coordinator.storage.target_table import load_target
 
@@ -97,14 +99,17 @@ class Proposal(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def read_stored_target(
-    store: str | os.PathLike[str], target: ComputedTarget, snapshot: GroupSnapshot
+    store: str | os.PathLike[str],
+    target: ComputedTarget,
+    spec: GroupSpec,
+    topics: Iterable[Topic],
 ) -> ComputedTarget:
     """Return a target with its rows. Only this function reads and checks them.
 
     Parameters
     ----------
-    snapshot
-        The group that the target was computed for.
+    spec, topics
+        The group that the target was computed for, and its topics.
 
     Raises
     ------
@@ -115,12 +120,11 @@ def read_stored_target(
         The disk cannot be read now.
     """
     assert target.stored is not None
-    spec = snapshot.spec()
     try:
         whole = load_target(store, target.stored)
     except LogError as error:
         raise refuse_target(target, str(error)) from None
-    validate_whole_target(spec, snapshot.topics, whole)
+    validate_whole_target(spec, topics, whole)
     if spec.member_count != target.stored.members:
         raise refuse_target(target, f"the group had {spec.member_count} members at its position")
     return replace(target, whole=whole)

@@ -104,7 +104,7 @@ def _check_proposal(store: str | os.PathLike[str], proposal: Proposal) -> Propos
     snapshot = GroupSnapshot(LogScan.of(store, target.position), target.group_id)
     if target.group_epoch != snapshot.group_epoch:
         raise refuse_target(target, f"the group epoch was {snapshot.group_epoch} at its position")
-    found = read_stored_target(store, target, snapshot)
+    found = read_stored_target(store, target, snapshot.spec(), snapshot.topics)
     members = dict(_list_members(snapshot))
     return ProposeTarget(target.group_id, target.group_epoch, target.computation_id, found, members)
 

@@ -6,7 +6,7 @@ changed get a record, members gone since are dropped, members new since have an 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
@@ -14,13 +14,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from assignors import GroupSpec, PartitionRanges, SpecError, get_assignor
+from assignors import GroupSpec, PartitionRanges, SpecError
 from assignors.arrays import Bools, Ints, Longs, offsets_of
 from assignors.partition_ranges import Verdict
 from assignors.prior_ownership import RangeColumns
 from assignors.quality import find_problems
 from coordinator.core.partition_spans import Spans, count_partitions, subtract_spans
-from coordinator.core.plans.approval import is_manual, move_nothing
+from coordinator.core.plans.assignor_options import AssignorOptions
 from coordinator.core.plans.load_columns import knows_loads, list_racks, load_columns
 from coordinator.core.records import LoadsNoted, MemberMetadata, Record, TargetMember, Tombstone
 from coordinator.core.state import Computation, Group, Mark, State, Topic
@@ -186,60 +186,38 @@ def _share_names(group: Group, meta: MemberMetadata) -> MemberMetadata:
     return meta if listed is None else listed.share_with(meta)
 
 
-def run_assignor(spec: GroupSpec, assignor: str, settings: Mapping[str, str]) -> PartitionRanges:
-    """Run an assignor with the group's settings.
+def run_assignor(spec: GroupSpec, options: AssignorOptions) -> PartitionRanges:
+    """Run an assignor in this process.
 
     Raises
     ------
     SpecError
         The assignor is not installed or refuses the group.
     """
-    return get_assignor(assignor, **list_options(assignor, settings)).assign(spec)
-
-
-def list_options(assignor: str, settings: Mapping[str, str]) -> dict[str, object]:
-    """Return the options of an assignor that a group's settings give."""
-    options: dict[str, object] = {}
-    if assignor == "sticky":
-        imbalance = settings.get("consumer.assignor.imbalance", "0")
-        options["imbalance"] = imbalance if imbalance.endswith("%") else int(imbalance)
-    if assignor in {"sticky", "weighted"} and "consumer.assignor.max.moves" in settings:
-        options["max_moves"] = int(settings["consumer.assignor.max.moves"])
-    if assignor == "weighted":
-        for name in ("tolerance", "rack", "improvement"):
-            if f"consumer.assignor.{name}" in settings:
-                options[name] = settings[f"consumer.assignor.{name}"]
-        if "consumer.assignor.max.moved.weight" in settings:
-            options["max_moved_weight"] = float(settings["consumer.assignor.max.moved.weight"])
-    return options
+    ranges = options.make_assignor().assign(spec)
+    return replace(ranges, verdict=Verdict()) if options.waits else ranges
 
 
 def assign_in_step(
-    roster: AssignorInput, assignor: str, settings: Mapping[str, str], epoch: int
+    roster: AssignorInput, options: AssignorOptions, epoch: int
 ) -> PartitionRanges | None:
     """Run a group's assignor within a step; None keeps the target, for constraints that clash.
-
-    In a group whose targets wait for approval only what nobody owns is given away.
 
     Raises
     ------
     GroupError
         UNKNOWN_SERVER_ERROR: the assignor fails.
     """
-    waits = is_manual(settings)
-    if waits:
-        assignor, settings = move_nothing(assignor, settings)
     try:
-        ranges = run_assignor(roster.spec(assignor), assignor, settings)
+        return run_assignor(roster.spec(options.assignor), options)
     except (SpecError, ValueError, MemoryError) as error:
-        ruled = roster.loads is not None and (knows_loads(assignor) or roster.loads.drained)
+        ruled = roster.loads is not None and (knows_loads(options.assignor) or roster.loads.drained)
         if isinstance(error, SpecError) and ruled:
             return None
         raise GroupError(
             ErrorCode.UNKNOWN_SERVER_ERROR,
             f"Failed to compute a new target assignment for epoch {epoch}: {error}",
         ) from error
-    return replace(ranges, verdict=Verdict()) if waits else ranges
 
 
 def diff_targets(

@@ -1,17 +1,40 @@
-"""Targets of former epochs, for members of today."""
+"""What plans are made from, read from a store: a group, and targets of its former epochs."""
 
 from __future__ import annotations
 
 import pyarrow.compute as pc
 
 from assignors import SpecError
-from coordinator.core.plan_steps.inputs import PlanBasis
+from coordinator.config import Config
+from coordinator.core.plan_steps.inputs import PlanBasis, take_basis
 from coordinator.core.records import TargetMetadata
 from coordinator.core.target_assignment import Targets
+from coordinator.errors import GroupError
 from coordinator.history.log_reader import LogReader
 from coordinator.history.log_rows import LogRows
 
 INT64_BITS = 64
+
+
+def read_basis(reading: LogReader, config: Config, group_id: str) -> PlanBasis:
+    """Return a group as a plan finds it.
+
+    Raises
+    ------
+    SpecError
+        There is no such group, or it is a classic one.
+    LostTarget
+        The rows of its target are no longer in the table `targets`.
+    """
+    state = reading.state()
+    if group_id in state.groups:
+        reading.read_target(state.groups[group_id])
+    elif group_id not in state.classic:
+        raise reading.unknown(group_id)
+    try:
+        return take_basis(state, config, group_id, reading.at_ms)
+    except GroupError as error:
+        raise SpecError(error.message) from None
 
 
 def find_target_position(reading: LogReader, group_id: str, epoch: int) -> int:

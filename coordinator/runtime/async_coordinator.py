@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from coordinator.compute.planning import LOCAL
+from coordinator.compute.engine import LOCAL
 from coordinator.core.events import Heartbeat
 from coordinator.core.plan_steps.planner import ShownPlan
 from coordinator.core.records import PlanMade

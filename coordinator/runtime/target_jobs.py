@@ -17,13 +17,12 @@ from typing import TypeAlias
 
 from coordinator.compute.cost_model import GroupSize, choose_engine, fits_memory
 from coordinator.compute.engine import (
+    LOCAL,
     Engine,
-    LocalEngine,
-    ReportsProgress,
     TargetRequest,
+    list_engines,
+    open_engine,
 )
-from coordinator.compute.planning import list_engines
-from coordinator.config import Config
 from coordinator.core.events import (
     Answer,
     ComputedTarget,
@@ -32,7 +31,8 @@ from coordinator.core.events import (
     TargetFailed,
     TargetLost,
 )
-from coordinator.core.plans.approval import WEIGHTED, is_manual
+from coordinator.core.plans.assignor_options import AssignorOptions
+from coordinator.core.plans.load_columns import knows_loads
 from coordinator.core.target_builder import restore_input
 from coordinator.errors import GroupError
 from coordinator.runtime.event_processor import EventProcessor
@@ -113,8 +113,7 @@ class TargetJobs:
         now = time.monotonic()
         said = {f.task.group_id: f"{f.task.group_id}: {now - f.began:.0f} s" for f in computations}
         for engine in {id(running.engine): running.engine for running in computations}.values():
-            if isinstance(engine, ReportsProgress):
-                said |= {where.group_id: str(where) for where in engine.progress()}
+            said |= {where.group_id: str(where) for where in engine.progress()}
         return "; ".join(said[group_id] for group_id in sorted(said))
 
     def supersede(self, group_id: str) -> None:
@@ -214,20 +213,26 @@ class TargetJobs:
     def _engine_for(self, request: TargetRequest) -> Engine:
         """Choose by the group's setting, else by cost; after many failures the local one."""
         config = self._processor.config
-        assert request.input is not None
         size = GroupSize(len(request.input.metas), request.classes, request.input.targets.rows())
         wanted = request.settings.get("consumer.assignor.engine", config.engine.engine)
-        wanted = choose_engine(config, wanted, size)
-        if request.assignor == WEIGHTED or is_manual(request.settings):
-            wanted = "local"  # assignors on Spark know no weights yet
+        assignor = request.options.assignor
+        name = choose_engine(config, wanted, size, whole=knows_loads(assignor))
         failures = self._failures.get(request.group_id, 0)
         if failures >= config.engine.max_failures and fits_memory(config, size):
-            wanted = "local"
-        if wanted == "spark" and self._given is not None:
+            name = LOCAL
+        engine = self._find_engine(name)
+        return engine if assignor in engine.assignors else self._find_engine(LOCAL)
+
+    def _find_engine(self, name: str) -> Engine:
+        """Return an engine by its name; the local one where it is not installed."""
+        if name == "spark" and self._given is not None:
             return self._given
-        if wanted not in self._engines:
-            self._engines[wanted] = _make_engine(wanted, config)
-        return self._engines[wanted]
+        if name not in self._engines:
+            if name not in {LOCAL, *list_engines()}:
+                logger.warning("engine %r is not installed: using the local one", name)
+                return self._find_engine(LOCAL)
+            self._engines[name] = open_engine(name, self._processor.config)
+        return self._engines[name]
 
 
 def restore_request(processor: EventProcessor, task: ComputeTarget) -> TargetRequest | None:
@@ -236,24 +241,18 @@ def restore_request(processor: EventProcessor, task: ComputeTarget) -> TargetReq
     found = group.computation if group else None
     if group is None or found is None or found.record.computation_id != task.computation_id:
         return None
+    settings = dict(processor.state.settings.get(task.group_id, {}))
+    loads = processor.state.loads.get(task.group_id)
+    asked = restore_input(group, found, loads, processor.steady())
     return TargetRequest(
         task.group_id,
         task.computation_id,
         task.group_epoch,
         task.position,
         task.assignor,
-        dict(processor.state.settings.get(task.group_id, {})),
+        settings,
+        AssignorOptions.of_target(task.assignor, settings, processor.config),
+        asked.without(asked.find_bereft()),  # others do not wait for topics that nobody may have
         processor.log.store,
-        restore_input(group, found, processor.state.loads.get(task.group_id), processor.steady()),
         len(group.lists),
     )
-
-
-def _make_engine(name: str, config: Config) -> Engine:
-    point = list_engines().get(name)
-    if point is not None:
-        engine: Engine = point.load()(config=config)
-        return engine
-    if name != "local":
-        logger.warning("engine %r is not installed: using the local one", name)
-    return LocalEngine()

@@ -17,7 +17,6 @@ from assignors.parse import parse_json_objects
 from coordinator import progress
 from coordinator.assign.assignment_job import AssignmentJob, AssignmentResult
 from coordinator.assign.inputs import find_input
-from coordinator.assign.options import AssignorOptions
 from coordinator.assign.outputs import check_spec_output
 from coordinator.assign.run_job import run_job
 from coordinator.assign.safeguards import MAX_FORGOTTEN, Safeguards
@@ -26,6 +25,7 @@ from coordinator.cli.report import plot, plot_path, print_groups, print_report, 
 from coordinator.cli.terminal import Terminal
 from coordinator.clock import wall_ms
 from coordinator.config import Config
+from coordinator.core.plans.assignor_options import AssignorOptions
 from coordinator.printable import as_json
 from coordinator.storage.tables.table_io import replace_text
 from spark_jobs.jobs.spark_assignment import SparkAssignment, assign_group
@@ -171,7 +171,7 @@ def assign(
             )
         _propose(store, group, (assignor, imbalance, max_moves, run_id), engine, settings)
         return
-    options = AssignorOptions(assignor or "uniform", imbalance, max_moves, own)
+    options = _options((assignor, imbalance, max_moves), own, settings)
     wanted = Output(output, format_, report or json_, json_, _plot_path(plot, title), title)
     allowed = Safeguards(allow_empty, max_forgotten)
     if members is None and topics is None:
@@ -192,6 +192,14 @@ def assign(
 def _given(**options: Any) -> dict[str, Any]:  # noqa: ANN401 - each of its own type
     """Return the options that were given."""
     return {name: value for name, value in options.items() if value is not None}
+
+
+def _options(
+    asked: tuple[str | None, str | None, int | None], own: Mapping[str, Any], config: Config
+) -> AssignorOptions:
+    assignor, imbalance, max_moves = asked
+    edges = config.plan.exact_edges
+    return AssignorOptions(assignor or "uniform", imbalance, max_moves, own, edges)
 
 
 def _refuse_table_options(
@@ -298,10 +306,10 @@ class _Solver:
         self, spec: dict[str, Any], options: AssignorOptions
     ) -> tuple[PartitionRanges, quality.Report]:
         """Assign one group, and return its report."""
-        assignor = options.make_assignor(self.config)
+        assignor = options.make_assignor()
         group = GroupSpec.from_dict(spec, as_of_ms=wall_ms())
         if self.engine == EngineChoice.spark:
-            ranges = assign_group(group, options, self.config)
+            ranges = assign_group(group, options)
         else:
             ranges = assignor.assign(group)
         return ranges, quality.report(group, ranges)

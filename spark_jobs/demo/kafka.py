@@ -8,8 +8,8 @@ from typing import Any
 
 from assignors import GroupSpec, PartitionRanges, SpecError, quality
 from assignors.parse import parse_json_objects
-from coordinator.assign.options import AssignorOptions
 from coordinator.config import Config
+from coordinator.core.plans.assignor_options import AssignorOptions
 
 VERDICTS = ("the same", "fewer moves", "fairer", "worse")
 """How Muster's assignment compares with Kafka's. A more even load may need more moves."""
@@ -41,7 +41,7 @@ def compare_with_kafka(assignor: str, cases: list[dict[str, Any]]) -> Counter[st
 
 def _assign_case(name: str, case: dict[str, Any]) -> tuple[PartitionRanges, quality.Report]:
     group = GroupSpec.from_dict(case)
-    ranges = AssignorOptions(name).make_assignor(_SETTINGS).assign(group)
+    ranges = AssignorOptions(name).make_assignor().assign(group)
     return ranges, quality.report(group, ranges)
 
 

@@ -10,27 +10,28 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
-from assignors import SpecError
 from coordinator import Coordinator, progress
-from coordinator.assign.options import AssignorOptions
 from coordinator.clock import wall_ms
 from coordinator.compute import proposal_inbox
 from coordinator.compute.engine import TargetRequest
 from coordinator.compute.proposal import Proposal
 from coordinator.config import Config
+from coordinator.core.plan_steps.inputs import PlanBasis
+from coordinator.core.plans.approval import IMBALANCE, MAX_MOVES
+from coordinator.core.plans.assignor_options import AssignorOptions
 from coordinator.core.records import ACCEPTED, ProposalJudged
-from coordinator.errors import GroupError
-from coordinator.history.group_snapshot import GroupSnapshot
+from coordinator.history.former_targets import read_basis
+from coordinator.history.log_reader import LogReader
+from coordinator.kafka_config import group_settings
 from coordinator.storage.lease import Lease
-from coordinator.storage.log_scan import LogScan
 from coordinator.storage.tables.store_files import root_of
 from coordinator.storage.tables.table_io import BusyError
-from spark_jobs.jobs.target_job import TargetWork, compute_on_spark
+from spark_jobs.jobs.target_job import compute_on_spark
 from spark_jobs.session.cluster import await_executors, try_again_if_lost
 from spark_jobs.session.session import active_tasks, scratch_warehouse, spark_session
 
@@ -71,33 +72,32 @@ def propose_target(wanted: ProposalOptions, config: Config) -> dict[str, Any]:
         The proposal was refused. The message begins with the error's name.
     """
     store = root_of(wanted.store)
-    try:
-        snapshot = GroupSnapshot(LogScan.of(store), wanted.group_id)
-    except GroupError as error:
-        raise SpecError(f"{error} (--store {wanted.store}, --group {wanted.group_id})") from None
+    reading = LogReader(store)
+    basis = read_basis(reading, config, wanted.group_id)
     before = _find_earlier_verdict(store, wanted.run_id)
     if before is not None:
         return _describe_outcome(before, {"run_id": wanted.run_id, "already_judged": True})
-    facts = {"group_id": wanted.group_id, "group_epoch": snapshot.group_epoch}
-    if snapshot.group_epoch <= snapshot.assignment_epoch:
-        return facts | {"verdict": "nothing to compute", "position": snapshot.source.position}
+    facts = {"group_id": wanted.group_id, "group_epoch": basis.group_epoch}
+    if basis.group_epoch <= basis.assignment_epoch:
+        return facts | {"verdict": "nothing to compute", "position": reading.position}
     run_id = wanted.run_id or str(uuid.uuid4())
-    options = _choose_options(wanted, snapshot, config)
+    options = _choose_options(wanted, basis, config)
     request = TargetRequest(
         wanted.group_id,
         run_id,
-        snapshot.group_epoch,
-        snapshot.source.position,
+        basis.group_epoch,
+        reading.position,
         options.assignor,
-        snapshot.settings,
+        basis.settings,
+        options,
+        basis.input,
         store,
     )
-    work = TargetWork(request, snapshot, options, config)
     with progress.task("starting Spark"):
         spark = spark_session("muster-assign", conf=scratch_warehouse())
     with progress.task("tasks of Spark's stages", poll=active_tasks):
         await_executors(spark, config.engine.timeout_ms / 1000)
-        found = try_again_if_lost(lambda: compute_on_spark(spark, work, _say))
+        found = try_again_if_lost(lambda: compute_on_spark(spark, request, config, _say))
     proposal = Proposal.of(found)
     proposal_inbox.put_proposal(store, proposal)
     with progress.task("waiting for the coordinator's verdict"):
@@ -105,16 +105,12 @@ def propose_target(wanted: ProposalOptions, config: Config) -> dict[str, Any]:
     return _describe_outcome(verdict, msgspec.structs.asdict(proposal))
 
 
-def _choose_options(
-    wanted: ProposalOptions, snapshot: GroupSnapshot, config: Config
-) -> AssignorOptions:
+def _choose_options(wanted: ProposalOptions, basis: PlanBasis, config: Config) -> AssignorOptions:
     """Return how to assign: as requested, else as for the last target, else the default."""
-    name = wanted.assignor or snapshot.assignor or config.kafka.assignors[0]
-    own = asdict(AssignorOptions.of_group(name, snapshot.settings))
-    asked = {"imbalance": wanted.imbalance, "max_moves": wanted.max_moves}
-    return AssignorOptions(
-        **own | {key: value for key, value in asked.items() if value is not None}
-    )
+    asked = {IMBALANCE: wanted.imbalance, MAX_MOVES: wanted.max_moves}
+    given = {name: value for name, value in asked.items() if value is not None}
+    settings = {**basis.settings, **group_settings(config.kafka, given)}
+    return AssignorOptions.of_group(wanted.assignor or basis.assignor, settings, config)
 
 
 def _find_earlier_verdict(store: str, run_id: str | None) -> ProposalJudged | None:

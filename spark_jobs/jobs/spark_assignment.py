@@ -18,19 +18,17 @@ from assignors.parse_tables import LOAD_COLUMNS
 from coordinator import progress
 from coordinator.assign.assignment_job import AssignmentJob, AssignmentResult
 from coordinator.assign.inputs import name_of_table
-from coordinator.assign.options import AssignorOptions
 from coordinator.assign.outputs import is_delta_output, refuse_folder
 from coordinator.assign.runs import Run
 from coordinator.clock import wall_ms
-from coordinator.compute.input_tables import make_tables
 from coordinator.config import Config
-from coordinator.core.target_builder import AssignorInput, list_options
+from coordinator.core.plans.assignor_options import AssignorOptions
 from coordinator.storage.tables.shared_table import (
     check_replaceable_by_url,
 )
 from coordinator.storage.tables.store_files import is_remote
 from coordinator.storage.tables.table_io import TableRef
-from spark_jobs.assignors import TWINS
+from spark_jobs.assignors import TWINS, WEIGHTED
 from spark_jobs.jobs.read_tables import read_frame, unreadable_named
 
 if TYPE_CHECKING:
@@ -47,7 +45,7 @@ COLUMNS = ("member_id", "topic", "first_partition", "partition_count")
 class SparkAssignment:
     """Runs jobs on tables with Spark. The first job imports pyspark."""
 
-    assignors = (*TWINS, "weighted")
+    assignors = (*TWINS, WEIGHTED)
 
     @contextmanager
     def find_tables(self, job: AssignmentJob) -> Iterator[AssignmentJob]:
@@ -147,7 +145,7 @@ def _assign_on_spark(spark: Any, job: AssignmentJob, config: Config, run: Run) -
     if claims is None and job.previous is not None:
         previous, _ = check_previous(_read(spark, job, "previous"), job.previous_name)
         claims, forgotten = _forget_frames(job, previous, topics)
-    arguments = job.options.arguments(config)
+    arguments = job.options.arguments()
     assigned = assign_frames(
         spark, job.options.assignor, members, topics, claims,
         driver_rows=config.engine.driver_rows, **arguments,
@@ -177,7 +175,7 @@ def _assign_groups(
         refuse_one_group(previous, job.previous_name)
         keys = [name for name in (GROUP_ID, "topic") if name in tables["topics"].columns]
         tables["owned"], forgotten = _forget_frames(job, previous, tables["topics"], keys)
-    arguments = job.options.arguments(config)
+    arguments = job.options.arguments()
     found = assign_groups(
         spark, job.options.assignor, tables, arguments, as_of_ms=wall_ms(),
         check_empty=job.safeguards.check_groups,
@@ -212,7 +210,7 @@ def _assign_whole(
         previous, _ = check_previous(_read(spark, job, "previous"), job.previous_name)
         tables["owned"], forgotten = _forget_frames(job, previous, tables["topics"])
     options = job.options
-    found = assign_group(spark, options.assignor, tables, options.arguments(config), as_of_ms=now)
+    found = assign_group(spark, options.assignor, tables, options.arguments(), as_of_ms=now)
     summary = found.summary.to_pylist()
     row: dict[str, Any] = summary[0] if summary else {"members": 0, "partitions": 0}
     job.safeguards.check_members(row["members"])
@@ -258,7 +256,7 @@ def _add_report(
     return replace(done, group=group, ranges=ranges, report=report, totals=report.totals())
 
 
-def assign_group(group: GroupSpec, options: AssignorOptions, config: Config) -> PartitionRanges:
+def assign_group(group: GroupSpec, options: AssignorOptions) -> PartitionRanges:
     """Assign a group in the driver's memory with DataFrames, to compare with the local engine.
 
     Raises
@@ -274,51 +272,13 @@ def assign_group(group: GroupSpec, options: AssignorOptions, config: Config) -> 
 
     spark = spark_session(conf=scratch_warehouse())
     members, topics, owned = (frame_of(spark, table) for table in group.to_arrow())
-    arguments = options.arguments(config)
+    arguments = options.arguments()
     assigned = assign_frames(
         spark, options.assignor, members, topics, owned, driver_rows=0, **arguments
     )
     rows = assigned.rows.toArrow()
     ranges = PartitionRanges.from_arrow(group.member_ids, group.topics, rows)
     return replace(ranges, verdict=assigned.verdict)
-
-
-def assign_input(
-    spark: SparkSession,
-    found: AssignorInput,
-    assignor: str,
-    settings: Mapping[str, str],
-    config: Config,
-) -> PartitionRanges:
-    """Assign a coordinator's group that is in the driver's memory; its rows come back to it.
-
-    Raises
-    ------
-    SpecError
-        The assignor does not run on Spark, or refuses the group.
-    """
-    from spark_jobs.assignors.dispatch import assign_frames  # noqa: PLC0415 - as above
-    from spark_jobs.assignors.weighted import assign_group as assign_weighted  # noqa: PLC0415
-    from spark_jobs.session.schemas import frame_of  # noqa: PLC0415
-    from spark_jobs.session.session import active_tasks  # noqa: PLC0415
-
-    names = found.spec()
-    tables = make_tables(found, assignor)
-    options: dict[str, Any] = list_options(assignor, settings)
-    if assignor not in (*TWINS, "weighted"):
-        raise SpecError(f"assignor {assignor!r} does not run on Spark: use --engine local")
-    with progress.task("tasks of Spark's stages", poll=active_tasks):
-        frames = {name: frame_of(spark, table) for name, table in tables.items()}
-        if assignor in TWINS:
-            if assignor != "range":
-                options["exact_edges"] = config.plan.exact_edges
-            options["driver_rows"] = config.engine.driver_rows
-            given = (frames["members"], frames["topics"], frames["owned"])
-            rows = assign_frames(spark, assignor, *given, **options).rows
-        else:
-            done = assign_weighted(spark, assignor, frames, options, as_of_ms=found.as_of_ms)
-            rows = done.rows
-        return PartitionRanges.from_arrow(names.member_ids, names.topics, rows.toArrow())
 
 
 def _forget_frames(

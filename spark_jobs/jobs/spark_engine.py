@@ -11,23 +11,23 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from assignors import PartitionRanges
-from coordinator.assign.options import AssignorOptions
-from coordinator.compute.engine import TargetRequest
+from coordinator import progress
+from coordinator.compute.engine import Engine, TargetRequest
 from coordinator.compute.proposal import read_stored_target
 from coordinator.config import Config
 from coordinator.core.events import ComputedTarget
+from coordinator.core.plans.assignor_options import AssignorOptions
 from coordinator.core.target_builder import AssignorInput
 from coordinator.error_text import gist
 from coordinator.errors import ErrorCode, GroupError
-from coordinator.history.group_snapshot import GroupSnapshot
-from coordinator.storage.log_scan import LogScan
+from spark_jobs.assignors import TWINS, WEIGHTED
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -46,7 +46,7 @@ class SparkProgress:
     Attributes
     ----------
     stage
-        reading, assigning, sorting, writing, loading.
+        assigning, sorting, writing, loading.
     rows
         The number of rows in the stage; 0 if it is not known yet.
     tasks_done, tasks
@@ -78,7 +78,7 @@ class _Computation:
     given_up: bool = False
 
 
-class SparkEngine:
+class SparkEngine(Engine):
     """Computes targets on Spark, several groups at once.
 
     Parameters
@@ -97,6 +97,11 @@ class SparkEngine:
         self._runs: list[_Computation] = []
         self._kind: SessionKind | None = None
 
+    @property
+    def assignors(self) -> Container[str]:
+        """The assignors that have a twin on Spark."""
+        return (*TWINS, WEIGHTED)
+
     def submit(self, request: TargetRequest) -> Future[ComputedTarget]:
         """Start a computation."""
         run = _Computation(request.group_id, request.computation_id, time.monotonic())
@@ -104,15 +109,18 @@ class SparkEngine:
             self._runs.append(run)
         return self._threads.submit(self._compute_and_load, request, run)
 
-    def assign(
-        self, found: AssignorInput, assignor: str, settings: Mapping[str, str]
-    ) -> PartitionRanges:
-        """Assign a group that is in this process's memory: for plans (compute/planning.py)."""
-        from spark_jobs.jobs.spark_assignment import assign_input  # noqa: PLC0415 - imports pyspark
+    def assign(self, found: AssignorInput, options: AssignorOptions) -> PartitionRanges:
+        """Assign a group, and return what the rows on Spark say."""
+        from spark_jobs.jobs.group_frames import assign_on_spark  # noqa: PLC0415 - imports pyspark
+        from spark_jobs.session.session import active_tasks  # noqa: PLC0415 - the same
 
-        with _failures_in_one_line():
-            spark = self._session().spark
-            return assign_input(spark, found, assignor, settings, self._config)
+        names = found.spec()
+        with (
+            _failures_in_one_line(),
+            progress.task("tasks of Spark's stages", poll=active_tasks),
+        ):
+            done = assign_on_spark(self._session().spark, found, options, self._config)
+            return PartitionRanges.from_arrow(names.member_ids, names.topics, done.rows.toArrow())
 
     def cancel(self, group_id: str) -> None:
         """Cancel the computation for a group: its Spark jobs end, and no more are started."""
@@ -154,7 +162,7 @@ class SparkEngine:
 
     def _compute_and_load(self, request: TargetRequest, run: _Computation) -> ComputedTarget:
         """Compute, read back, and check; runs in a thread of the engine."""
-        from spark_jobs.jobs.target_job import TargetWork, compute_on_spark  # noqa: PLC0415 - imports pyspark
+        from spark_jobs.jobs.target_job import compute_on_spark  # noqa: PLC0415 - imports pyspark
         from spark_jobs.session.cluster import await_executors, try_again_if_lost  # noqa: PLC0415 - the same
 
         try:
@@ -162,16 +170,13 @@ class SparkEngine:
             with kind.tagged(run.tag, said), _failures_in_one_line():
                 await_executors(kind.spark, self._config.engine.timeout_ms / 1000, run.tag)
                 store = _store_of(request)
-                snapshot = GroupSnapshot(LogScan.of(store, request.position), request.group_id)
-                options = AssignorOptions.of_group(request.assignor, request.settings)
-                work = TargetWork(request, snapshot, options, self._config)
                 target = try_again_if_lost(
-                    lambda: compute_on_spark(kind.spark, work, self._say(run))
+                    lambda: compute_on_spark(kind.spark, request, self._config, self._say(run))
                 )
             stored = target.stored
             assert stored is not None
             self._say(run)("loading", stored.ranges)
-            target = read_stored_target(store, target, snapshot)
+            target = read_stored_target(store, target, request.input.spec(), request.input.topics)
         finally:
             with self._lock:
                 self._runs.remove(run)
@@ -200,7 +205,7 @@ def _store_of(request: TargetRequest) -> str:
     if request.store is None:
         raise GroupError(
             ErrorCode.UNKNOWN_SERVER_ERROR,
-            "Spark reads a group from a store, but this coordinator has none: open it with one.",
+            "Spark writes targets to a store, but this coordinator has none: open it with one.",
         )
     return request.store
 

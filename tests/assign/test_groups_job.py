@@ -12,10 +12,10 @@ from assignors import SpecError
 from coordinator.assign.assignment_job import AssignmentJob
 from coordinator.assign.inputs import find_input
 from coordinator.assign.local_engine import forget, forget_in_groups
-from coordinator.assign.options import AssignorOptions
 from coordinator.assign.run_job import run_job
 from coordinator.assign.safeguards import Safeguards
 from coordinator.config import Config
+from coordinator.core.plans.assignor_options import AssignorOptions
 from coordinator.storage.tables.table_io import read_delta
 from tests.assignors.group_tables import alone, tables_of_groups
 from tests.support import twins

@@ -18,10 +18,10 @@ from coordinator.assign import local_engine
 from coordinator.assign import run_job as run_module
 from coordinator.assign.assignment_job import AssignmentJob, AssignmentResult
 from coordinator.assign.inputs import SparkName, find_input
-from coordinator.assign.options import AssignorOptions
 from coordinator.assign.run_job import run_job
 from coordinator.assign.runs import identify
 from coordinator.config import Config
+from coordinator.core.plans.assignor_options import AssignorOptions
 from coordinator.storage.tables.table_io import BusyError, TableRef, read_delta, table_lock
 from tests.conftest import ROOT
 

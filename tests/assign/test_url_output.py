@@ -15,9 +15,9 @@ from coordinator import Coordinator
 from coordinator.assign import local_engine
 from coordinator.assign.assignment_job import AssignmentJob
 from coordinator.assign.inputs import find_input
-from coordinator.assign.options import AssignorOptions
 from coordinator.assign.run_job import run_job
 from coordinator.config import Config
+from coordinator.core.plans.assignor_options import AssignorOptions
 from coordinator.storage.record_log import CommitFailed
 from coordinator.storage.tables.shared_table import (
     append_files,

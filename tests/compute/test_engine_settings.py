@@ -1,7 +1,7 @@
 """An engine that is installed beside Muster gets the coordinator's settings."""
 
+from coordinator.compute.engine import open_engine
 from coordinator.config import Config
-from coordinator.runtime.target_jobs import _make_engine
 
 ENGINE = """
 class Engine:
@@ -22,4 +22,4 @@ def test_an_engine_by_entry_point_gets_the_settings(tmp_path, monkeypatch):
     )
     monkeypatch.syspath_prepend(tmp_path)
     config = Config()
-    assert _make_engine("with_settings", config).config is config
+    assert open_engine("with_settings", config).config is config

@@ -16,6 +16,7 @@ from coordinator.compute.proposal import Proposal
 from coordinator.config import Config, EngineConfig
 from coordinator.core import target_builder
 from coordinator.core.events import ProposeTarget
+from coordinator.core.plans.assignor_options import AssignorOptions
 from coordinator.core.records import ProposalJudged, TargetMember, TargetMetadata
 from coordinator.history.group_snapshot import GroupSnapshot
 from coordinator.status import our_fault
@@ -57,7 +58,7 @@ def computed(store, run_id, spoil=lambda rows: rows):
     """Do as a job does: compute from the store, write the rows, say where they are."""
     snapshot = GroupSnapshot(LogScan.of(store), "g")
     spec = snapshot.spec()
-    rows = rows_of(target_builder.run_assignor(spec, "uniform", {}), snapshot.topics)
+    rows = rows_of(target_builder.run_assignor(spec, AssignorOptions("uniform")), snapshot.topics)
     version = write_rows(store, "g", snapshot.group_epoch, run_id, spoil(rows))
     return Proposal(
         "g", snapshot.group_epoch, snapshot.source.position, run_id, "uniform", version,

@@ -20,11 +20,9 @@ from prometheus_client import generate_latest
 
 from coordinator import Coordinator
 from coordinator.config import Config, EngineConfig
-from coordinator.history.group_snapshot import GroupSnapshot
-from coordinator.storage.log_scan import LogScan
 from coordinator.storage.target_table import targets_path
 from tests.support.members import Members, wait_for
-from tests.support.table_engine import installed_runs, runs_of
+from tests.support.table_engine import installed_runs, runs_of, target_request
 
 from . import drivers
 from .crowd import Broken
@@ -331,14 +329,9 @@ def two_jobs(store: Path, _seed: int, times: int) -> Outcome:
 
 
 def _compute(store: Path, run_id: str) -> str:
-    from coordinator.assign.options import AssignorOptions
-    from coordinator.compute.engine import TargetRequest
-    from spark_jobs.jobs.target_job import TargetWork, compute_on_spark
+    from spark_jobs.jobs.target_job import compute_on_spark
 
-    snapshot = GroupSnapshot(LogScan.of(store), "g")
-    position, epoch = snapshot.source.position, snapshot.group_epoch
-    request = TargetRequest("g", run_id, epoch, position, "uniform", {}, str(store))
-    compute_on_spark(spark(), TargetWork(request, snapshot, AssignorOptions("uniform"), ON_SPARK))
+    compute_on_spark(spark(), target_request(store, run_id), ON_SPARK)
     return run_id
 
 

@@ -148,7 +148,7 @@ def test_of_two_jobs_for_one_group_one_is_installed(store, engine):
         assert engine.wrote.wait(60)
         ((epoch, _),) = coordinator.group_epochs("g")
         job = engine.jobs[-1]
-        ranges = target_builder.run_assignor(job.input.spec(), job.assignor, job.settings)
+        ranges = target_builder.run_assignor(job.input.spec(), job.options)
         write_rows(store, "g", epoch, "another", rows_of(ranges, job.input.topics))
         engine.deliver.set()
         owned = members.settle()

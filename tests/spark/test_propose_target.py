@@ -89,7 +89,7 @@ def test_job_without_a_coordinator_opens_one(spark, tmp_path, engine, muster_her
     [
         (["--group", "g"], "--store and --group require each other"),
         (["--store", "nowhere", "--group", "g"], "nowhere"),
-        (["--store", "store", "--group", "nobody"], "Consumer group nobody not found"),
+        (["--store", "store", "--group", "nobody"], "group 'nobody' is not in"),
         (["--store", "store", "--group", "g", "--engine", "local"], "--engine local"),
         (["--store", "store", "--group", "g", "--topics", "t"], "read their input from the store"),
     ],

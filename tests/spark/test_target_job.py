@@ -10,24 +10,26 @@ import pytest
 from deltalake import DeltaTable
 
 from coordinator import Coordinator
-from coordinator.compute.engine import LocalEngine, TargetRequest
-from coordinator.config import Config, EngineConfig
+from coordinator.compute.engine import LocalEngine
+from coordinator.config import Config, EngineConfig, PlanConfig
 from coordinator.core import target_builder
-from coordinator.core.records import TargetMetadata
-from coordinator.history.group_snapshot import GroupSnapshot
-from coordinator.storage.log_scan import LogScan
+from coordinator.core.events import ReportLoads
+from coordinator.core.plans.assignor_options import AssignorOptions
+from coordinator.core.plans.values import TopicWeights
+from coordinator.core.records import LoadsNoted, TargetMetadata
 from coordinator.storage.state_loader import write_snapshot
 from coordinator.storage.target_digest import digest_rows
 from coordinator.storage.target_table import DIGEST, targets_path
 from spark_jobs.jobs.spark_engine import SparkEngine
+from tests.compute.test_assignor_options import TOPICS, roster
 from tests.compute.test_target_jobs import records
 from tests.storage.test_store_modes import wrong
-from tests.support.members import WHILE_JOBS_RUN, Members, wait_for
-from tests.support.table_engine import TableEngine
+from tests.support.members import WHILE_JOBS_RUN, Members, join, wait_for
+from tests.support.table_engine import TableEngine, target_request
 
 pytestmark = pytest.mark.spark
 SPARK = Config(
-    kafka=replace(WHILE_JOBS_RUN, assignors=("uniform", "range", "sticky")),
+    kafka=replace(WHILE_JOBS_RUN, assignors=("uniform", "range", "sticky", "weighted")),
     engine=EngineConfig(engine="spark", backoff_ms=10, driver_rows=0),
 )
 SMALL = replace(SPARK, engine=replace(SPARK.engine, driver_rows=EngineConfig().driver_rows))
@@ -52,7 +54,7 @@ class Compared(SparkEngine):
         self.pairs = []
 
     def _compute_and_load(self, job, run):
-        ranges = target_builder.run_assignor(job.input.spec(), job.assignor, job.settings)
+        ranges = target_builder.run_assignor(job.input.spec(job.options.assignor), job.options)
         found = super()._compute_and_load(job, run)
         whole = found.whole
         members = ranges.member_ids.to_pylist()
@@ -129,25 +131,21 @@ def test_group_lifecycle_on_spark(tmp_path, engine):
 
 
 def test_repeated_run_writes_nothing(tmp_path, spark):
-    from coordinator.assign.options import AssignorOptions
-    from spark_jobs.jobs.target_job import TargetWork, compute_on_spark
+    from spark_jobs.jobs.target_job import compute_on_spark
 
     with opened(tmp_path, LocalEngine(), {"a": 6}) as coordinator:
         members = Members(coordinator)
         members.join("m1", "m2")
         members.settle()
-    snapshot = GroupSnapshot(LogScan.of(tmp_path), "g")
-    position, epoch = snapshot.source.position, snapshot.group_epoch
-    request = TargetRequest("g", "my-run", epoch, position, "uniform", {}, str(tmp_path))
-    work = TargetWork(request, snapshot, AssignorOptions("uniform"), SPARK)
-    first = compute_on_spark(spark, work)
+    request = target_request(tmp_path, "my-run")
+    first = compute_on_spark(spark, request, SPARK)
     version = DeltaTable(targets_path(tmp_path)).version()
-    assert compute_on_spark(spark, work) == first
+    assert compute_on_spark(spark, request, SPARK) == first
     assert DeltaTable(targets_path(tmp_path)).version() == version == first.stored.version
 
 
-def test_target_lost_while_the_coordinator_runs(tmp_path, engine, caplog):
-    """The coordinator still knows it: it goes into the log, and nobody loses anything."""
+def test_target_lost_while_the_coordinator_runs(tmp_path, engine):
+    """The coordinator still knows it: the next one is made from what it has in memory."""
     other = TableEngine()
     with opened(tmp_path, other, {"a": 6}) as coordinator:
         members = Members(coordinator)
@@ -163,7 +161,6 @@ def test_target_lost_while_the_coordinator_runs(tmp_path, engine, caplog):
         shutil.rmtree(targets_path(tmp_path))
         members.join("m3")
         found = members.settle()
-        assert "its members keep what they have" in caplog.text
         assert all(set(found[m]) < set(owned[m]) for m in owned)
 
 
@@ -192,3 +189,41 @@ def test_cancelled_job_is_restarted(tmp_path, spark, monkeypatch):
         assert coordinator.cancel_computation("g")
         assert members.settle() == {"m1": [0, 1, 2, 3, 4, 5]}
     engine.close()
+
+
+@pytest.mark.parametrize("assignor", ["uniform", "sticky"])
+def test_exact_edges_mean_the_same_on_spark(spark, assignor):
+    """Whatever `plan.exact_edges` says, a group has the same rows on every engine."""
+    config = replace(SPARK, plan=PlanConfig(exact_edges=0))
+    engine, here, differs = SparkEngine(spark, config), LocalEngine(), 0
+    for seed in (10, 18, 37):
+        with Coordinator.open(None, topics=TOPICS, config=Config(kafka=WHILE_JOBS_RUN)) as group:
+            for member, topics in roster(seed).items():
+                join(group, member, topics=topics, server_assignor="range")
+            found = group._take_basis("g").input
+        options = AssignorOptions.of_target(assignor, {}, config)
+        rows = engine.assign(found, options).to_dict()
+        assert rows == here.assign(found, options).to_dict()
+        by_default = AssignorOptions.of_target(assignor, {}, SPARK)
+        differs += rows != here.assign(found, by_default).to_dict()
+    engine.close()
+    assert differs == 3, "groups to which the setting makes no difference show nothing"
+
+
+def test_a_weighted_group_goes_to_spark(tmp_path, spark):
+    """Where the engine is Spark it has weights too, and gives what NumPy gives."""
+    engine = Compared(spark, SPARK)
+    with opened(tmp_path, engine, {"a": 6}) as coordinator:
+        members = Members(coordinator, 0.1)
+        coordinator.alter_group_config("g", {"consumer.assignor.engine": "spark"})
+        members.join("m1", server_assignor="weighted")
+        members.settle()
+        loads = LoadsNoted("g", weights=(TopicWeights("a", (9.0, 1, 1, 1, 1, 1)),))
+        coordinator._loop.submit([ReportLoads(loads)]).result()
+        members.join("m2", server_assignor="weighted")
+        owned = members.settle()
+    assert sorted(map(len, owned.values())) == [1, 5]
+    ours, numpys, found = engine.pairs[-1]
+    assert ours == numpys
+    assert (found.assignor, found.stored.members) == ("weighted", 2)
+    assert records(tmp_path, TargetMetadata)[-1].assignor == "weighted"

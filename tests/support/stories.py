@@ -115,11 +115,15 @@ class Story:
         self.run(op="commit", group=self.group, member=member, epoch=epoch, offsets=offsets)
         return self
 
-    def plan(self, **options):
+    def plan(self, valid_ms=None, **options):
         """Plan for the group as it is; User:ann asks."""
         processor = self.trace._running
         basis = take_basis(processor.state, processor.config, self.group, processor.steady())
-        return make_plan(basis, PlanOptions(owner="User:ann", **options), processor.steady()).plan
+        config = processor.config
+        if valid_ms is not None:
+            config = replace(config, plans=replace(config.plans, valid_ms=valid_ms))
+        asked = PlanOptions(owner="User:ann", **options)
+        return make_plan(basis, asked, config, processor.steady()).plan
 
     def decide(self, action, plan, reason=""):
         """Apply, propose, approve or reject a plan; User:bob does."""

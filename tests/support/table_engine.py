@@ -13,12 +13,15 @@ import msgspec
 import pyarrow as pa
 import pytest
 
+from coordinator.compute.engine import Engine, TargetRequest
 from coordinator.compute.proposal import Proposal, read_stored_target
+from coordinator.config import Config
 from coordinator.core import target_builder
+from coordinator.core.plans.assignor_options import AssignorOptions
 from coordinator.core.records import TargetMetadata
-from coordinator.history.group_snapshot import GroupSnapshot
+from coordinator.history.former_targets import read_basis
+from coordinator.history.log_reader import LogReader
 from coordinator.storage.delta_log import read_log
-from coordinator.storage.log_scan import LogScan
 from coordinator.storage.tables.store_files import files_at, open_delta
 from coordinator.storage.target_digest import digest_rows
 from coordinator.storage.target_table import commit_target, make_targets, targets_path
@@ -38,6 +41,17 @@ def write_rows(store, group_id, epoch, run_id, rows, parts=1):
     return commit_target(
         store, folder, group_id, epoch, run_id, len(rows), digest_rows(rows), sync=True
     )
+
+
+def target_request(store, run_id, group_id="g", assignor="uniform"):
+    """Return a request for the target of a store's group, as it is now."""
+    reading, config = LogReader(store), Config()
+    basis = read_basis(reading, config, group_id)
+    options = AssignorOptions.of_target(assignor, basis.settings, config)
+    return TargetRequest(
+        group_id, run_id, basis.group_epoch, reading.position, assignor, basis.settings, options,
+        basis.input, str(store),
+    )  # fmt: skip
 
 
 def runs_of(store):
@@ -60,7 +74,7 @@ def rows_of(ranges, topics):
     return rows.append_column("topic_id", topic_id)
 
 
-class TableEngine:
+class TableEngine(Engine):
     """Computes once it is let; `spoil` changes rows before they are written.
 
     `named` are facts that it gets wrong of what it wrote.
@@ -85,7 +99,7 @@ class TableEngine:
     def _work(self, job):
         self.let.wait()
         spec, run_id = job.input.spec(), job.computation_id
-        ranges = target_builder.run_assignor(spec, job.assignor, job.settings)
+        ranges = target_builder.run_assignor(spec, job.options)
         rows = self.spoil(rows_of(ranges, job.input.topics))
         version = write_rows(job.store, job.group_id, job.group_epoch, run_id, rows)
         self.wrote.set()
@@ -95,8 +109,7 @@ class TableEngine:
             digest_rows(rows), spec.member_count, len(rows),
         )  # fmt: skip
         proposal = msgspec.structs.replace(proposal, **self.named)
-        snapshot = GroupSnapshot(LogScan.of(job.store, job.position), job.group_id)
-        return read_stored_target(job.store, proposal.target(), snapshot)
+        return read_stored_target(job.store, proposal.target(), spec, job.input.topics)
 
     def cancel(self, group_id):
         self.cancelled.append(group_id)

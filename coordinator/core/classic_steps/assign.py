@@ -24,6 +24,7 @@ import numpy as np
 
 from assignors import PartitionRanges, SpecError
 from assignors.arrays import Ints, Longs, expand_runs
+from coordinator.config import Config
 from coordinator.core import target_builder
 from coordinator.core.classic.embedded import (
     Assignment,
@@ -45,6 +46,7 @@ from coordinator.core.classic_steps.claims import (
     resolve_owners,
 )
 from coordinator.core.partition_spans import Spans
+from coordinator.core.plans.assignor_options import AssignorOptions
 from coordinator.core.records import MemberMetadata
 from coordinator.core.state import State
 from coordinator.core.target_assignment import Targets
@@ -93,7 +95,7 @@ class AssignedPartitions(NamedTuple):
 
 
 def assign_classic_group(
-    state: State, group: ClassicGroup, now_ms: int
+    state: State, config: Config, group: ClassicGroup, now_ms: int
 ) -> ClassicAssignment | None:
     """Return the assignment of a generation, or None to use the leader's.
 
@@ -121,7 +123,8 @@ def assign_classic_group(
         target = Targets(as_target(line, had, member_ids))
         metas = dict(zip(member_ids, told, strict=True))
         given = replace(_build_input(state, group, metas, target), as_of_ms=now_ms)
-        ranges = target_builder.run_assignor(given.spec(assignor), assignor, settings)
+        options = AssignorOptions.of_group(assignor, settings, config)
+        ranges = target_builder.run_assignor(given.spec(assignor), options)
     except (MalformedError, SpecError, ValueError, MemoryError):
         return None
     found = _list_partitions(line, ranges, member_ids)

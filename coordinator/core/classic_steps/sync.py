@@ -49,7 +49,7 @@ def sync_group(state: State, config: Config, event: SyncGroup, now_ms: int) -> R
     update.group.put(update.park_sync(member, event.request_id))
     if update.group.leader != event.member_id:
         return update.result(WAITING)
-    computed = assign_classic_group(state, update.group, now_ms)
+    computed = assign_classic_group(state, config, update.group, now_ms)
     _assign(state, update, computed or ClassicAssignment(event.assignments))
     return update.result(update.take_answer(event.request_id))
 

@@ -13,6 +13,7 @@ from coordinator.config import Config
 from coordinator.core.events import ReportLoads, Result
 from coordinator.core.plan_steps.inputs import PlanBasis
 from coordinator.core.plans.approval import list_waiting
+from coordinator.core.plans.assignor_options import AssignorOptions
 from coordinator.core.plans.load_columns import knows_loads
 from coordinator.core.records import GroupMetadata, LoadsNoted, Record, Tombstone
 from coordinator.core.state import State
@@ -55,15 +56,10 @@ def rules_of(loads: LoadsNoted) -> object:
     return loads.capacities, loads.constraints
 
 
-def would_pay(basis: PlanBasis, loads: LoadsNoted, improvement: str) -> bool:
+def would_pay(basis: PlanBasis, loads: LoadsNoted, config: Config) -> bool:
     """Tell whether a target of other weights is worth its moves.
 
-    It is if the makespan falls by more than a share, or if a hard constraint is broken.
-
-    Parameters
-    ----------
-    improvement
-        The share, such as "5%".
+    It is if the makespan falls by more than `weights.improvement`, or a hard constraint is broken.
     """
     assignor = basis.assignor
     if not knows_loads(assignor) or not basis.input.metas:
@@ -73,7 +69,7 @@ def would_pay(basis: PlanBasis, loads: LoadsNoted, improvement: str) -> bool:
     now = PartitionRanges(
         spec.member_ids, spec.topics, spec.member, spec.topic, spec.first, spec.count
     )
-    share = float(parse_share(improvement, "improvement"))
+    share = float(parse_share(config.weights.improvement, "improvement"))
     was = certify(spec, now)
     if was is None:
         return False
@@ -82,7 +78,8 @@ def would_pay(basis: PlanBasis, loads: LoadsNoted, improvement: str) -> bool:
         if bound is not None and was.makespan * (1 - share) <= bound:
             return False  # no assignment is better by so much
     try:
-        will = certify(spec, run_assignor(spec, assignor, basis.settings))
+        options = AssignorOptions.of_group(assignor, basis.settings, config)
+        will = certify(spec, run_assignor(spec, options))
     except SpecError:
         return False
     if will is None:

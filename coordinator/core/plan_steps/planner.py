@@ -12,9 +12,11 @@ import numpy as np
 from assignors import GroupSpec, PartitionRanges, SpecError
 from assignors.certificate import certify
 from assignors.quality import Report, report
+from coordinator.config import Config
 from coordinator.core.plan_steps.input_digest import hash_columns, hash_texts
 from coordinator.core.plan_steps.inputs import PlanBasis, describe_inputs
 from coordinator.core.plans.approval import WEIGHTED, move_nothing
+from coordinator.core.plans.assignor_options import AssignorOptions
 from coordinator.core.plans.values import PlannedMove, PlanSummary
 from coordinator.core.records import LoadsNoted, MemberMetadata, PlanMade
 from coordinator.core.target_assignment import Targets
@@ -22,9 +24,8 @@ from coordinator.core.target_builder import AssignorInput, run_assignor
 
 ADDED = "added-"
 ADD_MAX = 100_000
-DAY_MS = 86_400_000
-Assign: TypeAlias = Callable[[AssignorInput, str, Mapping[str, str]], PartitionRanges]
-"""Runs an assignor, by its name, with a group's settings."""
+Assign: TypeAlias = Callable[[AssignorInput, AssignorOptions], PartitionRanges]
+"""Runs an assignor on a group, on some engine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +45,6 @@ class PlanOptions:
         Members, by instance id or member id, to be emptied, and to be filled again.
     owner, reason
         Who asks, and why.
-    valid_ms
-        For how long the plan may be applied.
     """
 
     assignor: str = ""
@@ -56,7 +55,6 @@ class PlanOptions:
     undrain: Sequence[str] = ()
     owner: str = ""
     reason: str = ""
-    valid_ms: int = DAY_MS
 
     def __post_init__(self) -> None:
         """Refuse what a program may give by mistake: a name where a list is wanted, and the like.
@@ -85,15 +83,17 @@ class ShownPlan:
     report: Report
 
 
-def assign_here(
-    found: AssignorInput, assignor: str, settings: Mapping[str, str]
-) -> PartitionRanges:
+def assign_here(found: AssignorInput, options: AssignorOptions) -> PartitionRanges:
     """Run an assignor in this process."""
-    return run_assignor(found.spec(assignor), assignor, settings)
+    return run_assignor(found.spec(options.assignor), options)
 
 
 def make_plan(
-    basis: PlanBasis, options: PlanOptions, now_ms: int, assign: Assign = assign_here
+    basis: PlanBasis,
+    options: PlanOptions,
+    config: Config,
+    now_ms: int,
+    assign: Assign = assign_here,
 ) -> ShownPlan:
     """Compute the target that a group would get.
 
@@ -110,12 +110,18 @@ def make_plan(
     assignor = options.assignor or basis.assignor
     supposed = suppose(basis, options)
     settings = {**basis.settings, **options.settings}
-    ranges = assign(supposed, assignor, settings)
-    return _show(basis, supposed, options, assignor, ranges, now_ms)
+    ranges = assign(supposed, AssignorOptions.of_group(assignor, settings, config))
+    until_ms = now_ms + config.plans.valid_ms
+    return _show(basis, supposed, options, assignor, ranges, (now_ms, until_ms))
 
 
 def make_rollback(
-    basis: PlanBasis, targets: Targets, epoch: int, options: PlanOptions, now_ms: int
+    basis: PlanBasis,
+    targets: Targets,
+    epoch: int,
+    options: PlanOptions,
+    config: Config,
+    now_ms: int,
 ) -> ShownPlan:
     """Make a plan for the target of a former epoch, minus what is no longer there.
 
@@ -130,9 +136,11 @@ def make_rollback(
     settings = {**basis.settings, **options.settings}
     assignor, settings = move_nothing(basis.assignor, settings)
     former = replace(supposed, targets=targets)
-    ranges = run_assignor(former.spec(assignor), assignor, settings)
+    ranges = assign_here(former, AssignorOptions.of_group(assignor, settings, config))
     reason = options.reason or f"rollback to epoch {epoch}"
-    return _show(basis, supposed, replace(options, reason=reason), assignor, ranges, now_ms)
+    until_ms = now_ms + config.plans.valid_ms
+    options = replace(options, reason=reason)
+    return _show(basis, supposed, options, assignor, ranges, (now_ms, until_ms))
 
 
 def suppose(basis: PlanBasis, options: PlanOptions) -> AssignorInput:
@@ -235,7 +243,7 @@ def _show(
     options: PlanOptions,
     assignor: str,
     ranges: PartitionRanges,
-    now_ms: int,
+    valid: tuple[int, int],
 ) -> ShownPlan:
     # With weights, whatever the assignor: who looks at a plan wants to know what it does to them.
     spec = supposed.spec(WEIGHTED)
@@ -262,11 +270,10 @@ def _show(
         supposes,
         options.owner,
         options.reason,
-        now_ms,
-        now_ms + options.valid_ms,
+        *valid,
     )
     digest = digest_of(plan)
-    plan_id = hash_texts([digest, str(now_ms), options.owner, options.reason])
+    plan_id = hash_texts([digest, str(valid[0]), options.owner, options.reason])
     return ShownPlan(msgspec.structs.replace(plan, plan_id=plan_id, plan_digest=digest), found)
 
 

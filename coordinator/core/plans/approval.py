@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from coordinator.core.state import Group
 
 APPROVAL, AUTO, MANUAL = "consumer.assignor.approval", "auto", "manual"
-MAX_MOVES = "consumer.assignor.max.moves"
+MAX_MOVES, IMBALANCE = "consumer.assignor.max.moves", "consumer.assignor.imbalance"
 WEIGHTED, STICKY = "weighted", "sticky"
 
 

@@ -7,7 +7,7 @@ from copy import copy
 from typing import Any, TypeVar
 
 from assignors import SpecError
-from coordinator.compute.planning import LOCAL, find_assign
+from coordinator.compute.engine import LOCAL, open_engine
 from coordinator.core.events import DecidePlan
 from coordinator.core.plan_steps.inputs import PlanBasis, find_group, take_basis
 from coordinator.core.plan_steps.planner import PlanOptions, ShownPlan, make_plan, make_rollback
@@ -79,10 +79,10 @@ class PlanRequests(HeartbeatRequests):
                 assignor,
                 checked,
                 *(without, add, drain, undrain, owner, reason),
-                valid_ms=self._processor.config.plans.valid_ms,
             )
-            assign = find_assign(engine, self._processor.config)
-            return make_plan(basis, options, self._processor.steady(), assign)
+            config = self._processor.config
+            assign = open_engine(engine, config).assign
+            return make_plan(basis, options, config, self._processor.steady(), assign)
 
         return _raise_as_group_error(compute)
 
@@ -117,12 +117,13 @@ class PlanRequests(HeartbeatRequests):
                 ErrorCode.INVALID_REQUEST,
                 "Former epochs are not kept: open the coordinator with a store.",
             )
-        valid_ms = self._processor.config.plans.valid_ms
 
         def roll_back() -> ShownPlan:
-            options = PlanOptions(owner=owner, reason=reason, valid_ms=valid_ms)
+            options = PlanOptions(owner=owner, reason=reason)
             targets = read_former_targets(LogReader(store), basis, to_epoch)
-            return make_rollback(basis, targets, to_epoch, options, self._processor.steady())
+            processor = self._processor
+            now_ms = processor.steady()
+            return make_rollback(basis, targets, to_epoch, options, processor.config, now_ms)
 
         return _raise_as_group_error(roll_back)
 

@@ -121,13 +121,9 @@ class PlanSubmitter:
     def _plan(self, basis: PlanBasis) -> None:
         """Propose a plan; one that moves nothing needs no approval."""
         processor = self._loop.processor
-        options = PlanOptions(
-            owner=COORDINATOR,
-            reason=f"group epoch {basis.group_epoch}",
-            valid_ms=processor.config.plans.valid_ms,
-        )
+        options = PlanOptions(owner=COORDINATOR, reason=f"group epoch {basis.group_epoch}")
         try:
-            plan = make_plan(basis, options, processor.steady()).plan
+            plan = make_plan(basis, options, processor.config, processor.steady()).plan
         except SpecError as error:
             logger.warning("group %s cannot be planned: %s", basis.group_id, error)
             return

@@ -132,7 +132,7 @@ class WeightPoller:
         due = before is None or processor.steady() - before.timestamp >= config.interval_ms
         if same and not due:
             return
-        pays = would_pay(basis, now, config.improvement)
+        pays = would_pay(basis, now, processor.config)
         self._loop.submit([ReportLoads(now, pays)]).result()
 
     def _smooth(self, loads: LoadsNoted, now_ms: int) -> LoadsNoted:

@@ -1,0 +1,92 @@
+"""A coordinator's group on Spark: its Arrow tables become frames, and its assignor runs on them."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from assignors import GroupSpec, PartitionRanges, SpecError
+from coordinator.compute.input_tables import make_tables
+from coordinator.config import Config
+from coordinator.core.plans.assignor_options import AssignorOptions
+from coordinator.core.target_builder import AssignorInput
+from spark_jobs.assignors import TWINS, WEIGHTED
+from spark_jobs.assignors.dispatch import assign_frames
+from spark_jobs.assignors.group import LabelledMembers
+from spark_jobs.assignors.weighted import assign_group
+from spark_jobs.session.schemas import frame_of
+
+
+class AssignedGroup(NamedTuple):
+    """What a group's assignor gives to whom.
+
+    Attributes
+    ----------
+    rows
+        A frame of member_id, topic, first_partition and partition_count.
+    members, moved, partial
+        The number of members, that of owned partitions that change hands, and whether `max_moves`
+        cut it short.
+    """
+
+    rows: DataFrame
+    members: int
+    moved: int
+    partial: bool
+
+
+def assign_on_spark(
+    spark: SparkSession, found: AssignorInput, options: AssignorOptions, config: Config
+) -> AssignedGroup:
+    """Assign a group that is in the driver's memory; its rows stay on Spark.
+
+    Raises
+    ------
+    SpecError
+        The assignor does not run on Spark, or refuses the group.
+    """
+    assignor = options.assignor
+    if assignor in TWINS:
+        spec = found.spec(assignor)
+        owned = PartitionRanges(
+            spec.member_ids, spec.topics, spec.member, spec.topic, spec.first, spec.count
+        )
+        topics = pa.table({"topic": spec.topics, "partitions": spec.partitions})
+        assigned = assign_frames(
+            spark, assignor, _label(spark, spec), frame_of(spark, topics),
+            frame_of(spark, owned.to_arrow()),
+            driver_rows=config.engine.driver_rows, **options.arguments(),
+        )  # fmt: skip
+        partial = assigned.verdict.partial and not options.waits
+        return AssignedGroup(assigned.rows, assigned.members, assigned.moved, partial)
+    if assignor != WEIGHTED:
+        raise SpecError(f"assignor {assignor!r} does not run on Spark: use --engine local")
+    tables = make_tables(found, assignor)
+    frames = {name: frame_of(spark, table) for name, table in tables.items()}
+    done = assign_group(spark, assignor, frames, options.arguments(), as_of_ms=found.as_of_ms)
+    (row,) = done.summary.to_pylist() or [{"members": 0, "moved": 0, "partial": False}]
+    return AssignedGroup(
+        done.rows, row["members"], row["moved"], row["partial"] and not options.waits
+    )
+
+
+def _label(spark: SparkSession, spec: GroupSpec) -> LabelledMembers:
+    """Return members with the numbers of their subscriptions, which are long and few."""
+    members = pa.table(
+        {
+            "member_id": spec.member_ids,
+            "instance_id": spec.instance_ids,
+            "class": pa.array(spec.member_class.astype(np.int32)),
+        }
+    )
+    names = spec.topics.to_pylist()
+    bounds = spec.class_offsets.tolist()
+    lists = [
+        [names[topic] for topic in spec.class_topics[first:end].tolist()]
+        for first, end in pairwise(bounds)
+    ]
+    return LabelledMembers(frame_of(spark, members), lists)
