@@ -7,7 +7,7 @@ export SPARK_LOCAL_IP ?= 127.0.0.1
 # where it is set, each of the hundreds of commands that tests start would compile the project anew
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo test check test-fast test-spark test-clients test-java test-kafka test-foreign test-s3 test-readers test-cluster test-matrix test-web soak-web sim faults bench docs lock clean
+.PHONY: help setup demo test check test-fast test-spark test-clients test-java test-kafka test-foreign test-s3 test-readers test-cluster test-matrix test-web test-install soak-web sim faults bench docs lock clean
 
 help:            ## show this list
 	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/: .*## /\t/' | expand -t 14
@@ -65,6 +65,9 @@ test-kafka: $(READY) ## the same lives on Kafka 4.4.0 and on Muster: needs Java,
 test-foreign: $(READY) ## groups of clients for Go and JavaScript: needs Go, Node.js, their registries once
 	@MUSTER_FOREIGN=1 $(BIN)/pytest tests/clients/test_classic_clients.py
 
+test-install: $(READY) ## the wheel without extras, in an environment of its own, serves a Kafka client
+	@MUSTER_INSTALL=1 $(BIN)/pytest tests/test_extras.py
+
 test-web: $(READY) ## the pages in Chromium, which it installs where it can
 	@$(BIN)/python tools/browser.py
 	@MUSTER_WEB=1 $(BIN)/pytest tests/web/test_browser.py
@@ -91,7 +94,7 @@ docs: $(READY)   ## build the documentation site into build/docs; a warning is a
 
 lock: $(READY)   ## resolve dependencies anew (needs uv)
 	uv pip compile --quiet --no-header --universal --python-version 3.11 --generate-hashes \
-	  --group dev --extra kafka --extra web pyproject.toml --output-file requirements.lock
+	  --group dev --extra kafka --extra plot --extra spark --extra web pyproject.toml --output-file requirements.lock
 	uv pip compile --quiet --no-header --universal --python-version 3.11 --generate-hashes \
 	  --group clients --output-file tests/clients/clients.lock
 	uv pip compile --quiet --no-header --universal --python-version 3.11 --generate-hashes \

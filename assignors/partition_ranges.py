@@ -170,8 +170,17 @@ class PartitionRanges:
         )
 
     def to_pandas(self) -> pd.DataFrame:
-        """Return the rows as a frame with columns member_id, topic, first_partition, count."""
-        frame: pd.DataFrame = self.to_arrow().to_pandas()
+        """Return the rows as a frame with columns member_id, topic, first_partition, count.
+
+        Raises
+        ------
+        ImportError
+            pandas is not installed.
+        """
+        try:
+            frame: pd.DataFrame = self.to_arrow().to_pandas()
+        except ModuleNotFoundError:
+            raise ImportError("to_pandas needs pandas, not installed: pip install pandas") from None
         return frame
 
     @classmethod

@@ -14,6 +14,11 @@ INTERRUPTED = 130
 
 def main() -> None:
     """Run the command, with delta-rs's logging off but for errors: we say ourselves what failed."""
+    if sys.argv[1:] == ["--version"]:  # nothing of the command's is needed for it
+        from importlib.metadata import version  # noqa: PLC0415 - other commands import it late
+
+        print(f"muster {version('muster')}")  # noqa: T201
+        return
     os.environ.setdefault("RUST_LOG", "error")  # read when deltalake is imported
     if sys.argv[1:2] and sys.argv[1] in FOLLOWING and has_jemalloc():
         # Columns that grow with each commit leave holes. Arrow's default pool, mimalloc, keeps

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         PartitionsRefusedError,
         UnavailableError,
     )
+    from coordinator.extras import MissingExtraError
     from coordinator.history.frames import VIEWS, frame
     from coordinator.member.application import AsyncStop, Stop
     from coordinator.member.async_member import AsyncMember
@@ -89,6 +90,7 @@ __all__ = [
     "KafkaCatalog",
     "LogError",
     "Member",
+    "MissingExtraError",
     "PartitionRanges",
     "PartitionsRefusedError",
     "Push",
@@ -139,6 +141,7 @@ _PLACES = {
     "KafkaCatalog": "coordinator.runtime.topic_catalog:KafkaCatalog",
     "LogError": "coordinator.storage.record_log:LogError",
     "Member": "coordinator.member.member:Member",
+    "MissingExtraError": "coordinator.extras:MissingExtraError",
     "PartitionRanges": "assignors.partition_ranges:PartitionRanges",
     "PartitionsRefusedError": "coordinator.errors:PartitionsRefusedError",
     "Push": "coordinator.push.push:Push",
@@ -171,11 +174,11 @@ def __getattr__(name: str) -> object:
     if name not in _PLACES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     room, _, there = _PLACES[name].partition(":")
-    module = import_module(room)
     try:
-        return getattr(module, there)
-    except AttributeError:
-        return import_module(f"{room}.{there}")
+        found = getattr(import_module(room), there, None)
+        return import_module(f"{room}.{there}") if found is None else found
+    except ImportError as error:
+        raise import_module("coordinator.extras").explain(error, f"muster.{name}") from None
 
 
 def __dir__() -> list[str]:

@@ -36,5 +36,8 @@ def __getattr__(name: str) -> object:
     """Import a public name on first use: set-up imports this package before its dependencies."""
     if name not in _ROOMS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    room = import_module(_ROOMS[name])
-    return getattr(room, name, None) or import_module(f"{room.__name__}.{name}")
+    try:
+        room = import_module(_ROOMS[name])
+        return getattr(room, name, None) or import_module(f"{room.__name__}.{name}")
+    except ImportError as error:
+        raise import_module("coordinator.extras").explain(error, f"spark_jobs.{name}") from None

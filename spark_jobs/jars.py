@@ -129,7 +129,9 @@ def own_jars() -> Path:
     """
     spec = find_spec("pyspark")
     if spec is None or spec.origin is None:
-        raise JarsMissingError("pyspark is not installed: pip install muster, or make setup")
+        raise JarsMissingError(
+            "pyspark is not installed: pip install 'muster[spark]', or make setup"
+        )
     return Path(spec.origin).parent / "jars"
 
 

@@ -18,7 +18,7 @@ from tests.conftest import ROOT
 NAMES = """
 VIEWS __version__ Answers Assignor AsyncCoordinator AsyncMember AsyncStop BusyError Change Config ConfigError
 Coordinator DeltaCatalog DictCatalog ErrorCode ExactlyOnceTable Fenced FileCatalog GroupAnswer GroupError
-GroupSet GroupSpec GroupsAssignment HeartbeatAnswer KafkaCatalog LogError Member PartitionRanges
+GroupSet GroupSpec GroupsAssignment HeartbeatAnswer KafkaCatalog LogError Member MissingExtraError PartitionRanges
 PartitionsRefusedError Push ShownPlan SpecError Stop TopicCatalog TopicPartition UnavailableError Verdict
 WeightTables assign_groups assignor_names embed foreach_partition_owner frame get_assignor parse_config quality
 spark_session views

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 import traceback
-from importlib.metadata import entry_points, version
+from importlib.metadata import EntryPoint, entry_points, version
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -19,6 +19,7 @@ import typer
 from assignors import SpecError
 from coordinator.config import Config, ConfigError, parse
 from coordinator.error_text import gist
+from coordinator.extras import explain
 from coordinator.printable import visible
 from coordinator.storage.record_log import CorruptLog, LogError, NewerLog, NoLog
 from coordinator.storage.tables.files import StoreRefusedError
@@ -60,9 +61,16 @@ def _root(
 
 def main() -> None:
     """Run the command line."""
-    for point in sorted(entry_points(group=ENTRY_POINTS), key=lambda point: point.name):
+    for point in _asked():
         app.command(name=point.name)(point.load())
     run_guarded(app)
+
+
+def _asked() -> list[EntryPoint]:
+    """Return the command that is asked for; all, for a list of them, or where none is named."""
+    points = sorted(entry_points(group=ENTRY_POINTS), key=lambda point: point.name)
+    named = [point for point in points if sys.argv[1:2] == [point.name]]
+    return named or points
 
 
 def run_guarded(run: typer.Typer) -> None:
@@ -81,6 +89,10 @@ def run_guarded(run: typer.Typer) -> None:
             exit_with_error(f"{silence}: try again later", BUSY)
         exit_with_error(str(error), FAILURE)
     except Exception as error:  # noqa: BLE001 - the outermost loop
+        if isinstance(error, ImportError):
+            found = explain(error, " ".join(["muster", *sys.argv[1:2]]))
+            if found is not error:
+                exit_with_error(str(found), BAD_INPUT)
         if os.environ.get("MUSTER_DEBUG"):
             traceback.print_exc()
         exit_with_error(f"{gist(error)} (MUSTER_DEBUG=1 shows where)", FAILURE)

@@ -15,6 +15,7 @@ from rich.table import Table
 from assignors import SpecError
 from assignors.groups.assign_groups import GroupsAssignment
 from assignors.quality import UNOWNED, Report
+from coordinator.extras import require
 from coordinator.printable import visible
 
 if TYPE_CHECKING:
@@ -196,11 +197,14 @@ def plot_path(path: str) -> str:
     ------
     SpecError
         The name ends in neither .png nor .svg, or its folder does not exist.
+    MissingExtraError
+        `muster[plot]` is not installed.
     """
     if not path.endswith(_PLOT_SUFFIXES):
         raise SpecError(f"--plot {path!r}: give a name that ends in .png or .svg")
     if not Path(path).absolute().parent.is_dir():
         raise SpecError(f"--plot {path!r}: folder not found: create it first")
+    require("--plot", "plot")
     return path
 
 

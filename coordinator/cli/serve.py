@@ -22,8 +22,8 @@ import typer
 from coordinator import progress
 from coordinator.cli.main import load_config
 from coordinator.cli.terminal import log_to_stderr
-from coordinator.cli.web import refuse_missing
 from coordinator.config import Config, ConfigError, folder_mode
+from coordinator.extras import require
 from coordinator.history.log_reader import format_time
 from coordinator.status import LOST, WAITS, Status
 from coordinator.storage.record_log import LogError
@@ -303,7 +303,7 @@ def _warn_of_readers(path: Path | None, config: Config) -> None:
 
 def _check_web(config: Config, store: str | None) -> None:
     """Refuse pages that cannot be served, before waiting for the store."""
-    refuse_missing("--web (web.listen)")
+    require("--web (web.listen)", "web")
     if store is None:
         raise ConfigError("--web (web.listen) shows a store: give --store too")
     from coordinator.web.access import WebAccess  # noqa: PLC0415 - as above

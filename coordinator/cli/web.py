@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 import threading
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
@@ -14,11 +13,10 @@ import typer
 from coordinator import progress
 from coordinator.cli.main import load_config
 from coordinator.cli.terminal import log_to_stderr
-from coordinator.config import ConfigError
+from coordinator.extras import require
 from coordinator.printable import visible
 
 LISTEN = "127.0.0.1:8080"
-NEEDED = ("starlette", "uvicorn", "jinja2")
 TURN_S = 0.5
 
 
@@ -31,7 +29,7 @@ def web(
     config: Annotated[Path | None, typer.Option(help="Settings, see conf/muster.toml.")] = None,
 ) -> None:
     """Show the groups of a store in a browser, with their history and reasons, until Ctrl-C."""
-    refuse_missing("muster web")
+    require("muster web", "web")
     from coordinator.web.server import WebServer  # noqa: PLC0415 - an extra
 
     settings = load_config(config)
@@ -47,17 +45,3 @@ def web(
         typer.echo(f"muster shows {visible(str(store))} at {pages.url} (Ctrl-C ends)")
         while not stop.wait(TURN_S):
             pass
-
-
-def refuse_missing(what: str) -> None:
-    """Refuse if the packages of the pages are not installed.
-
-    Raises
-    ------
-    ConfigError
-        One is missing.
-    """
-    if missing := [name for name in NEEDED if find_spec(name) is None]:
-        raise ConfigError(
-            f"{what} needs {' and '.join(missing)}, not installed: pip install 'muster[web]'"
-        )

@@ -22,6 +22,7 @@ from coordinator.config import Config, ConfigError
 from coordinator.core.events import RecordAudit
 from coordinator.core.state import TopicView
 from coordinator.errors import ErrorCode, GroupError
+from coordinator.extras import require
 from coordinator.runtime.async_coordinator import AsyncCoordinator
 from coordinator.runtime.background_tasks import BackgroundTasks
 from coordinator.runtime.event_loop import EventLoop
@@ -295,20 +296,19 @@ class Coordinator(GroupRequests):
         Raises
         ------
         ConfigError
-            There is no store, `muster[web]` is not installed, something configured cannot be used,
-            or the address is not safe to open.
+            There is no store, something configured cannot be used, or the address is not safe to
+            open.
+        MissingExtraError
+            `muster[web]` is not installed. It is a ConfigError, too.
         OSError
             The address is taken.
         """
         self._refuse_forked()
         if self._processor.log.store is None:
             raise ConfigError("the pages show a store: open the coordinator with one")
-        try:
-            from coordinator.web.server import WebServer  # noqa: PLC0415 - an extra
-        except ModuleNotFoundError as error:
-            raise ConfigError(
-                f"the pages need {error.name}, not installed: pip install 'muster[web]'"
-            ) from None
+        require("Coordinator.serve_web", "web")
+        from coordinator.web.server import WebServer  # noqa: PLC0415 - an extra
+
         server = self.config.server
         config = replace(self.config, server=replace(server, insecure=insecure or server.insecure))
         return WebServer(

@@ -35,6 +35,7 @@ from coordinator.core.plans.assignor_options import AssignorOptions
 from coordinator.core.plans.load_columns import knows_loads
 from coordinator.core.target_builder import restore_input
 from coordinator.errors import GroupError
+from coordinator.extras import MissingExtraError
 from coordinator.runtime.event_processor import EventProcessor
 from coordinator.storage.record_log import LostTarget
 
@@ -231,7 +232,11 @@ class TargetJobs:
             if name not in {LOCAL, *list_engines()}:
                 logger.warning("engine %r is not installed: using the local one", name)
                 return self._find_engine(LOCAL)
-            self._engines[name] = open_engine(name, self._processor.config)
+            try:
+                self._engines[name] = open_engine(name, self._processor.config)
+            except MissingExtraError as error:
+                logger.warning("%s; using the local engine", error)
+                self._engines[name] = self._find_engine(LOCAL)
         return self._engines[name]
 
 

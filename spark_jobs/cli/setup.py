@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from coordinator.extras import require
 from spark_jobs import jars, s3_jars
 
 
@@ -19,6 +20,7 @@ def setup(
     ] = False,
 ) -> None:
     """Put Delta's jars into this environment's Spark, and those of S3 if asked for."""
+    require("muster setup", "spark")
     if print_:
         found = jars.delta_jars() + (s3_jars.s3_jars() if s3 else [])
         typer.echo(",".join(map(str, found)))

@@ -28,8 +28,8 @@ from rich.table import Table
 from coordinator import progress
 from coordinator.cli.main import FAILURE
 from coordinator.cli.report import plot
-from coordinator.cli.web import NEEDED as WEB
 from coordinator.config import ConfigError, parse
+from coordinator.extras import EXTRAS, require
 from spark_jobs.assignors import TWINS
 from spark_jobs.demo import kafka
 from spark_jobs.demo.crowd import Crowd
@@ -108,6 +108,7 @@ def demo(
     ] = 10_000_000,
 ) -> None:
     """Run a tour: a coordinator in a Spark driver, with a small and a very large group."""
+    require("muster demo", "spark", "plot")
     started = time.perf_counter()
     groups = kafka.read_cases(cases or demo_cases())
     console = Console(highlight=False)
@@ -119,7 +120,7 @@ def demo(
     for outcome in outcomes:
         mark = "[green]✓[/]" if outcome.good else "[red]✗[/]"
         console.print(f"{mark} {outcome.line}", soft_wrap=True)
-    if all(find_spec(name) for name in WEB):
+    if all(find_spec(name) for name in EXTRAS["web"]):
         again = f"muster web --store {store}"
         console.print(f"See both groups again in a browser: {again}", soft_wrap=True)
     console.print(f"{time.perf_counter() - started:.0f} s in all")
@@ -185,7 +186,7 @@ def _stage(
 
 def _pages(coordinator: Coordinator) -> AbstractContextManager[str]:
     """Show the groups to browsers, and return where; "" if the extra `web` is not installed."""
-    if any(find_spec(name) is None for name in WEB):
+    if any(find_spec(name) is None for name in EXTRAS["web"]):
         return nullcontext("")
     pages = coordinator.serve_web("127.0.0.1:0")
 

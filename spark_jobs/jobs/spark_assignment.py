@@ -23,6 +23,7 @@ from coordinator.assign.runs import Run
 from coordinator.clock import wall_ms
 from coordinator.config import Config
 from coordinator.core.plans.assignor_options import AssignorOptions
+from coordinator.extras import require
 from coordinator.storage.tables.shared_table import (
     check_replaceable_by_url,
 )
@@ -56,6 +57,7 @@ class SparkAssignment:
         SpecError
             A table does not exist, or the output is none that a run may replace.
         """
+        require("a table of Spark's catalog", "spark")
         from spark_jobs.jobs.catalog_output import find_output, is_content  # noqa: PLC0415 - others never import pyspark
         from spark_jobs.jobs.spark_tables import find_tables  # noqa: PLC0415 - the same
 
@@ -75,6 +77,7 @@ class SparkAssignment:
         SpecError
             Bad input, or an output that Spark cannot replace. Nothing was written.
         """
+        require("assigning on Spark", "spark")
         from spark_jobs.session.cluster import await_executors, try_again_if_lost  # noqa: PLC0415 - as above
         from spark_jobs.session.object_store import reach_store  # noqa: PLC0415 - the same
         from spark_jobs.session.session import active_tasks  # noqa: PLC0415 - the same

@@ -27,6 +27,7 @@ from coordinator.core.plans.assignor_options import AssignorOptions
 from coordinator.core.target_builder import AssignorInput
 from coordinator.error_text import gist
 from coordinator.errors import ErrorCode, GroupError
+from coordinator.extras import require
 from spark_jobs.assignors import TWINS, WEIGHTED
 
 if TYPE_CHECKING:
@@ -87,9 +88,15 @@ class SparkEngine(Engine):
         The driver's session; None uses the active one, or starts one.
     config
         The coordinator's settings.
+
+    Raises
+    ------
+    MissingExtraError
+        `muster[spark]` is not installed.
     """
 
     def __init__(self, spark: SparkSession | None = None, config: Config | None = None) -> None:
+        require("the engine spark", "spark")
         self._spark = spark
         self._config = config or Config()
         self._threads = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="muster-spark")

@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 
 from coordinator.config import ConfigError
 from coordinator.error_text import gist
+from coordinator.extras import require
 from spark_jobs import jars
 from spark_jobs.session.package_files import conf_file
 
@@ -81,10 +82,13 @@ def spark_session(
     ------
     JarsMissingError
         Java or Delta's jars are missing. The message says what to do.
+    MissingExtraError
+        `muster[spark]` is not installed.
     ConfigError
         The environment names a Spark Connect server (SPARK_REMOTE) that does not answer, or the
         packages for it are missing.
     """
+    require("a Spark session", "spark")
     from pyspark.sql import SparkSession  # noqa: PLC0415 - a coordinator never imports pyspark
 
     if SparkSession.getActiveSession() is None:

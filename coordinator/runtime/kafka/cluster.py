@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from coordinator.config import ConfigError
+from coordinator.extras import require
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
@@ -20,17 +20,14 @@ class KafkaCluster:
 
     Raises
     ------
-    ConfigError
+    MissingExtraError
         The extra `kafka` is not installed.
     """
 
     def __init__(self, settings: Mapping[str, str], what: str) -> None:
-        try:
-            from confluent_kafka.admin import AdminClient  # noqa: PLC0415 - the extra `kafka`
-        except ImportError:
-            raise ConfigError(
-                f"{what} from a Kafka cluster need confluent-kafka: pip install 'muster[kafka]'"
-            ) from None
+        require(f"reading {what} from a Kafka cluster", "kafka")
+        from confluent_kafka.admin import AdminClient  # noqa: PLC0415 - the extra `kafka`
+
         self._said = _ClientLog()
         self._admin = AdminClient(dict(settings), logger=self._said)
 

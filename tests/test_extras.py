@@ -1,0 +1,213 @@
+"""What `pip install muster` alone does, and what is said where an extra is missing."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tomllib
+import venv
+from importlib.metadata import version
+
+import pytest
+from confluent_kafka import Consumer
+
+import muster as public
+from coordinator.compute.engine import LocalEngine
+from coordinator.config import Config, ConfigError
+from coordinator.extras import EXTRAS, MissingExtraError, explain, require
+from coordinator.runtime.target_jobs import _make_engine
+from tests.conftest import ROOT
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+LEFT_OUT = {
+    "confluent_kafka", "delta", "grpc", "jinja2", "matplotlib", "pandas", "py4j", "pyspark", "starlette",
+    "uvicorn", "uvloop",
+}  # fmt: skip
+WITHOUT = f"""
+import sys
+from importlib.machinery import PathFinder
+class Without(PathFinder):
+    @classmethod
+    def find_spec(cls, name, *words):
+        return None if name in {sorted(LEFT_OUT)!r} else PathFinder.find_spec(name, *words)
+sys.meta_path[sys.meta_path.index(PathFinder)] = Without
+"""
+"""A sitecustomize.py that hides what the extras install."""
+SPEC = json.dumps({"topics": {"a": 3}, "members": {"m": {"subscribed": ["a"]}}})
+SPARK = "pyspark, not installed: pip install 'muster[spark]'"
+PAGES = "starlette and uvicorn and jinja2, not installed: pip install 'muster[web]'"
+REFUSED = {
+    "sql SELECT --store store": f"muster sql needs {SPARK}",
+    "assign --engine spark": f"muster assign needs {SPARK}",
+    "assign --store store --group g": f"muster assign needs {SPARK}",
+    "assign --members m.parquet --topics t.parquet --output out --engine spark": f"assigning on Spark needs {SPARK}",
+    "assign --plot x.png": "--plot needs matplotlib, not installed: pip install 'muster[plot]'",
+    "plan g --store store --engine spark": f"the engine spark needs {SPARK}",
+    "setup": f"muster setup needs {SPARK}",
+    "demo": "muster demo needs pyspark and matplotlib, not installed: pip install 'muster[plot,spark]'",
+    "web --store store": f"muster web needs {PAGES}",
+    "serve --store store --web 127.0.0.1:0": f"--web (web.listen) needs {PAGES}",
+    "serve --topics kafka://127.0.0.1:1": "reading topics from a Kafka cluster needs confluent_kafka, "
+    "not installed: pip install 'muster[kafka]'",
+}
+
+
+@pytest.fixture
+def bare(tmp_path):
+    """The environment of a process in which no extra is installed."""
+    (tmp_path / "hidden").mkdir()
+    (tmp_path / "hidden" / "sitecustomize.py").write_text(WITHOUT)
+    return {"PYTHONPATH": str(tmp_path / "hidden")}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A folder with a store and with tables."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from tests.storage.test_store_by_url import join
+
+    members = pa.table({"member_id": ["m"], "subscribed": [["a"]]})
+    pq.write_table(members, tmp_path / "m.parquet")
+    pq.write_table(pa.table({"topic": ["a"], "partitions": [3]}), tmp_path / "t.parquet")
+    with public.Coordinator.open(tmp_path / "store", topics={"clicks": 3}) as coordinator:
+        join(coordinator, "m1")
+    return tmp_path
+
+
+@pytest.mark.parametrize("words", REFUSED)
+def test_a_command_names_the_extra_that_it_needs(words, bare, folder, muster):
+    done = muster(*words.split(), stdin=SPEC, cwd=folder, env=bare)
+    assert (done.returncode, done.stderr.decode()) == (2, f"muster: {REFUSED[words]}\n")
+    assert not (folder / "out").exists()
+
+
+@pytest.mark.parametrize("words", ["--help", "assign", "groups --store store", "conf"])
+def test_other_commands_need_no_extra(words, bare, folder, muster):
+    done = muster(*words.split(), stdin=SPEC, cwd=folder, env=bare)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+@pytest.mark.parametrize(
+    "name", ["embed", "foreach_partition_owner", "views", "spark_session", "old"]
+)
+def test_a_name_that_needs_spark_says_so(name, bare, tmp_path):
+    get = "spark_jobs.embed" if name == "old" else f"muster.{name}"
+    call = "()" if name == "spark_session" else ""
+    code = f"import muster, spark_jobs\ntry:\n    {get}{call}\nexcept ImportError as error:\n    print(error)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=os.environ | bare, cwd=ROOT, capture_output=True, text=True,
+        check=True,
+    )  # fmt: skip
+    what = "a Spark session" if call else get
+    assert done.stdout == f"{what} needs {SPARK}\n"
+
+
+def test_a_coordinator_without_spark_computes_large_targets_itself(monkeypatch, caplog):
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    assert isinstance(_make_engine("spark", Config()), LocalEngine)
+    assert caplog.messages == [f"the engine spark needs {SPARK}; using the local engine"]
+
+
+def test_the_error_is_both_of_imports_and_of_settings(monkeypatch):
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    for kind in (ImportError, ConfigError, public.MissingExtraError):
+        with pytest.raises(kind, match=r"^this needs jinja2, not installed"):
+            require("this", "web")
+
+
+def test_another_import_error_stays_what_it_is():
+    for error in (
+        ModuleNotFoundError("No module named 'other'", name="other"),
+        ImportError("cannot import name 'x' from 'pyspark'", name="pyspark"),
+        MissingExtraError("said"),
+    ):
+        assert explain(error, "this") is error
+
+
+def test_extras_are_those_of_the_project():
+    declared = PROJECT["optional-dependencies"]
+    assert set(EXTRAS) <= set(declared)
+    (everything,) = declared["all"]
+    assert everything == f"muster[{','.join(sorted(set(declared) - {'all'}))}]"
+    named = {re.split(r"[\[>=<;]", one)[0] for one in PROJECT["dependencies"]}
+    assert named & {"confluent-kafka", "delta-spark", "matplotlib", "pandas", "pyspark"} == set()
+
+
+@pytest.mark.parametrize(
+    ("statement", "left_out"),
+    [
+        ("from muster.__main__ import main; sys.argv[1:] = ['--version']; main()",
+         {"numpy", "pyarrow", "deltalake", "scipy", "typer", "rich", "msgspec", "coordinator.cli"}),
+        ("from muster.__main__ import main; sys.argv[1:] = ['conf', '-h']; main()",
+         {"pyspark", "pandas", "coordinator.cli.serve", "spark_jobs.cli.assign", "kio"}),
+        ("import muster; muster.__version__", {"numpy", "pyarrow", "coordinator", "assignors"}),
+        ("import muster; muster.Coordinator", {"pyspark", "matplotlib", "typer", "rich", "starlette"}),
+        ("import muster; muster.Member", {"pyspark", "matplotlib", "typer", "rich", "starlette"}),
+    ],
+    ids=["version", "help", "import", "coordinator", "member"],
+)  # fmt: skip
+def test_what_is_not_needed_is_not_imported(statement, left_out):
+    """How long it takes depends on the machine; what is imported does not."""
+    code = f"import atexit, sys\natexit.register(lambda: print(*sys.modules))\n{statement}"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert left_out & set(done.stdout.splitlines()[-1].split()) == set()
+
+
+@pytest.mark.skipif(
+    not os.environ.get("MUSTER_INSTALL"), reason="installs what is locked: make test-install"
+)
+def test_the_wheel_alone_serves_kafka_clients(wheel, tmp_path, monkeypatch):
+    """In an environment of its own, with nothing but what the wheel asks for."""
+    monkeypatch.syspath_prepend(ROOT / "tools")
+    import setup
+
+    venv.create(tmp_path / "venv", with_pip=True)
+    python = tmp_path / "venv/bin/python"
+    cache = setup.wheels()[0].parent
+    options = ("--quiet", "--no-index", "--find-links", cache, wheel)
+    subprocess.run([python, "-m", "pip", "install", *options], check=True)
+    listed = [python, "-m", "pip", "list", "--format=json"]
+    found = {one["name"].lower() for one in json.loads(subprocess.check_output(listed, text=True))}
+    assert (
+        found & {"confluent-kafka", "matplotlib", "pandas", "py4j", "pyspark", "starlette"} == set()
+    )
+    muster = tmp_path / "venv/bin/muster"
+    told = subprocess.check_output([muster, "--version"], text=True, cwd=tmp_path)
+    assert told == f"muster {version('muster')}\n"
+    (tmp_path / "topics.json").write_text('{"clicks": 4}')
+    command = [
+        muster,
+        "serve",
+        "--listen",
+        "127.0.0.1:0",
+        "--store",
+        "store",
+        "--topics",
+        "topics.json",
+    ]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=tmp_path) as process:
+        try:
+            address = process.stdout.readline().split()[4]
+            consumer = Consumer(
+                {"bootstrap.servers": address, "group.id": "g", "group.protocol": "consumer"}
+            )
+            consumer.subscribe(["clicks"])
+            for _ in range(600):
+                consumer.poll(0.1)
+                if len(consumer.assignment()) == 4:
+                    break
+            assert len(consumer.assignment()) == 4
+            consumer.close()
+        finally:
+            process.terminate()
+    done = subprocess.run(
+        [muster, "groups", "--store", "store", "--json"], cwd=tmp_path, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert json.loads(done.stdout.splitlines()[0])["group_id"] == "g"
