@@ -18,8 +18,8 @@ from assignors import SpecError
 from coordinator.__main__ import has_jemalloc
 from coordinator.__main__ import main as run_command
 from coordinator.cli import main
-from coordinator.cli.web import NEEDED
 from coordinator.config import Config, ServerConfig, WebConfig
+from coordinator.extras import EXTRAS
 from coordinator.web.server import WebServer
 from tests.conftest import ROOT
 from tests.support.stories import stored
@@ -118,7 +118,7 @@ def test_only_the_pages_import_what_they_need():
     code = (
         "import sys, coordinator, coordinator.cli.web, coordinator.cli.serve, spark_jobs; "
         "from coordinator.runtime.coordinator import Coordinator; "
-        f"print(*(name for name in {NEEDED} if name in sys.modules))"
+        f"print(*(name for name in {EXTRAS['web']} if name in sys.modules))"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT
@@ -129,4 +129,4 @@ def test_only_the_pages_import_what_they_need():
 def test_the_extra_has_what_the_pages_need():
     text = Path(ROOT / "pyproject.toml").read_text()
     extra = re.search(r"^web = \[(.*)\]$", text, re.MULTILINE)[1]
-    assert sorted(re.findall(r'"([a-z0-9]+)>=', extra)) == sorted(NEEDED)
+    assert sorted(re.findall(r'"([a-z0-9]+)>=', extra)) == sorted(EXTRAS["web"])
