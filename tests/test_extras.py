@@ -15,11 +15,10 @@ import pytest
 from confluent_kafka import Consumer
 
 import muster as public
-from coordinator.compute.engine import LocalEngine
-from coordinator.config import Config, ConfigError
+from coordinator.config import Config, ConfigError, EngineConfig
 from coordinator.extras import EXTRAS, MissingExtraError, explain, require
-from coordinator.runtime.target_jobs import _make_engine
 from tests.conftest import ROOT
+from tests.support.members import AT_ONCE, Members
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 LEFT_OUT = {
@@ -109,8 +108,13 @@ def test_a_name_that_needs_spark_says_so(name, bare, tmp_path):
 
 def test_a_coordinator_without_spark_computes_large_targets_itself(monkeypatch, caplog):
     monkeypatch.setitem(sys.modules, "pyspark", None)
-    assert isinstance(_make_engine("spark", Config()), LocalEngine)
-    assert caplog.messages == [f"the engine spark needs {SPARK}; using the local engine"]
+    config = Config(kafka=AT_ONCE, engine=EngineConfig(engine="spark", backoff_ms=10))
+    with public.Coordinator.open(None, topics={"a": 6}, config=config) as coordinator:
+        members = Members(coordinator)
+        members.join("m1", "m2")
+        assert sorted(map(len, members.settle().values())) == [3, 3]
+    said = f"the engine spark needs {SPARK}; using the local engine"
+    assert [one for one in caplog.messages if "engine" in one] == [said]
 
 
 def test_the_error_is_both_of_imports_and_of_settings(monkeypatch):
