@@ -52,7 +52,7 @@ class MemberState(IntEnum):
     UNKNOWN = 127
 
 
-class Record(msgspec.Struct, frozen=True, gc=False):
+class Record(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True):
     """One change of the state."""
 
     kind: ClassVar[str] = ""
@@ -338,11 +338,11 @@ class LoadsNoted(Record, frozen=True, gc=False):
     """When the weights were noted, milliseconds."""
 
 
-class PlanMade(Record, frozen=True, gc=False):
+class PlanMade(Record, frozen=True, gc=False, forbid_unknown_fields=False):
     """A plan: a target that is shown before it is applied.
 
     `inputs` names everything that it was computed from, each with a digest; it is applied only
-    while all of them are as they were.
+    while all of them are as they were. Who reads one from a file names what it does not know.
     """
 
     kind: ClassVar[str] = "plan"

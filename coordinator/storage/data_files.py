@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -22,8 +22,10 @@ from deltalake.transaction import AddAction, RemoveAction
 
 from coordinator import progress
 from coordinator.clock import wall_ms
-from coordinator.storage.record_log import CorruptLog
+from coordinator.storage.record_decoder import RecordsCopy, ValueCache, decode_batches, read_copy
+from coordinator.storage.record_log import Batch, CorruptLog
 from coordinator.storage.record_schema import SCHEMA
+from coordinator.storage.tables.commit_writer import COPY, CopiedFile
 from coordinator.storage.tables.files import Files
 from coordinator.storage.tables.recovery import find_damage
 from coordinator.storage.tables.store_files import (
@@ -67,6 +69,8 @@ class Part:
     """When the last of its rows was written."""
     snapshot: int = 0
     """Which snapshot it is a part of; in a snapshot, positions count its own rows."""
+    copy: str = field(default="", compare=False, repr=False)
+    """Of its rows, where the entry that added it was read and has one."""
 
 
 def list_parts(table: DeltaTable) -> list[Part]:
@@ -77,8 +81,12 @@ def list_parts(table: DeltaTable) -> list[Part]:
     snapshot = f"partition.{SNAPSHOT}"
     names = ["path", "size_bytes", "num_records", "min.position", "max.position"]
     names += ["max.coordinator_epoch", "max.at_ms"]
-    names += [snapshot] if snapshot in found.column_names else []
-    parts = [Part(*row) for row in zip(*(found[name].to_pylist() for name in names), strict=True)]
+    columns = [found[name].to_pylist() for name in names]
+    columns += [
+        found[name].to_pylist() if name in found.column_names else [nothing] * len(found)
+        for name, nothing in ((snapshot, 0), (COPY, ""))
+    ]
+    parts = list(map(Part, *columns))
     for part in parts:
         if part.last is None:
             raise CorruptLog(
@@ -96,8 +104,14 @@ def write_part(
     sync: bool,
     data_change: bool = True,
     snapshot: int | None = None,
+    copy: str = "",
 ) -> AddAction:
     """Write rows as a data file that no version names yet; return what a commit says of it.
+
+    Parameters
+    ----------
+    copy
+        The same rows as text, for the commit's entry.
 
     Raises
     ------
@@ -117,7 +131,7 @@ def write_part(
         raise explain_unwritten(folder, error, explain(folder, error)) from None
     values: dict[str, str | None] = {} if snapshot is None else {SNAPSHOT: str(snapshot)}
     stats = json.dumps(_collect_statistics(rows))
-    return AddAction(name, size, values, wall_ms(), data_change=data_change, stats=stats)
+    return CopiedFile(name, size, values, wall_ms(), data_change, stats, copy)
 
 
 def make_remove_action(part: Part) -> RemoveAction:
@@ -130,7 +144,7 @@ def read_parts(
 ) -> Iterator[pa.Table]:
     """Yield the rows after a position, a piece at a time, in order and none missing.
 
-    The next piece is read, in a thread, while the caller works on this one.
+    The next large piece is read, in a thread, while the caller works on this one.
 
     Parameters
     ----------
@@ -145,11 +159,17 @@ def read_parts(
     pieces = _read_parts(folder, parts, after)
     if gathered:
         pieces = _gather_pieces(pieces)
-    rows = sum(part.last - max(part.first - 1, after) for part in parts if part.last > after)
-    with (
-        progress.task(f"reading the {os.path.basename(folder).removesuffix('s')}", rows) as reading,
-        ThreadPoolExecutor(1, thread_name_prefix="muster-read") as reader,
-    ):
+    wanted = [part for part in parts if part.last > after]
+    rows = sum(part.last - max(part.first - 1, after) for part in wanted)
+    with ExitStack() as opened:
+        name = os.path.basename(folder).removesuffix("s")
+        reading = opened.enter_context(progress.task(f"reading the {name}", rows))
+        if not is_remote(folder) and all(part.rows <= FEW for part in wanted):
+            for piece in pieces:  # two threads would wait for each other more than for the disk
+                yield piece
+                reading.advance(len(piece))
+            return
+        reader = opened.enter_context(ThreadPoolExecutor(1, thread_name_prefix="muster-read"))
         coming = _read_ahead(reader, pieces)
         while (piece := coming()) is not None:
             coming = _read_ahead(reader, pieces)
@@ -166,6 +186,63 @@ def read_log_parts(
     except CorruptLog as error:
         reason = find_damage(disk, folder)
         raise CorruptLog(f"{error}; {reason}" if reason else str(error)) from None
+
+
+def read_batches(
+    disk: Files, folder: str, parts: Sequence[Part], after: int, seen: ValueCache
+) -> Iterator[Batch]:
+    """Yield what a log has after a position, as it was written.
+
+    A small file is not read where the entry that added it has its rows, unless it is another one.
+
+    Raises
+    ------
+    CorruptLog, NewerLog
+        As for `read_parts` and `decode_batches`.
+    """
+    files: list[Part] = []
+    read_to = after
+    for part in parts:
+        copy = _find_copy(folder, part, read_to + 1) if part.copy else None
+        if copy is not None:
+            for batch in _read_files(disk, folder, files, after, seen):
+                yield batch
+                after = batch.position
+            files = []
+            if after != read_to:
+                raise CorruptLog(f"rows from {after + 1} on are missing before {part.path}")
+            after = copy.last
+            yield Batch(copy.last, copy.at_ms, copy.epoch, copy.records)
+        elif part.last > read_to:
+            files.append(part)
+        read_to = max(read_to, part.last)
+    yield from _read_files(disk, folder, files, after, seen)
+
+
+def _find_copy(folder: str, part: Part, expected: int) -> RecordsCopy | None:
+    """Return what a file has as its entry says, if it begins with a position and may be believed.
+
+    Whatever is wrong with the copy, the file is what counts.
+    """
+    if part.first != expected:
+        return None
+    try:
+        if os.path.getsize(os.path.join(folder, part.path)) != part.bytes:
+            return None
+        copy = read_copy(part.copy)
+    except (OSError, ValueError):
+        return None
+    if copy is None or (copy.position, copy.last) != (part.first, part.last):
+        return None
+    return copy if (copy.epoch, len(copy.records)) == (part.epoch, part.rows) else None
+
+
+def _read_files(
+    disk: Files, folder: str, files: Sequence[Part], after: int, seen: ValueCache
+) -> Iterator[Batch]:
+    if files:
+        for rows in read_log_parts(disk, folder, files, after, gathered=True):
+            yield from decode_batches(rows, seen)
 
 
 def _gather_pieces(pieces: Iterable[pa.Table]) -> Iterator[pa.Table]:
@@ -251,12 +328,9 @@ def _read_pieces(folder: str, part: Part) -> Iterator[pa.Table]:
         raise CorruptLog(f"{path} has {rows} rows, the table says {part.rows}")
 
 
-def _find_min_max(rows: pa.Table, name: str) -> tuple[Any, Any] | None:
+def _find_min_max(column: pa.ChunkedArray) -> tuple[Any, Any] | None:
     """Return the least and the greatest value; None where there is none, or a long text."""
-    if name not in rows.column_names:
-        return None
-    column = rows.column(name)
-    if len(rows) <= FEW:
+    if len(column) <= FEW:
         values = [value for value in column.to_pylist() if value is not None]
         found = (min(values), max(values)) if values else (None, None)
     else:
@@ -267,10 +341,9 @@ def _find_min_max(rows: pa.Table, name: str) -> tuple[Any, Any] | None:
 
 def _collect_statistics(rows: pa.Table) -> dict[str, Any]:
     """Return least and greatest values: readers skip files by them."""
-    least, greatest = {}, {}
+    least, greatest, there = {}, {}, set(rows.column_names)
     for name in ("coordinator_epoch", "position", "at_ms", "kind", "group_id"):
-        found = _find_min_max(rows, name)
-        if found is not None:
+        if name in there and (found := _find_min_max(rows.column(name))) is not None:
             least[name], greatest[name] = found
     for values in (least, greatest):
         at = datetime.fromtimestamp(values["at_ms"] / 1000, UTC)

@@ -23,12 +23,13 @@ from coordinator.storage import target_table
 from coordinator.storage.data_files import (
     SNAPSHOT,
     list_parts,
+    read_batches,
     read_log_parts,
     write_part,
 )
 from coordinator.storage.maintenance import Maintenance
 from coordinator.storage.record_decoder import ValueCache, decode_batches
-from coordinator.storage.record_encoder import encode_claim, encode_records
+from coordinator.storage.record_encoder import copy_records, encode_claim, encode_records
 from coordinator.storage.record_log import (
     Batch,
     CommitFailed,
@@ -244,8 +245,9 @@ class DeltaLog:
                 if not rows:
                     return self.position
                 try:
-                    made = encode_records(rows, self.position + 1, self._rise(at_ms), self.epoch)
-                    self._write(made, self.epoch)
+                    place = self.position + 1, self._rise(at_ms), self.epoch
+                    copy = copy_records(rows, *place)
+                    self._write(encode_records(rows, *place), self.epoch, copy=copy)
                 except VersionConflict:
                     continue
                 return self.position
@@ -281,8 +283,10 @@ class DeltaLog:
         self._at_ms = rise(self._at_ms, at_ms)
         return self._at_ms
 
-    def _write(self, rows: pa.Table, epoch: int, notes: Mapping[str, int] = NO_MORE) -> None:
-        part = write_part(self._disk, self._table.path, rows, sync=self.config.fsync)
+    def _write(
+        self, rows: pa.Table, epoch: int, notes: Mapping[str, int] = NO_MORE, copy: str = ""
+    ) -> None:
+        part = write_part(self._disk, self._table.path, rows, sync=self.config.fsync, copy=copy)
         self._known = self._table.commit([part], epoch, notes)
         self.position += len(rows)
 
@@ -314,9 +318,9 @@ class DeltaLog:
         for batch in read_snapshot_at(self._disk, self._snapshots.path, self._claims, until, seen):
             yield batch
             after = batch.position
-        for rows in read_log_parts(self._disk, self._table.path, parts, after, gathered=True):
+        for batch in read_batches(self._disk, self._table.path, parts, after, seen):
             self._care.refuse_stopped()
-            yield from decode_batches(rows, seen)
+            yield batch
 
     def target(self, record: TargetMetadata) -> WholeTarget:
         """Return the whole target that a record of the log names."""

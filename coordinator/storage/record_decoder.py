@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import pairwise
-from typing import Any, TypeAlias, get_args, get_origin
+from typing import Any, NamedTuple, TypeAlias, get_args, get_origin
 
 import msgspec
 import numpy as np
@@ -82,6 +83,40 @@ def decode_batches(rows: pa.Table, seen: ValueCache) -> Iterator[Batch]:
     for first, end in pairwise(bounds):
         some = [record for record in records[first:end] if record is not None]
         yield Batch(int(positions[end - 1]), int(at_ms[first]), int(epochs[first]), some)
+
+
+class RecordsCopy(NamedTuple):
+    """What `copy_records` made text of."""
+
+    position: int
+    """Of the first one."""
+    at_ms: int
+    epoch: int
+    records: list[Record]
+
+    @property
+    def last(self) -> int:
+        """The position of the last one."""
+        return self.position + len(self.records) - 1
+
+
+def read_copy(text: str) -> RecordsCopy | None:
+    """Return what a copy of records says; None where another version of Muster made it.
+
+    Raises
+    ------
+    ValueError
+        It is not what was written.
+    """
+    said = text[8:].encode()
+    if text[:8] != f"{zlib.crc32(said):08x}":
+        raise ValueError("its checksum is another one")
+    try:
+        position, at_ms, epoch, some = _COPY.decode(said)
+        records = [_IN_COPIES[kind].decode(record) for kind, record in some]
+    except (msgspec.DecodeError, KeyError):
+        return None
+    return RecordsCopy(position, at_ms, epoch, records)
 
 
 def decode_rows(rows: pa.Table, seen: ValueCache) -> list[Record | None]:
@@ -268,3 +303,5 @@ def _nested_decoder_of(column: ColumnType) -> Decoder:
 
 _TAKE_NULLS = (_decode_text, _decode_id, _decode_plain)
 _DECODERS = {name: _decoder_of(column) for name, column in COLUMN_TYPES.items()}
+_COPY = msgspec.json.Decoder(tuple[int, int, int, list[tuple[str, msgspec.Raw]]])
+_IN_COPIES = {kind: msgspec.json.Decoder(record) for kind, record in KINDS.items()}

@@ -1,11 +1,11 @@
-"""Decode rows into records; errors name the file."""
+"""Decode rows into records, and compare them with their copies; errors name the file."""
 
 from __future__ import annotations
 
 import pyarrow as pa
 
 from coordinator.core.records import Record
-from coordinator.storage.record_decoder import ValueCache, decode_rows
+from coordinator.storage.record_decoder import ValueCache, decode_rows, read_copy
 from coordinator.storage.record_log import CorruptLog
 from coordinator.storage.tables.recovery import RESTORE
 
@@ -29,3 +29,27 @@ def decode_records(rows: pa.Table, path: str) -> list[Record | None]:
             f"{path} is damaged: the rows from position {rows['position'][0]} on do not decode "
             f"({type(error).__name__}: {error}); {RESTORE}"
         ) from None
+
+
+def check_copy(copy: str, rows: pa.Table, path: str) -> None:
+    """Compare the copy that a commit has of the rows of its file with all of them.
+
+    A copy of another version of Muster is passed over, as coordinators do.
+
+    Raises
+    ------
+    CorruptLog
+        They differ.
+    """
+    wrong = f"the copy that its commit has of the rows of {path} is damaged"
+    try:
+        found = read_copy(copy)
+    except ValueError as error:
+        raise CorruptLog(f"{wrong}: {error}; {RESTORE}") from None
+    if found is None:
+        return
+    first, last = (rows["position"][at].as_py() for at in (0, -1))
+    said = [(first, last), {found.at_ms}, {found.epoch}, found.records]
+    there = [set(rows[name].to_pylist()) for name in ("at_ms", "coordinator_epoch")]
+    if said != [(found.position, found.last), *there, decode_records(rows, path)]:
+        raise CorruptLog(f"{wrong}: it says other records than the file; {RESTORE}")

@@ -36,7 +36,7 @@ from coordinator.storage.tables.store_files import explain, files_at, open_delta
 from coordinator.verify.backup_sums import check_sums
 from coordinator.verify.commit_files import check_commit_files
 from coordinator.verify.data_files import NumberedFile, read_pieces, sort_by_position
-from coordinator.verify.decoding import decode_records
+from coordinator.verify.decoding import check_copy, decode_records
 from coordinator.verify.invariants import Contradiction, InvariantChecker
 from coordinator.verify.lease import check_lease, read_lease
 from coordinator.verify.rows import check_columns, check_epochs, check_positions
@@ -287,6 +287,8 @@ class LogWalk:
     def _check(self, piece: pa.Table, one: NumberedFile) -> int:
         """Check the rows of a piece that are new and in the log's range; return how many."""
         check_columns(piece, one.path)
+        if one.file.copy:  # a small file: it is one piece
+            check_copy(one.file.copy, piece, one.path)
         # A file compacted meanwhile also has rows that were read before, and rows that came later.
         known = max(0, self._expected - int(piece["position"][0].as_py()))
         rows = piece.slice(known, self.last - self._expected + 1)

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from coordinator.storage.record_log import CorruptLog, NoLog
+from coordinator.storage.tables.commit_writer import COPY
 from coordinator.storage.tables.recovery import (
     ACTIONS,
     CHECKPOINT_FILE,
@@ -53,11 +54,14 @@ class DataFile:
         Its size, as the commit says.
     add
         The whole action of the commit.
+    copy
+        What the commit has of its rows (`CopiedFile`); empty for nothing.
     """
 
     name: str
     bytes: int
     add: LoggedAction
+    copy: str = ""
 
     @property
     def statistics(self) -> LoggedAction:
@@ -107,16 +111,19 @@ class TableFiles:
         CorruptLog
             An action is malformed, or the number of a writer falls.
         """
+        copy = ""
         for action in actions:
             try:
-                self._apply(action, source)
+                if said := action.get("commitInfo"):
+                    copy = str(said.get(COPY) or "")
+                self._apply(action, source, copy)
             except (KeyError, TypeError, ValueError, AttributeError) as error:
                 said = f"{type(error).__name__}: {error}"
                 raise CorruptLog(
                     f"{source} is damaged: an action in it cannot be read ({said}): {RESTORE}"
                 ) from None
 
-    def _apply(self, action: LoggedAction, source: str) -> None:
+    def _apply(self, action: LoggedAction, source: str, copy: str) -> None:
         if protocol := action.get("protocol"):
             self.protocol = dict(protocol)
         if metadata := action.get("metaData"):
@@ -136,7 +143,7 @@ class TableFiles:
                     f"{source}: rows of {name} are deleted by a deletion vector, and Muster never "
                     f"writes one: somebody else changed the table; {RESTORE}"
                 )
-            self.files[name] = DataFile(name, int(add["size"]), add)
+            self.files[name] = DataFile(name, int(add["size"]), add, copy)
         if remove := action.get("remove"):
             self.files.pop(_resolve_path(str(remove["path"]), source), None)
 

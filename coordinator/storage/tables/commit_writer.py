@@ -6,7 +6,6 @@ Entries"), so nothing is read. Columns are added by delta-rs, which writes the t
 
 from __future__ import annotations
 
-import json
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ from types import MappingProxyType
 from typing import Any, TypeAlias
 from urllib.parse import quote
 
+import msgspec
 from deltalake import CommitProperties, DeltaTable, Field, PostCommitHookProperties, Transaction
 from deltalake.transaction import AddAction, RemoveAction
 
@@ -27,6 +27,8 @@ APP = "coordinator"
 COMMIT_ID = "muster.commit_id"
 STAYS = "muster.stays"
 """The same: true where the entry must never be removed, see `Commit`."""
+COPY = "muster.rows"
+"""The same: a copy of the rows of the data file that the entry adds, see `CopiedFile`."""
 ENGINE = "muster"
 NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 """Checkpoints are made off the answer path."""
@@ -36,6 +38,19 @@ SAFE = "/=@:,;!~*'()+$&"
 
 TableAction: TypeAlias = AddAction | RemoveAction | Field
 """What a commit does: a data file that the table gets or loses; or, alone, columns that it gets."""
+
+
+@dataclass
+class CopiedFile(AddAction):
+    """A small data file, and its rows as text: who reads the entry need not read the file.
+
+    Attributes
+    ----------
+    copy
+        Of the rows; empty for none. What it means, and whether it is whole, it tells itself.
+    """
+
+    copy: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +93,11 @@ class Commit:
         """Return how the entry is bound to the one before, in its first line."""
         return {PREVIOUS: self.previous} | ({STAYS: True} if self.stays else {})
 
+    def copies(self) -> dict[str, str]:
+        """Return the rows that the entry has a copy of, in its first line."""
+        first = self.actions[0] if self.actions else None
+        return {COPY: first.copy} if isinstance(first, CopiedFile) and first.copy else {}
+
     def transactions(self) -> dict[str, int]:
         """Return the transaction numbers that the entry sets."""
         return {APP: self.epoch} | dict(self.notes)
@@ -87,7 +107,10 @@ class Commit:
         numbers = self.transactions()
         lines = [
             describe_commit(
-                len(self.actions) + len(numbers), self.chain(), self.commit_id, self.at_ms
+                len(self.actions) + len(numbers),
+                self.chain() | self.copies(),
+                self.commit_id,
+                self.at_ms,
             ),
             *describe_actions(self.actions),
             *({"txn": {"appId": app, "version": number}} for app, number in numbers.items()),
@@ -134,8 +157,7 @@ def put_entry(disk: Files, path: str, version: int, lines: Sequence[Mapping[str,
 
 def encode_lines(lines: Sequence[Mapping[str, Any]]) -> bytes:
     """Return the lines of an entry as JSON."""
-    text = "\n".join(json.dumps(line, separators=(",", ":")) for line in lines)
-    return f"{text}\n".encode()
+    return msgspec.json.Encoder().encode_lines(lines)
 
 
 def _add_columns(table: DeltaTable, commit: Commit) -> None:

@@ -25,6 +25,7 @@ from coordinator.storage.tables.commit_reader import (
     read_next,
     read_table_files,
 )
+from coordinator.storage.tables.commit_writer import COPY
 from coordinator.storage.tables.files import Files
 from coordinator.storage.tables.newest_version import check_format, open_newest
 from coordinator.storage.tables.recovery import CHECKPOINT_FILE, COMMIT_FILE, log_folder
@@ -107,6 +108,7 @@ def _describe(file: DataFile, whole: Collection[str]) -> dict[str, Any]:
     least, most = said.get("minValues") or {}, said.get("maxValues") or {}
     return {
         "path": file.name,
+        COPY: file.copy,
         "size_bytes": file.bytes,
         "num_records": said.get("numRecords"),
         "min.position": least.get("position"),
