@@ -12,17 +12,17 @@ from types import MappingProxyType
 
 
 class ClientState(Enum):
-    """What a member is doing, as it sees it itself; the value says it in a sentence."""
+    """What a member is doing, from its own view; the value describes it."""
 
-    UNSUBSCRIBED = "in no group: nothing is subscribed to yet, or it has left"
+    UNSUBSCRIBED = "not in a group: it has not subscribed yet, or has left"
     JOINING = "sends a heartbeat with epoch 0"
-    STABLE = "owns what it was assigned; nothing but heartbeats"
-    RECONCILING = "revokes what it may no longer own, then takes what is new; heartbeats go on"
-    ACKNOWLEDGING = "its next heartbeat goes out at once, and says what it owns"
-    FENCED = "no member any more: gives up everything, then joins again"
-    PREPARE_LEAVING = "is about to leave: stops its work, commits, revokes; heartbeats go on"
-    LEAVING = "its last heartbeat says that it leaves"
-    STALE = "has left because its work showed no sign of life; joins again when it does"
+    STABLE = "owns what it was assigned, and only sends heartbeats"
+    RECONCILING = "revokes what it may no longer own, then takes what is new; heartbeats continue"
+    ACKNOWLEDGING = "its next heartbeat goes out at once and reports what it owns"
+    FENCED = "no longer a member: gives up everything, then rejoins"
+    PREPARE_LEAVING = "is about to leave: stops its work, commits, revokes; heartbeats continue"
+    LEAVING = "sends its last heartbeat, which says that it leaves"
+    STALE = "has left because its work showed no sign of life; rejoins when it does"
     FATAL = "was refused for good"
 
 
@@ -30,17 +30,17 @@ class Cause(Enum):
     """Why a member moves to another state."""
 
     SUBSCRIBED = "subscribed"
-    ACCEPTED = "owns what the answer says"
+    ACCEPTED = "owns what the answer assigns"
     ASSIGNED = "assigned something else"
     RECONCILED = "revoked and taken"
     ACKNOWLEDGED = "heartbeat sent"
     FENCED = "fenced, or silent for too long"
-    RELEASED = "nothing is owned any more"
-    LEFT = "heartbeat answered, or given up"
-    EXPIRED = "left for want of life"
+    RELEASED = "owns nothing"
+    LEFT = "heartbeat answered or given up"
+    EXPIRED = "left without a sign of life"
     RESUMED = "sign of life"
     STALLED = "no sign of life"
-    LEAVE = "told to leave"
+    LEAVE = "asked to leave"
     REFUSED = "refused for good"
 
 
