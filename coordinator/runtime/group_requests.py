@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import pyarrow as pa
 
@@ -25,14 +25,11 @@ from coordinator.core.events import (
     PrepareAssignment,
 )
 from coordinator.core.state import State
-from coordinator.errors import GroupError
 from coordinator.runtime import responses
-from coordinator.runtime.plan_tasks.plan_requests import PlanRequests
+from coordinator.runtime.plan_tasks.plan_requests import PROCESS, PlanRequests
 from coordinator.runtime.responses import Answers, GroupAnswer
-from coordinator.status import Status, refusal
 
-T = TypeVar("T")
-PROCESS = Caller("process")
+CALLER = Caller(PROCESS)
 """Who deletes or alters something without the wire: the program that embeds the coordinator."""
 
 
@@ -120,7 +117,7 @@ class GroupRequests(PlanRequests):
             One a group, in order: `group_id` and the error.
         """
         return self._ask_of_each(
-            group_ids, lambda group_id: DeleteGroup(group_id, PROCESS), lambda _: {}
+            group_ids, lambda group_id: DeleteGroup(group_id, CALLER), lambda _: {}
         )
 
     def alter_group_config(self, group_id: str, settings: Mapping[str, object]) -> None:
@@ -141,7 +138,7 @@ class GroupRequests(PlanRequests):
         """
         if isinstance(settings, Mapping):  # else it is refused by its type
             settings = {name: str(value) for name, value in settings.items()}
-        self._ask(ConfigureGroup(group_id, settings, PROCESS))  # type: ignore[arg-type]
+        self._ask(ConfigureGroup(group_id, settings, CALLER))  # type: ignore[arg-type]
 
     def describe_group_config(self, group_id: str) -> dict[str, str]:
         """Return the settings of a group that are not the defaults.
@@ -248,7 +245,7 @@ class GroupRequests(PlanRequests):
         GroupError
             The request was refused; nothing is deleted.
         """
-        responses.refuse_partitions(self._ask(OffsetDelete(group_id, topics, PROCESS)))
+        responses.refuse_partitions(self._ask(OffsetDelete(group_id, topics, CALLER)))
 
     # Targets that are computed elsewhere ---------------------------------------------------------
 
@@ -312,26 +309,6 @@ class GroupRequests(PlanRequests):
         """
         event = InstallAssignment(group_id, computation_id, group_epoch, ranges, assignor, partial)
         return GroupAnswer(self._ask(event))
-
-    def _read(self, look: Callable[[State], T]) -> T:
-        """Read the state in the loop's thread; it may leave only while the log is ours."""
-
-        def read() -> T:
-            if self._processor.status is not Status.ACTIVE:
-                raise refusal(self._processor.status)
-            found = look(self._processor.state)
-            if not self._processor.confirm():
-                raise refusal(self._processor.status)
-            return found
-
-        return self._loop.call(read).result()
-
-    def _ask(self, event: Event) -> Any:  # noqa: ANN401 - each event has its own response
-        """Return the response to a request, or raise its error."""
-        (answer,) = self._loop.submit([event]).result()
-        if isinstance(answer, GroupError):
-            raise GroupError(answer.code, answer.message)  # of this caller: others may have it too
-        return answer.response
 
     def _ask_of_each(
         self,

@@ -9,15 +9,20 @@ from __future__ import annotations
 
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from typing import Any, TypeVar
 
 from coordinator.core.events import Answer, Event, Heartbeat, needs_member_id
+from coordinator.core.state import State
 from coordinator.errors import GroupError
 from coordinator.runtime import futures, responses
 from coordinator.runtime.event_loop import EventLoop
 from coordinator.runtime.event_processor import EventProcessor, HeartbeatResult
 from coordinator.runtime.responses import Answers, HeartbeatAnswer
+from coordinator.status import Status, refusal
+
+T = TypeVar("T")
 
 
 class HeartbeatRequests(ABC):
@@ -222,6 +227,26 @@ class HeartbeatRequests(ABC):
             `LaterAnswer`, whose future has the answer.
         """
         return self._loop.submit(list(events))
+
+    def _read(self, look: Callable[[State], T]) -> T:
+        """Read the state in the loop's thread; it may leave only while the log is ours."""
+
+        def read() -> T:
+            if self._processor.status is not Status.ACTIVE:
+                raise refusal(self._processor.status)
+            found = look(self._processor.state)
+            if not self._processor.confirm():
+                raise refusal(self._processor.status)
+            return found
+
+        return self._loop.call(read).result()
+
+    def _ask(self, event: Event) -> Any:  # noqa: ANN401 - each event has its own response
+        """Return the response to a request, or raise its error."""
+        (answer,) = self._loop.submit([event]).result()
+        if isinstance(answer, GroupError):
+            raise GroupError(answer.code, answer.message)  # of this caller: others may have it too
+        return answer.response
 
 
 def _heartbeat_answer(answers: Sequence[Answer]) -> HeartbeatAnswer:

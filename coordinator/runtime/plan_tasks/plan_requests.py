@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from copy import copy
 from typing import Any, TypeVar
 
 from assignors import SpecError
@@ -19,7 +18,6 @@ from coordinator.history.former_targets import read_former_targets
 from coordinator.history.log_reader import LogReader
 from coordinator.kafka_config import ConfigError, group_settings
 from coordinator.runtime.heartbeat_requests import HeartbeatRequests
-from coordinator.status import Status, refusal
 
 T = TypeVar("T")
 PROCESS = "process"
@@ -249,7 +247,7 @@ class PlanRequests(HeartbeatRequests):
             processor = self._processor
             return list_waiting(find_group(state, group_id), processor.config, processor.steady())
 
-        return self._look(look)
+        return self._read(look)
 
     def _check_settings(self, settings: Mapping[str, object] | None) -> dict[str, str]:
         try:
@@ -259,22 +257,9 @@ class PlanRequests(HeartbeatRequests):
 
     def _take_basis(self, group_id: str) -> PlanBasis:
         processor = self._processor
-        return self._look(
+        return self._read(
             lambda state: take_basis(state, processor.config, group_id, processor.steady())
         )
-
-    def _look(self, look: Callable[[State], T]) -> T:
-        """Read the state in the loop's thread; it may leave only while the log is ours."""
-
-        def read() -> T:
-            if self._processor.status is not Status.ACTIVE:
-                raise refusal(self._processor.status)
-            found = look(self._processor.state)
-            if not self._processor.confirm():
-                raise refusal(self._processor.status)
-            return found
-
-        return self._loop.call(read).result()
 
     def _decide(
         self,
@@ -286,13 +271,11 @@ class PlanRequests(HeartbeatRequests):
         plan: PlanMade | None = None,
     ) -> dict[str, Any]:
         event = DecidePlan(action, group_id, plan_id, plan, by, reason)
-        (answer,) = self._loop.submit([event]).result()
-        if isinstance(answer, GroupError):
-            raise copy(answer)  # others may hold it, and tracebacks would pile up on it
+        response = self._ask(event)
         if action != "propose":
             self._loop.target_jobs.supersede(group_id)
-        assert isinstance(answer.response, dict)
-        return answer.response
+        assert isinstance(response, dict)
+        return response
 
 
 def _take_made(plan: ShownPlan | PlanMade) -> PlanMade:
