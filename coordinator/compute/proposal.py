@@ -15,7 +15,8 @@ from typing import Annotated
 import msgspec
 
 from assignors import GroupSpec
-from coordinator.core.events import ComputedTarget, Text
+from coordinator.core.bounded import Epoch, Int64, Text
+from coordinator.core.events import ComputedTarget
 from coordinator.core.state import Topic
 from coordinator.core.target_assignment import StoredTarget
 from coordinator.core.target_builder import validate_whole_target
@@ -24,8 +25,6 @@ from coordinator.storage.record_log import LogError
 from coordinator.storage.target_table import load_target
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
-Epoch = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
-Digest = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 
 class Proposal(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -50,7 +49,7 @@ class Proposal(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     run_id: Text
     assignor: Text
     targets_version: Count
-    digest: Digest
+    digest: Int64
     members: Count
     ranges: Count
     moved: Count = 0

@@ -9,6 +9,7 @@ from typing import Annotated, Literal, NamedTuple, TypeAlias
 import msgspec
 import pyarrow as pa
 
+from coordinator.core.bounded import INT32_MAX, Int32, Int64, Partition, Text
 from coordinator.core.classic.events import ClassicEvent, Parked
 from coordinator.core.classic.group import ClassicGroup
 from coordinator.core.partition_spans import Spans
@@ -27,13 +28,6 @@ TimerKey: TypeAlias = tuple[str, str, str]
 """A timer: its kind, its group, and its member, "" where it is the group's."""
 
 JOIN, LEAVE, LEAVE_FOR_A_WHILE = 0, -1, -2
-
-INT32_MAX = 2**31 - 1
-Int32: TypeAlias = Annotated[int, msgspec.Meta(ge=-INT32_MAX - 1, le=INT32_MAX)]
-Int64: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
-Text: TypeAlias = Annotated[str, msgspec.Meta(max_length=32_767)]
-"""As long as Kafka lets any text be."""
-Partition: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=INT32_MAX)]
 
 
 @dataclass(frozen=True, slots=True)

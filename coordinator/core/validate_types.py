@@ -7,6 +7,7 @@ from typing import get_args
 import msgspec
 import pyarrow as pa
 
+from coordinator.core.bounded import TEXT_MAX
 from coordinator.core.classic.events import (
     ClassicHeartbeat,
     DescribeClassicGroup,
@@ -55,9 +56,6 @@ REQUESTS = (
 )
 NAMES_MAX = 100_000
 """Names that a member may subscribe to: others wait while they are looked at and written."""
-
-TEXT_MAX = 32_767
-"""As long as Kafka lets any text be."""
 
 _JSON = msgspec.json.Encoder()
 

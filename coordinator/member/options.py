@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from math import isnan
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from coordinator.core.events import INT32_MAX
+from coordinator.core.bounded import INT32_MAX
 from coordinator.member.application import Application, Callback
 from coordinator.member.driver import Driver
 from coordinator.member.events import MemberSettings, Subscribe

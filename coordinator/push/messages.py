@@ -10,7 +10,7 @@ from typing import Annotated, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
-from coordinator.core.events import INT32_MAX, Partition, Text
+from coordinator.core.bounded import INT32_MAX, Partition, Text
 from coordinator.member.transport import TopicPartition
 
 Kind: TypeAlias = Literal["register", "ping", "start", "stop"]

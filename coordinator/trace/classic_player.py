@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from coordinator.core.bounded import INT32_MAX
 from coordinator.core.classic.events import (
     CONSUMER,
-    INT32_MAX,
     NAMED_SINCE,
     WAITING,
     JoinGroup,

@@ -9,15 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 
+from coordinator.core.bounded import Int32, Text
 from coordinator.errors import ErrorCode, GroupError
-
-INT32_MAX = 2**31 - 1
-Int32: TypeAlias = Annotated[int, msgspec.Meta(ge=-INT32_MAX - 1, le=INT32_MAX)]
-Text: TypeAlias = Annotated[str, msgspec.Meta(max_length=32_767)]
 
 CONSUMER = "consumer"
 """The protocol type of consumers, the only one whose bytes the coordinator parses."""

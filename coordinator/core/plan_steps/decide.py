@@ -16,7 +16,8 @@ from assignors import PartitionRanges, SpecError
 from assignors.certificate import find_broken_rules
 from assignors.quality import find_problems
 from coordinator.config import Config
-from coordinator.core.events import INT32_MAX, DecidePlan, Result
+from coordinator.core.bounded import INT32_MAX
+from coordinator.core.events import DecidePlan, Result
 from coordinator.core.partition_spans import (
     Spans,
     TopicKey,
