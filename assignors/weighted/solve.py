@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Protocol, TypeVar
 
 import numpy as np
 
@@ -25,6 +26,17 @@ _STEPS = tuple(map(Fraction, ("0", "1/50", "1/20", "1/10", "1/5", "2/5", "1", "3
 LARGE_STEPS = _STEPS[:5]
 """Those of a large group."""
 UNLIMITED = 2**62
+
+
+class _Levelled(Protocol):
+    """A solution of either engine."""
+
+    @property
+    def level(self) -> int:
+        """Greatest level."""
+
+
+S = TypeVar("S", bound=_Levelled)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -122,15 +134,29 @@ def _with_owner(problem: WeightedProblem, owner: Longs) -> WeightedProblem:
 def _choose(problem: WeightedProblem, bound: LowerBound, tolerance: Fraction) -> Solution:
     """Return the solution with the fewest moves among those within the tolerance of the best."""
     goal = bound.level(tolerance)
-    found: list[Solution] = []
-    for solution in _candidates(problem, goal):
-        found.append(solution)
-        if solution.level <= goal:
+    found = _candidates(problem, goal)
+    return choose_within(found, goal, tolerance, lambda one: (one.distant, one.cost, one.level))
+
+
+def choose_within(
+    candidates: Iterable[S], goal: int, tolerance: Fraction, cost: Callable[[S], tuple[int, ...]]
+) -> S:
+    """Return the cheapest candidate within the tolerance of the best; one at the goal is the last.
+
+    Parameters
+    ----------
+    cost
+        Of a candidate; asked only where there are two to choose from.
+    """
+    found: list[S] = []
+    for one in candidates:
+        found.append(one)
+        if one.level <= goal:
             break
     least = min(one.level for one in found)
     enough = max(goal, least + least * tolerance.numerator // tolerance.denominator)
     good = [one for one in found if one.level <= enough]
-    return min(good, key=lambda one: (one.distant, one.cost, one.level))
+    return good[0] if len(good) == 1 else min(good, key=cost)
 
 
 def _candidates(problem: WeightedProblem, goal: int) -> Iterator[Solution]:

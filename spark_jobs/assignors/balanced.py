@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
-
 from pyspark.sql import DataFrame
 
 from assignors.partition_ranges import ARROW_SCHEMA
 from assignors.plan import EXACT_EDGES, solve_sticky_plan
+from assignors.sticky import parse_imbalance
 from spark_jobs.assignors.group import FrameGroup, LabelledMembers, adopt_members
 from spark_jobs.assignors.materialize import FrameAssignment, materialize
 from spark_jobs.assignors.ownership import FrameOwnership
@@ -22,7 +21,7 @@ def assign_balanced(
     topics: DataFrame,
     previous: DataFrame | None,
     *,
-    imbalance: int | Fraction = 0,
+    imbalance: int | str = 0,
     max_moves: int | None = None,
     exact_edges: int = EXACT_EDGES,
 ) -> FrameAssignment:
@@ -34,5 +33,5 @@ def assign_balanced(
         work_session, adopt_members(work_session, members), work_session.adopt(topics), rows
     )
     owned = FrameOwnership(group, resolve_claims(group, claims))
-    plan = solve_sticky_plan(group.problem, imbalance, owned, exact_edges)
+    plan = solve_sticky_plan(group.problem, parse_imbalance(imbalance), owned, exact_edges)
     return materialize(plan, owned, max_moves)

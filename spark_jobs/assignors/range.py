@@ -12,12 +12,11 @@ from spark_jobs.assignors.group import ORDER, FrameGroup, LabelledMembers, adopt
 from spark_jobs.assignors.materialize import (
     FrameAssignment,
     add_names,
-    assign_in_work_session,
     count_loads,
 )
 from spark_jobs.assignors.ordered_ops import add_running_sum, lay_beside
 from spark_jobs.assignors.prior_ownership import ResolvedOwnership, check_previous, resolve_claims
-from spark_jobs.assignors.small_group import assign_small_group
+from spark_jobs.assignors.twin import Twin
 from spark_jobs.session.schemas import look_up, small
 from spark_jobs.session.work_session import WorkSession
 
@@ -46,30 +45,7 @@ def assign(
     SpecError
         Bad input. Nothing was computed.
     """
-    return assign_in_work_session(
-        spark, lambda work_session: assign_with_totals(work_session, members, topics, previous)
-    ).rows
-
-
-def assign_with_totals(
-    work_session: WorkSession,
-    members: DataFrame | LabelledMembers,
-    topics: DataFrame,
-    previous: DataFrame | None = None,
-) -> FrameAssignment:
-    """Assign, and return the rows with their totals."""
-    found = assign_small_group(work_session, "range", members, topics, previous, {})
-    if found is not None:
-        return found
-    claims, count = None, 0
-    if previous is not None:
-        claims, count = check_previous(work_session.adopt(previous))
-    group = FrameGroup.of(
-        work_session, adopt_members(work_session, members), work_session.adopt(topics), count
-    )
-    resolved = resolve_claims(group, claims) if claims is not None else None
-    rows = work_session.keep(_cut_topics(group))
-    return _count_totals(group, rows, resolved)
+    return TWIN.assign(spark, members, topics, previous).rows
 
 
 def _cut_topics(group: FrameGroup) -> DataFrame:
@@ -178,3 +154,24 @@ def _count_stayed(group: FrameGroup, rows: DataFrame, resolved: ResolvedOwnershi
     )
     same = beside.where("left.key = right.key").agg(F.sum("count")).collect()[0][0]
     return int(same or 0)
+
+
+def _assign_large(
+    work_session: WorkSession,
+    members: DataFrame | LabelledMembers,
+    topics: DataFrame,
+    previous: DataFrame | None = None,
+) -> FrameAssignment:
+    """Assign on executors, and return the rows with their totals."""
+    claims, count = None, 0
+    if previous is not None:
+        claims, count = check_previous(work_session.adopt(previous))
+    group = FrameGroup.of(
+        work_session, adopt_members(work_session, members), work_session.adopt(topics), count
+    )
+    resolved = resolve_claims(group, claims) if claims is not None else None
+    rows = work_session.keep(_cut_topics(group))
+    return _count_totals(group, rows, resolved)
+
+
+TWIN = Twin("range", _assign_large)

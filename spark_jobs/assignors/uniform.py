@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from pyspark.sql import DataFrame, SparkSession
 
-from assignors.plan import EXACT_EDGES
 from spark_jobs.assignors.balanced import assign_balanced
-from spark_jobs.assignors.group import LabelledMembers
-from spark_jobs.assignors.materialize import FrameAssignment, assign_in_work_session
-from spark_jobs.assignors.small_group import assign_small_group
-from spark_jobs.session.work_session import WorkSession
+from spark_jobs.assignors.twin import Twin
+
+TWIN = Twin("uniform", assign_balanced)
 
 
 def assign(
@@ -40,22 +38,4 @@ def assign(
     SpecError
         Bad input. Nothing was computed.
     """
-    return assign_in_work_session(
-        spark, lambda work_session: assign_with_totals(work_session, members, topics, previous)
-    ).rows
-
-
-def assign_with_totals(
-    work_session: WorkSession,
-    members: DataFrame | LabelledMembers,
-    topics: DataFrame,
-    previous: DataFrame | None = None,
-    *,
-    exact_edges: int = EXACT_EDGES,
-) -> FrameAssignment:
-    """Assign, and return the rows with their totals and the plan's verdict."""
-    options = {"exact_edges": exact_edges}
-    small = assign_small_group(work_session, "uniform", members, topics, previous, options)
-    if small is not None:
-        return small
-    return assign_balanced(work_session, members, topics, previous, exact_edges=exact_edges)
+    return TWIN.assign(spark, members, topics, previous).rows

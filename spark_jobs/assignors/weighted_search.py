@@ -17,7 +17,14 @@ from assignors.weighted.bounds import LowerBound
 from assignors.weighted.budget import Budget
 from assignors.weighted.levels import levels_of, room_under
 from assignors.weighted.runs import Pool, Runs, place_idle, place_pool
-from assignors.weighted.solve import LARGE_STEPS, REPAIRS, UNLIMITED, find_light, is_better
+from assignors.weighted.solve import (
+    LARGE_STEPS,
+    REPAIRS,
+    UNLIMITED,
+    choose_within,
+    find_light,
+    is_better,
+)
 from spark_jobs.assignors.weighted_units import Units
 
 
@@ -110,18 +117,10 @@ class Search:
     def _choose(self, start: Placed) -> Placed:
         """Do what `solve._choose` does."""
         goal = self.bound.level(self.tolerance)
-        found: list[Placed] = []
-        for placed in self._candidates(start, goal):
-            found.append(placed)
-            if placed.level <= goal:
-                break
-        if len(found) == 1:
-            return found[0]
-        least = min(one.level for one in found)
-        share = self.tolerance
-        enough = max(goal, least + least * share.numerator // share.denominator)
-        good = [one for one in found if one.level <= enough]
-        return min(good, key=lambda one: (one.units.sum_moved()[1], one.level))
+        found = self._candidates(start, goal)
+        return choose_within(
+            found, goal, self.tolerance, lambda one: (one.units.sum_moved()[1], one.level)
+        )
 
     def _candidates(self, start: Placed, goal: int) -> Iterator[Placed]:
         fresh = start.units.is_fresh()

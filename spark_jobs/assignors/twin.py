@@ -1,0 +1,62 @@
+"""An assignor's twin: on the driver where a group fits there, else as DataFrame operations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame, SparkSession
+
+from assignors import get_assignor
+from spark_jobs.assignors.group import LabelledMembers
+from spark_jobs.assignors.materialize import FrameAssignment, assign_in_work_session
+from spark_jobs.assignors.small_group import assign_small_group
+from spark_jobs.session.work_session import BUCKET_ROWS, DRIVER_ROWS, WorkSession
+
+
+@dataclass(frozen=True, slots=True)
+class Twin:
+    """An assignor on DataFrames.
+
+    Attributes
+    ----------
+    name
+        The assignor's.
+    assign_large
+        Assigns on executors: of a work session, members, topics, previous owners, and options.
+    """
+
+    name: str
+    assign_large: Callable[..., FrameAssignment]
+
+    def assign(
+        self,
+        spark: SparkSession,
+        members: DataFrame | LabelledMembers,
+        topics: DataFrame,
+        previous: DataFrame | None = None,
+        *,
+        bucket_rows: int = BUCKET_ROWS,
+        driver_rows: int = DRIVER_ROWS,
+        **options: object,
+    ) -> FrameAssignment:
+        """Assign, and return the rows with their totals and the plan's verdict.
+
+        Parameters
+        ----------
+        bucket_rows
+            About how many rows one task sorts at once. The result does not depend on it.
+        driver_rows
+            Up to how many rows a group is assigned on the driver. The result does not depend on it,
+            either.
+        options
+            The assignor's own.
+        """
+
+        def run(work_session: WorkSession) -> FrameAssignment:
+            get_assignor(self.name, **options)  # refuses bad options
+            given = (members, topics, previous)
+            small = assign_small_group(work_session, self.name, *given, options)
+            return self.assign_large(work_session, *given, **options) if small is None else small
+
+        return assign_in_work_session(spark, run, bucket_rows, driver_rows)
