@@ -43,7 +43,8 @@ CLOSE_S = 0.5
 TIMERS_A_ROUND = 50
 """Timers fired a round: bounded, so that mass timeouts do not starve requests."""
 REQUESTS_A_ROUND = 25
-"""Requests about groups that a round takes: heartbeats wait for so many of them at most."""
+"""Requests about groups that a round takes: heartbeats wait for so many of them at most, whoever
+asks. What the network's thread decodes at once is bounded there (`wire/server.py`)."""
 LATE = 5.0
 """How many times over log maintenance is due where commits are slowed down for it."""
 CATCH_UP_MS = 200
@@ -53,7 +54,8 @@ DEADLINE_S = 0.25
 ANSWERS_A_ROUND = 250
 """Answers that a round gives to those that waited: bounded for the same reason."""
 BRIEF = Heartbeat | ClassicHeartbeat | OffsetCommit
-"""What members send all the time: a round takes `log.batch_records_max` of them."""
+"""What members send all the time: a round takes `log.batch_records_max` of them. On the wire they
+are `connection.BRIEF`."""
 MAY_WAIT = (JoinGroup, SyncGroup)
 """What may have to wait for other members of its group."""
 T = TypeVar("T")

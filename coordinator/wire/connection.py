@@ -30,7 +30,7 @@ from coordinator.wire.session import Session, principal_of
 
 BEFORE_LOGIN = {Api.API_VERSIONS, Api.SASL_HANDSHAKE, Api.SASL_AUTHENTICATE}
 BRIEF = {Api.CONSUMER_GROUP_HEARTBEAT, Api.HEARTBEAT, Api.OFFSET_COMMIT}
-"""What members send all the time."""
+"""What members send all the time, known before it is decoded; as events: `event_loop.BRIEF`."""
 CORRELATION_ID_END = HEAD.size
 REQUESTS_BEFORE_LOGIN_MAX, BYTES_BEFORE_LOGIN_MAX = 20, DECODED_AT_ONCE_BYTES
 """What somebody may ask who has not logged in, and how large each request may be; clients ask four

@@ -38,7 +38,9 @@ GATHER_LINKS, GATHER_S = 64, 0.004
 """From so many connections on, so long at most a request waits for others."""
 REQUESTS_A_TURN = 25
 """Requests that a turn of the event loop takes beside heartbeats and commits, and answers that it
-gives to those that waited: bounded, so that they do not starve heartbeats."""
+gives to those that waited: bounded, so that they do not starve heartbeats. This is the network's
+thread, which decodes and encodes; the coordinator's has a limit of its own (`event_loop.py`), since
+many turns pass in one of its rounds, and callers in this process do not come through here."""
 PATROL_S = 1.0
 NO_QUOTAS = QuotasConfig()
 logger = logging.getLogger("muster.wire")

@@ -14,14 +14,17 @@ import time
 from concurrent.futures import Future
 from pathlib import Path
 from types import SimpleNamespace
+from typing import get_args
 
 import pytest
 
 from coordinator import Coordinator
 from coordinator.config import Config, ConfigError, ServerConfig
 from coordinator.core.events import DescribeGroup
+from coordinator.runtime import event_loop
 from coordinator.wire import acceptor
 from coordinator.wire.codec import DECODED_AT_ONCE_BYTES, Api
+from coordinator.wire.connection import BRIEF
 from coordinator.wire.listener import load_access
 from coordinator.wire.sasl import Verifier
 from coordinator.wire.server import REQUESTS_A_TURN, Server, Turns
@@ -392,3 +395,11 @@ def test_who_waited_is_answered_some_a_turn():
         await server.close()
 
     asyncio.run(answer_all())
+
+
+def test_what_is_brief_on_the_wire_is_brief_in_the_loop():
+    """Else its batch would wait in the loop behind those that it passed on the wire."""
+    events = {"Heartbeat": "CONSUMER_GROUP_HEARTBEAT", "ClassicHeartbeat": "HEARTBEAT"}
+    names = {one.__name__ for one in get_args(event_loop.BRIEF)}
+    assert {events.get(name, "OFFSET_COMMIT") for name in names} == {api.name for api in BRIEF}
+    assert len(names) == len(BRIEF)
