@@ -332,8 +332,9 @@ class Driver:
         event: Event
         patience_s = min(REQUEST_TIMEOUT_S, self.membership.session_ms / 3_000)
         try:
-            served = await asyncio.wait_for(self._transport.heartbeat(action.request), patience_s)
-            event = HeartbeatAnswered(number, *served)
+            sent = self._transport.heartbeat(action.request)
+            response = await asyncio.wait_for(sent, patience_s)
+            event = HeartbeatAnswered(number, response, self._transport.session_ms)
         except GroupError as error:
             self._log(f"refused: {error.code.name}: {error}")
             event = HeartbeatRefused(number, error, jitter, isinstance(error, CoordinatorGoneError))

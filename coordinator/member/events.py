@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from coordinator.core.events import Heartbeat
+from coordinator.core.events import Heartbeat, HeartbeatResponse
 from coordinator.core.partition_spans import Spans
 from coordinator.errors import GroupError
 
@@ -83,16 +83,14 @@ class HeartbeatAnswered:
 
     Attributes
     ----------
-    assignment
-        What the member may own now; None: as before.
+    response
+        Its assignment is what the member may own now; None: as before.
     session_timeout_ms
         The group's session timeout, where the transport knows it.
     """
 
     number: int
-    member_epoch: int
-    interval_ms: int
-    assignment: Spans | None = None
+    response: HeartbeatResponse
     session_timeout_ms: int | None = None
 
 

@@ -19,7 +19,7 @@ from coordinator.core.events import (
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.kafka_config import group_value
 from coordinator.member.events import MemberSettings
-from coordinator.member.transport import CoordinatorGoneError, Offsets, Served, TopicPartition
+from coordinator.member.transport import CoordinatorGoneError, Offsets, TopicPartition
 from coordinator.status import LOST
 
 if TYPE_CHECKING:
@@ -37,20 +37,15 @@ class InProcess:
 
     def __init__(self, coordinator: Coordinator) -> None:
         self._coordinator = coordinator
-        self._session_ms: int | None = None
+        self.session_ms: int | None = None
 
-    async def heartbeat(self, request: Heartbeat) -> Served:
+    async def heartbeat(self, request: Heartbeat) -> HeartbeatResponse:
         """Send a heartbeat. A join also looks up the group's session timeout."""
         response = await self._ask(request)
         assert isinstance(response, HeartbeatResponse)
         if request.member_epoch == JOIN:
-            self._session_ms = await asyncio.to_thread(self._session_timeout_ms, request.group_id)
-        return Served(
-            response.member_epoch,
-            response.heartbeat_interval_ms,
-            response.assignment,
-            self._session_ms,
-        )
+            self.session_ms = await asyncio.to_thread(self._session_timeout_ms, request.group_id)
+        return response
 
     def _session_timeout_ms(self, group_id: str) -> int:
         settings = self._coordinator.describe_group_config(group_id)

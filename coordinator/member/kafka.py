@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
-from coordinator.core.events import JOIN, Heartbeat
+from coordinator.core.events import JOIN, Heartbeat, HeartbeatResponse
 from coordinator.core.partition_spans import TopicKey, spans_of
 from coordinator.errors import ErrorCode, GroupError, UnavailableError
 from coordinator.member.events import MemberSettings
 from coordinator.member.kafka_connection import NO_ERROR, KafkaConnection
-from coordinator.member.transport import Offsets, Served, TopicPartition
+from coordinator.member.transport import Offsets, TopicPartition
 from coordinator.wire.call import from_uuid, to_uuid
 from coordinator.wire.codec import Api
 from coordinator.wire.sasl import MECHANISMS
@@ -85,7 +85,7 @@ class Kafka:
         self._topics: dict[UUID, TopicKey] = {}
         self._unnamed: Any = None
         """The last assignment, while not all its topics have a name."""
-        self._session_ms: int | None = None
+        self.session_ms: int | None = None
 
     async def close(self) -> None:
         """Close the connection."""
@@ -95,11 +95,11 @@ class Kafka:
 
     # Requests ------------------------------------------------------------------------------------
 
-    async def heartbeat(self, request: Heartbeat) -> Served:
+    async def heartbeat(self, request: Heartbeat) -> HeartbeatResponse:
         """Send a heartbeat; cancelled, its connection is closed, so that it is not read later."""
         try:
             if request.member_epoch == JOIN:
-                self._session_ms = await self._session_timeout_ms()
+                self.session_ms = await self._session_timeout_ms()
             answer = await self._ask(Api.CONSUMER_GROUP_HEARTBEAT, **_heartbeat_fields(request))
         except asyncio.CancelledError:
             await asyncio.shield(self.close())
@@ -119,7 +119,7 @@ class Kafka:
                 for partition in one.partitions
             )
         interval_ms = round(answer.heartbeat_interval.total_seconds() * 1_000)
-        return Served(answer.member_epoch, interval_ms, spans, self._session_ms)
+        return HeartbeatResponse(request.member_id, answer.member_epoch, interval_ms, spans)
 
     async def commit(self, settings: MemberSettings, epoch: int, offsets: Offsets) -> None:
         """Commit offsets; the first that is refused is raised."""

@@ -302,13 +302,14 @@ class Membership:
         self._confirmed_at_ms, self._waits_since_ms = sent.at_ms, None
         self.session_ms = answer.session_timeout_ms or self.session_ms
         self._failures = 0
-        self.epoch = answer.member_epoch
+        response = answer.response
+        self.epoch = response.member_epoch
         self._told_owned = sent.owned
         if not self._is_revoking() and sent.owned == self.owned:
             self._revoke_by_ms = NEVER_MS  # not before: the coordinator waits until it heard of it
-        if answer.assignment is not None and self.state is not ClientState.PREPARE_LEAVING:
-            self.target = answer.assignment
-        self._beat_at_ms = sent.at_ms + max(answer.interval_ms, INTERVAL_MIN_MS)
+        if response.assignment is not None and self.state is not ClientState.PREPARE_LEAVING:
+            self.target = response.assignment
+        self._beat_at_ms = sent.at_ms + max(response.heartbeat_interval_ms, INTERVAL_MIN_MS)
         if subtract_spans(self.owned, self.target) and self._revoke_by_ms == NEVER_MS:
             self._revoke_by_ms = since + _guarded(self.settings.rebalance_timeout_ms)
         self._lapse()

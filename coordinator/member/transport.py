@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple, Protocol, TypeAlias
 
-from coordinator.core.events import Heartbeat
-from coordinator.core.partition_spans import Spans
+from coordinator.core.events import Heartbeat, HeartbeatResponse
 from coordinator.errors import GroupError
 from coordinator.member.events import MemberSettings
 
@@ -25,15 +24,6 @@ Offsets: TypeAlias = Mapping[TopicPartition, tuple[int, str]]
 """Offsets to commit, each with its metadata."""
 
 
-class Served(NamedTuple):
-    """The answer to a heartbeat; `HeartbeatAnswered` says what its fields are."""
-
-    member_epoch: int
-    interval_ms: int
-    assignment: Spans | None = None
-    session_timeout_ms: int | None = None
-
-
 class CoordinatorGoneError(GroupError):
     """The coordinator of this process was closed or fenced: it answers nobody any more."""
 
@@ -48,9 +38,16 @@ class Transport(Protocol):
 
     Its methods raise GroupError for what the coordinator refuses, and OSError (TimeoutError is one)
     when there is no answer.
+
+    Attributes
+    ----------
+    session_ms
+        The group's session timeout, where it is known.
     """
 
-    async def heartbeat(self, request: Heartbeat) -> Served:
+    session_ms: int | None
+
+    async def heartbeat(self, request: Heartbeat) -> HeartbeatResponse:
         """Send a heartbeat; one at a time. Cancelled, it does not reach the coordinator later."""
 
     async def commit(self, settings: MemberSettings, epoch: int, offsets: Offsets) -> None:

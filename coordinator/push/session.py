@@ -9,12 +9,12 @@ from uuid import NAMESPACE_URL, uuid5
 
 from msgspec.structs import replace
 
-from coordinator.core.events import Heartbeat, OffsetFetch
+from coordinator.core.events import Heartbeat, HeartbeatResponse, OffsetFetch
 from coordinator.member.driver import Driver
 from coordinator.member.events import MemberSettings, Subscribe
 from coordinator.member.in_process import InProcess
 from coordinator.member.states import BEATING
-from coordinator.member.transport import Served, TopicPartition
+from coordinator.member.transport import TopicPartition
 from coordinator.push.address import Address
 from coordinator.push.application import PushApplication
 from coordinator.push.channel import Channel
@@ -37,7 +37,7 @@ class Connection(InProcess):
         super().__init__(coordinator)
         self._host = host
 
-    async def heartbeat(self, request: Heartbeat) -> Served:
+    async def heartbeat(self, request: Heartbeat) -> HeartbeatResponse:
         """Send a heartbeat, with the worker's host."""
         return await super().heartbeat(replace(request, client_host=self._host))
 

@@ -20,6 +20,7 @@ from coordinator.core.events import (
     Event,
     ExpireOffsets,
     Heartbeat,
+    HeartbeatResponse,
     OffsetCommit,
     Result,
     TimerFired,
@@ -34,7 +35,6 @@ from coordinator.core.validate_types import check_types
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.runtime.metrics import Metrics
 from coordinator.runtime.parked_requests import ParkedRequests
-from coordinator.runtime.responses import SteadyAnswer
 from coordinator.runtime.timers import GroupTimers
 from coordinator.status import our_fault
 
@@ -63,10 +63,10 @@ class DecidedBatch(NamedTuple):
 
 
 class SteadyRun(NamedTuple):
-    """Steady heartbeats next to each other: how many, the answer to each, and their records."""
+    """Steady heartbeats next to each other: how many, the answer they share, and their records."""
 
     answered: int
-    answer: SteadyAnswer
+    answer: HeartbeatResponse
     records: list[Record]
 
 
@@ -165,7 +165,7 @@ class EventDecider:
         if advanced:
             records = [MembersAdvanced(group_id, epoch, advanced)]
             replay(state, records[0])
-        return SteadyRun(end - start, SteadyAnswer(epoch, interval_ms), records)
+        return SteadyRun(end - start, HeartbeatResponse(None, epoch, interval_ms), records)
 
     def _is_steady(self, state: State, event: ClassicHeartbeat, now: int) -> bool:
         """Whether a classic heartbeat changes nothing but its session, which is extended then."""

@@ -23,6 +23,7 @@ from coordinator.core.events import (
     ComputeTarget,
     Event,
     Heartbeat,
+    HeartbeatResponse,
     OffsetFetch,
     Result,
     TargetFailed,
@@ -40,7 +41,6 @@ from coordinator.runtime.event_decider import STEADY, EventDecider
 from coordinator.runtime.log_writer import LogHealth, LogWriter
 from coordinator.runtime.metrics import Metrics
 from coordinator.runtime.parked_requests import ParkedRequests
-from coordinator.runtime.responses import SteadyAnswer
 from coordinator.runtime.timers import Due, GroupTimers
 from coordinator.runtime.topic_catalog import TopicCatalog, TopicWatch
 from coordinator.status import Status, refusal
@@ -54,7 +54,7 @@ from coordinator.storage.record_log import (
 from coordinator.storage.state_loader import load_state, read_targets
 
 T = TypeVar("T")
-HeartbeatResult: TypeAlias = Answer | SteadyAnswer
+HeartbeatResult: TypeAlias = Answer | HeartbeatResponse
 logger = logging.getLogger("muster.coordinator")
 
 

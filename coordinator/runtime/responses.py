@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, Self, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 from coordinator.core.events import HeartbeatResponse, Result
 from coordinator.core.partition_spans import Spans, partitions_by
@@ -119,20 +119,18 @@ def heartbeat_answer(answer: Result | GroupError) -> HeartbeatAnswer:
     )
 
 
-class SteadyAnswer(NamedTuple):
-    """The answer to steady heartbeats next to each other, whosever they are."""
-
-    member_epoch: int
-    heartbeat_interval_ms: int
-
-
 def heartbeat_answers(
-    member_ids: Sequence[str], answers: Sequence[Result | GroupError | SteadyAnswer]
+    member_ids: Sequence[str], answers: Sequence[Result | GroupError | HeartbeatResponse]
 ) -> Answers[HeartbeatAnswer]:
-    """Return the answers to heartbeats of these members, in their order."""
+    """Return the answers to heartbeats of these members, in their order.
+
+    A response without a result is that of steady heartbeats, whosever they are.
+    """
     return Answers(
-        HeartbeatAnswer(0, "NONE", None, member_id, answer[0], answer[1])
-        if isinstance(answer, SteadyAnswer)
+        HeartbeatAnswer(
+            0, "NONE", None, member_id, answer.member_epoch, answer.heartbeat_interval_ms
+        )
+        if isinstance(answer, HeartbeatResponse)
         else heartbeat_answer(answer)
         for member_id, answer in zip(member_ids, answers, strict=True)
     )

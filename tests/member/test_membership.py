@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from coordinator.core.events import HeartbeatResponse
 from coordinator.core.partition_spans import TopicKey
 from coordinator.errors import ErrorCode, GroupError, IllegalStateError
 from coordinator.member.events import (
@@ -62,7 +63,8 @@ class Side:
     def answer(self, epoch, assignment=None, after_ms=0):
         """Answer the heartbeat that is under way."""
         number = self.sent.number
-        return self.tell(HeartbeatAnswered(number, epoch, INTERVAL_MS, assignment), after_ms)
+        response = HeartbeatResponse("m", epoch, INTERVAL_MS, assignment)
+        return self.tell(HeartbeatAnswered(number, response), after_ms)
 
     def refuse(self, code):
         return self.tell(HeartbeatRefused(self.sent.number, GroupError(code, "because")))

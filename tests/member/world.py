@@ -82,11 +82,7 @@ class Player:
             self.answers.append(HeartbeatRefused(sent.number, error))
             return
         assert isinstance(found, HeartbeatResponse)
-        self.answers.append(
-            HeartbeatAnswered(
-                sent.number, found.member_epoch, found.heartbeat_interval_ms, found.assignment
-            )
-        )
+        self.answers.append(HeartbeatAnswered(sent.number, found))
 
     def give_up(self):
         """Let the member wait no longer; an answer that is under way may still come."""

@@ -295,11 +295,7 @@ class Member:
         _, full, session_ms = self._in_flight
         if full and number > self.untold:
             self.untold = 0
-        self._happens(
-            HeartbeatAnswered(
-                own, found.member_epoch, found.heartbeat_interval_ms, found.ranges, session_ms
-            )
-        )
+        self._happens(HeartbeatAnswered(own, answer.response, session_ms))
 
     def _timed_out(self, number: int) -> None:
         """Give a heartbeat up; the next one says everything, perhaps to another coordinator."""
