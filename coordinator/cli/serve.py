@@ -25,12 +25,12 @@ from coordinator.cli.terminal import log_to_stderr
 from coordinator.config import Config, ConfigError, folder_mode
 from coordinator.extras import require
 from coordinator.history.log_reader import format_time
+from coordinator.runtime.threads_left import end_process, leave
 from coordinator.status import LOST, WAITS, Status
 from coordinator.storage.record_log import LogError
 from coordinator.storage.tables.filesystem import Filesystem
 from coordinator.storage.tables.patience import is_waited_for
 from coordinator.storage.tables.store_files import MEMORY, is_remote, root_of
-from coordinator.threads_left import end_process, leave
 
 if TYPE_CHECKING:
     from coordinator.runtime.coordinator import Coordinator

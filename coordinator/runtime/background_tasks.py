@@ -15,11 +15,11 @@ from coordinator.runtime.plan_tasks.plan_submitter import PlanSubmitter
 from coordinator.runtime.plan_tasks.weight_poller import WeightPoller
 from coordinator.runtime.plan_tasks.weight_source import WeightSource
 from coordinator.runtime.proposal_submitter import ProposalSubmitter
+from coordinator.runtime.threads_left import leave
 from coordinator.status import Status
 from coordinator.storage.lease import Lease
 from coordinator.storage.record_log import Fenced, LogError
 from coordinator.storage.tables.store_files import files_at
-from coordinator.threads_left import leave
 
 CLOSE_S = 1.0
 """How long `close` waits for what is under way; it goes on in its thread, and nobody waits."""

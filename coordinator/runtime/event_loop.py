@@ -33,8 +33,8 @@ from coordinator.runtime.event_processor import EventProcessor
 from coordinator.runtime.parked_requests import LaterAnswers
 from coordinator.runtime.regex_jobs import RegexJobs
 from coordinator.runtime.target_jobs import TargetJobs
+from coordinator.runtime.threads_left import leave
 from coordinator.status import Status, refusal, unanswered
-from coordinator.threads_left import leave
 
 TICK_MS = 50
 RETRY_S = 1.0

@@ -27,9 +27,9 @@ from coordinator.core.classic.events import (
 )
 from coordinator.core.events import Answer, Event, Result
 from coordinator.errors import ErrorCode, GroupError
-from coordinator.later_answer import LaterAnswer
 from coordinator.runtime import futures
 from coordinator.status import Status, refusal
+from coordinator.wire.later_answer import LaterAnswer
 
 ParkedRequest: TypeAlias = JoinGroup | SyncGroup
 

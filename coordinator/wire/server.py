@@ -19,7 +19,6 @@ from typing import Protocol
 from coordinator.config import QuotasConfig, ServerConfig
 from coordinator.core.events import Answer, Event, RecordAudit, Result
 from coordinator.core.state import TopicView
-from coordinator.later_answer import LaterAnswer
 from coordinator.wire.acceptor import Acceptor, ConnectionCounts
 from coordinator.wire.apis.cluster_apis import refuse_standing_by
 from coordinator.wire.apis.group_apis import encode_response
@@ -27,6 +26,7 @@ from coordinator.wire.authorization import authorize_request
 from coordinator.wire.call import Call, Cluster, RequestRoom
 from coordinator.wire.codec import Api, Request, decode_body
 from coordinator.wire.connection import BRIEF, Connection, PendingRequest
+from coordinator.wire.later_answer import LaterAnswer
 from coordinator.wire.link import Link
 from coordinator.wire.quotas import Quota, Quotas, Throttle
 from coordinator.wire.refusals import RefusalCounter

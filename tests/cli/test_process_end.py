@@ -10,7 +10,7 @@ from coordinator import Coordinator
 
 LEFT = """
     import threading, time
-    from coordinator.threads_left import end_process, leave
+    from coordinator.runtime.threads_left import end_process, leave
 
     def run():
         time.sleep(1)
@@ -41,7 +41,7 @@ def test_a_process_with_nothing_else_to_do_does_not_wait(code):
 
 
 def test_a_process_without_such_a_thread_ends_as_ever():
-    words = "from coordinator.threads_left import end_process\nend_process(3)\nprint('on')"
+    words = "from coordinator.runtime.threads_left import end_process\nend_process(3)\nprint('on')"
     assert run(words) == "on\n"
 
 

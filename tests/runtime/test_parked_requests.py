@@ -17,7 +17,7 @@ from coordinator.core.classic.events import (
 from coordinator.core.events import ListGroups, Result
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.kafka_config import kafka_config
-from coordinator.later_answer import LaterAnswer
+from coordinator.wire.later_answer import LaterAnswer
 
 PATIENCE_S = 30
 NOW = {"group.initial.rebalance.delay.ms": 0}
