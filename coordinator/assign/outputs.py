@@ -17,14 +17,8 @@ from assignors import SpecError
 from assignors.parse_tables import OWNED_COLUMNS
 from coordinator.config import ConfigError
 from coordinator.storage.delta_log import refuse_inside
-from coordinator.storage.tables.object_store import (
-    check_url,
-    is_file_url,
-    is_url,
-    path_of,
-    unreachable_error,
-)
 from coordinator.storage.tables.shared_table import NONE, find_version
+from coordinator.storage.tables.store_errors import check_url, unreachable_error
 from coordinator.storage.tables.store_files import (
     ELSEWHERE,
     MEMORY,
@@ -33,6 +27,7 @@ from coordinator.storage.tables.store_files import (
     root_of,
 )
 from coordinator.storage.tables.table_io import TableRef, was_interrupted
+from coordinator.storage.tables.urls import is_file_url, is_url, path_of
 
 PARQUET = ".parquet"
 BESIDE = "_muster.json"

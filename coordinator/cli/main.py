@@ -23,8 +23,8 @@ from coordinator.extras import explain
 from coordinator.printable import visible
 from coordinator.storage.record_log import CorruptLog, LogError, NewerLog, NoLog
 from coordinator.storage.tables.files import StoreRefusedError
-from coordinator.storage.tables.object_store import use_settings
 from coordinator.storage.tables.store_files import explain_silence
+from coordinator.storage.tables.store_options import use_settings
 from coordinator.storage.tables.table_io import BusyError
 
 ENTRY_POINTS = "muster.commands"

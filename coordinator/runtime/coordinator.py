@@ -36,8 +36,8 @@ from coordinator.status import STUCK, Status
 from coordinator.storage.nodes import StoreNodes
 from coordinator.storage.record_log import RecordLog
 from coordinator.storage.store_claim import claim_store
-from coordinator.storage.tables.object_store import use_settings
 from coordinator.storage.tables.patience import Patience
+from coordinator.storage.tables.store_options import use_settings
 
 if TYPE_CHECKING:
     from coordinator.web.server import WebServer

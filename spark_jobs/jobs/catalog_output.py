@@ -20,10 +20,10 @@ from assignors import SpecError
 from coordinator.assign.inputs import Input, SparkName
 from coordinator.assign.outputs import refuse_other_rows
 from coordinator.assign.runs import Run, find_in_history
-from coordinator.storage.tables.object_store import is_url, path_of
 from coordinator.storage.tables.shared_table import NONE
 from coordinator.storage.tables.table_history import Made, UnknownRestoreError
 from coordinator.storage.tables.table_io import BusyError, table_lock
+from coordinator.storage.tables.urls import is_url, path_of
 from spark_jobs.jobs.spark_tables import SparkTable, describe
 from spark_jobs.jobs.write_tables import check_made_by, delta_refusals
 

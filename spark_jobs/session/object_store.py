@@ -15,8 +15,9 @@ from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, SparkSession
 
 from coordinator.config import ConfigError
-from coordinator.storage.tables.object_store import is_url, used_settings
 from coordinator.storage.tables.store_files import is_remote, root_of
+from coordinator.storage.tables.store_options import used_settings
+from coordinator.storage.tables.urls import is_url
 from spark_jobs.session.connect import is_connect
 
 PACKAGES = (

@@ -14,7 +14,7 @@ import pytest
 from deltalake import write_deltalake
 
 from assignors import SpecError
-from coordinator.storage.tables.object_store import short_reason
+from coordinator.storage.tables.store_errors import short_reason
 from coordinator.storage.tables.table_io import TableRef
 from tests.conftest import ROOT
 from tests.support.object_store import KEY

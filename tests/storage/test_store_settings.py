@@ -14,8 +14,8 @@ from coordinator.history import frame
 from coordinator.storage.compaction import compact
 from coordinator.storage.delta_log import DeltaLog
 from coordinator.storage.record_log import LogError
-from coordinator.storage.tables.object_store import use_settings
 from coordinator.storage.tables.store_files import files_at
+from coordinator.storage.tables.store_options import use_settings
 from coordinator.verify.store import verify
 from tests.support.lives import life
 from tests.support.s3.client import SECRET

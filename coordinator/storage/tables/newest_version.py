@@ -20,7 +20,6 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from coordinator.storage.record_log import CorruptLog, LogError, NewerLog, NoLog, Unreachable
 from coordinator.storage.tables.files import Files, StoreRefusedError
 from coordinator.storage.tables.floor import read_floor
-from coordinator.storage.tables.object_store import find_refusal
 from coordinator.storage.tables.protocol import find_unread
 from coordinator.storage.tables.recovery import (
     LAST_CHECKPOINT,
@@ -29,6 +28,7 @@ from coordinator.storage.tables.recovery import (
     find_damage,
     log_folder,
 )
+from coordinator.storage.tables.store_errors import find_refusal
 from coordinator.storage.tables.store_files import explain, is_remote, open_delta
 
 FORMAT = 1

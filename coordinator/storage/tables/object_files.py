@@ -31,18 +31,20 @@ from obstore.store import AzureStore, GCSStore, S3Store
 from coordinator.config import ConfigError, StoreConfig
 from coordinator.storage.tables.files import Files, Source, StoreRefusedError, SwapLostError
 from coordinator.storage.tables.filesystem import make_data_file
-from coordinator.storage.tables.object_store import (
+from coordinator.storage.tables.store_errors import (
     NO_BUCKET_SAID,
     NO_TAGS_SAID,
-    check_environment,
     explain_credentials,
     explain_store_error,
     find_refusal,
+)
+from coordinator.storage.tables.store_options import (
+    check_environment,
     place_options,
     reading_options,
-    split_container,
     used_settings,
 )
+from coordinator.storage.tables.urls import split_container
 
 if TYPE_CHECKING:
     from obstore.store import ClientConfig, ObjectStore

@@ -14,7 +14,8 @@ from coordinator.error_text import one_line
 from coordinator.storage.record_log import CommitFailed, Unreachable
 from coordinator.storage.tables.files import Files, Source, StoreRefusedError
 from coordinator.storage.tables.filesystem import Filesystem
-from coordinator.storage.tables.object_store import hide_secret, path_of, short_reason
+from coordinator.storage.tables.store_errors import short_reason
+from coordinator.storage.tables.urls import hide_secret, path_of
 
 MEMORY = "memory"
 SCHEMES = {

@@ -23,16 +23,9 @@ from pyarrow import fs
 
 from assignors import SpecError
 from coordinator.error_text import gist
-from coordinator.storage.tables.object_store import (
-    check_table,
-    check_url,
-    is_file_url,
-    is_url,
-    path_of,
-    reading_options,
-    split_version,
-    unreachable_error,
-)
+from coordinator.storage.tables.store_errors import check_table, check_url, unreachable_error
+from coordinator.storage.tables.store_options import reading_options
+from coordinator.storage.tables.urls import is_file_url, is_url, path_of, split_version
 
 RUN_VERSION = 1
 """A run id is a Delta application id; all of a run is its transaction number 1."""

@@ -22,9 +22,10 @@ from coordinator.config import Config, ConfigError, LeaseConfig, LogConfig, Stor
 from coordinator.storage.delta_log import DeltaLog
 from coordinator.storage.record_log import CorruptLog, LogError, Unreachable
 from coordinator.storage.tables.files import StoreRefusedError
-from coordinator.storage.tables.object_store import find_refusal, use_settings
 from coordinator.storage.tables.patience import is_waited_for
+from coordinator.storage.tables.store_errors import find_refusal
 from coordinator.storage.tables.store_files import files_at
+from coordinator.storage.tables.store_options import use_settings
 from coordinator.verify import verify
 from tests.conftest import ROOT
 from tests.support import members

@@ -1,34 +1,26 @@
-"""Tables named by a URL: timeouts, and errors in one line.
+"""What an object store says of a failure, in one line without keys, signatures and bodies.
 
-What delta-rs says of a failure is a chain of errors on ten lines, with the answer's whole body, in
-which stores repeat access keys and signatures. Here it becomes one line without any of that.
+What delta-rs says is a chain of errors on ten lines, with the answer's whole body, in which stores
+repeat access keys and signatures; obstore adds what only its makers can use.
 """
 
 from __future__ import annotations
 
 import errno
-import os
 import re
-from urllib.parse import SplitResult, unquote, urlsplit
+from urllib.parse import urlsplit
 
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from assignors import SpecError
-from coordinator.config import ConfigError, StoreConfig, is_endpoint
 from coordinator.error_text import DECORATION
 from coordinator.storage.tables.files import StoreRefusedError
+from coordinator.storage.tables.store_options import reading_options
+from coordinator.storage.tables.urls import PASSWORD, hide_secret, split_url
 
-LOOK_MS = 5_000
-"""How long an answer is waited for at the first look: at a table's log, which is small."""
-
-_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 _STATUS = re.compile(r"^\s*([45]\d\d [A-Z][A-Za-z ]+)$", re.MULTILINE)
 _CODE = re.compile(r"<Code>(\w+)</Code>")
-_PASSWORD = re.compile(r"^[^/@:]*:(?!\d+(?:/|$)).*@")
-"""A login with one, which may have a slash as half of Amazon's secrets do; a number is a port."""
-_CUT_LOGIN = re.compile(r"^(?:[^/@]*@|[^/@:]*:(?!\d+(?:/|$)).*)")
-"""A login without a password, or one whose end went with what looked like a query."""
 _SIGNED = re.compile(r"(https?://[^\s?]*)\?\S*")
 _REQUEST = re.compile(r"^Error performing .* - ")
 _NO_CREDENTIALS = re.compile(
@@ -50,16 +42,6 @@ _VARIABLES = (
     | dict.fromkeys(("az", "azure", "abfs", "abfss", "adl"), _AZURE)
 )
 """Environment variables by which delta-rs reaches a store, by the URL's scheme."""
-_ENDPOINTS = ("AWS_ENDPOINT", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AZURE_STORAGE_ENDPOINT")
-_IN_HEADERS = (
-    "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_REGION",
-    "AWS_DEFAULT_REGION",
-    "AZURE_STORAGE_ACCOUNT_NAME", "AZURE_STORAGE_ACCOUNT_KEY", "AZURE_STORAGE_SAS_TOKEN",
-    "AZURE_CLIENT_ID", "AZURE_CLIENT_SECRET", "AZURE_TENANT_ID",
-)  # fmt: skip
-"""What goes into the headers of requests, or into their addresses."""
-_MAKERS = {"s": "AWS_", "a": "AZURE_"}
-"""How the names of variables begin, by how the schemes of stores do."""
 
 NO_CREDENTIALS = "no credentials were found"
 NO_BUCKET = "NoSuchBucket"
@@ -77,74 +59,6 @@ _DEBUG = "\n\nDebug source"
 _ASKED = re.compile(r"Error performing \w+ (https?://[^/\s?]+)")
 _REASON = re.compile(r'message: "([^"]+)"')
 _ANSWER = re.compile(r"status code: ([45]\d\d [A-Z][A-Za-z ]+)")
-
-
-class _Settings:
-    """How this process reaches object stores."""
-
-    used = StoreConfig()
-
-
-def use_settings(store: StoreConfig) -> None:
-    """Reach object stores by these settings from here on, in the whole process."""
-    _Settings.used = store
-
-
-def used_settings() -> StoreConfig:
-    """Return the settings by which this process reaches object stores."""
-    return _Settings.used
-
-
-def reading_options(scheme: str, *, look: bool = False) -> dict[str, str]:
-    """Return what delta-rs is told beside the environment; by default it tries for minutes."""
-    check_environment(scheme)
-    used = used_settings()
-    timeout_ms = min(used.request_timeout_ms, LOOK_MS) if look else used.request_timeout_ms
-    told = {
-        "connect_timeout": f"{used.connect_timeout_ms}ms",
-        "timeout": f"{timeout_ms}ms",
-        "max_retries": str(used.retries),
-        "retry_timeout": f"{used.retry_timeout_ms}ms",
-    }
-    return told | place_options(scheme)
-
-
-def check_environment(scheme: str) -> None:
-    """Check what a client takes from the environment; one that is made of odd values panics.
-
-    Raises
-    ------
-    ConfigError
-        A variable is none that can be; its value, which may be a secret, is not said.
-    """
-    maker = _MAKERS.get(scheme[:1].lower(), "none")
-    for name in (*_IN_HEADERS, *_ENDPOINTS):
-        value = os.environ.get(name)
-        if value is None or not name.startswith(maker):
-            continue
-        if not value.isprintable():
-            raise ConfigError(
-                f"{name} has a line break or another control character: set it without"
-            )
-        if name in _ENDPOINTS and not used_settings().endpoint and not is_endpoint(value):
-            raise ConfigError(
-                f"{name} is no plain URL: give http://HOST:PORT or https://HOST:PORT, or unset it"
-            )
-
-
-def place_options(scheme: str) -> dict[str, str]:
-    """Return where the settings say that S3 is, in the words of obstore and delta-rs."""
-    used, told = used_settings(), {}
-    if scheme not in {"s3", "s3a"}:
-        return {}
-    if used.endpoint:
-        told["aws_endpoint"] = used.endpoint
-        told["aws_allow_http"] = str(used.endpoint.startswith("http:")).lower()
-    if used.region:
-        told["aws_region"] = used.region
-    if used.addressing != "auto":
-        told["aws_virtual_hosted_style_request"] = str(used.addressing == "virtual").lower()
-    return told
 
 
 def explain_store_error(error: Exception) -> str:
@@ -184,70 +98,6 @@ def find_refusal(path: str, why: str) -> StoreRefusedError | None:
     return StoreRefusedError(errno.EACCES, why, path)
 
 
-def split_container(bucket: str) -> tuple[str, str]:
-    """Split a bucket's URL into its container, and the account that it names, if any."""
-    container, _, host = urlsplit(bucket).netloc.partition("@")
-    return container, host.partition(".")[0]
-
-
-def is_url(name: str) -> bool:
-    """Tell whether a name is a URL and no path."""
-    return _SCHEME.match(name) is not None
-
-
-def is_file_url(name: str) -> bool:
-    """Tell whether a name is a URL of a file on this machine."""
-    return name.lower().startswith("file:")
-
-
-def hide_secret(url: str) -> str:
-    """Return a URL without what may be a secret: a login and a query."""
-    head, slashes, tail = re.split("(/+)", url, maxsplit=1)
-    return head + slashes + _CUT_LOGIN.sub("", _PASSWORD.sub("", re.split("[?#]", tail)[0]))
-
-
-def split_url(url: str, what: str) -> SplitResult:
-    """Split a URL into its parts.
-
-    Raises
-    ------
-    SpecError
-        What stands where a host does cannot be one.
-    """
-    try:
-        return urlsplit(url)
-    except ValueError:  # its words may repeat a password
-        raise SpecError(
-            f"{what} {hide_secret(url)!r} is no URL: its host or bucket has a bracket, or a "
-            "character that can be read as two"
-        ) from None
-
-
-def path_of(url: str, what: str = "the URL") -> str:
-    """Return the path of a file: URL; any other name as it is.
-
-    Raises
-    ------
-    SpecError
-        It is a file: URL with more than a path.
-    """
-    if not is_file_url(url):
-        return url
-    parts = split_url(url, what)
-    if parts.netloc not in ("", "localhost") or parts.query or parts.fragment:
-        raise SpecError(
-            f"{what} {url!r} is no plain file:///FOLDER: it has a host, a query or a fragment; "
-            "write %3F for ? and %23 for #"
-        )
-    return unquote(parts.path)
-
-
-def split_version(name: str) -> tuple[str, int | None]:
-    """Split URL@VERSION; before any other @ is a container or an account."""
-    url, at, tail = name.rpartition("@")
-    return (url, int(tail)) if at and tail.isdigit() else (name, None)
-
-
 def check_url(url: str, what: str) -> None:
     """Refuse a URL that carries a secret: what was read is told in answers and kept in commits.
 
@@ -257,7 +107,7 @@ def check_url(url: str, what: str) -> None:
         It has a password or a query, or is none.
     """
     parts = split_url(url, what)
-    if parts.query or parts.fragment or _PASSWORD.match(re.split("/+", url, maxsplit=1)[-1]):
+    if parts.query or parts.fragment or PASSWORD.match(re.split("/+", url, maxsplit=1)[-1]):
         raise SpecError(
             f"{what} {hide_secret(url)!r}: its URL has a password, a query or a fragment, which "
             f"are left out here: credentials {explain_credentials(parts.scheme)}"
