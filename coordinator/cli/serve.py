@@ -158,7 +158,7 @@ def _serve(
     from prometheus_client import disable_created_metrics  # noqa: PLC0415
 
     from coordinator.core.events import RecordAudit  # noqa: PLC0415
-    from coordinator.http.pages import PageServer  # noqa: PLC0415
+    from coordinator.http.page_server import PageServer  # noqa: PLC0415
 
     disable_created_metrics()  # type: ignore[no-untyped-call]  # most series would be there twice
     sys.setswitchinterval(SWITCH_S)

@@ -18,7 +18,7 @@ from coordinator.config import Config, ConfigError, ServerConfig
 from coordinator.wire.access import Access, ReloadingFile, warn_of_readers
 from coordinator.wire.acls import CLUSTER, Acls, Operation, Resource, ResourceType, normalize_host
 from coordinator.wire.listener import is_loopback, names_loopback, parse_address
-from coordinator.wire.refusals import WrongLogins
+from coordinator.wire.refusal_audit import WrongLogins
 from coordinator.wire.sasl import Users, parse_basic
 from coordinator.wire.session import ANONYMOUS
 

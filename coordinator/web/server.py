@@ -25,7 +25,7 @@ from coordinator.web.rendering import compile_templates
 from coordinator.web.store_reader import StoreReader
 from coordinator.web.weights import name_weights
 from coordinator.wire.listener import bind_socket
-from coordinator.wire.refusals import Audit
+from coordinator.wire.refusal_audit import Audit
 
 BACKLOG = 128
 END_S = 2

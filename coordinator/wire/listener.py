@@ -23,7 +23,7 @@ from coordinator.wire.access import Access
 from coordinator.wire.acls import Operation, Resource
 from coordinator.wire.call import Cluster, ClusterNode
 from coordinator.wire.codec import CLASSIC_VERSIONS, VERSIONS
-from coordinator.wire.refusals import RefusalCounter
+from coordinator.wire.refusal_audit import RefusalCounter
 from coordinator.wire.session import Session
 
 PORT_MAX = 65_535

@@ -24,13 +24,13 @@ from coordinator.wire.apis.cluster_apis import refuse_standing_by
 from coordinator.wire.apis.group_apis import encode_response
 from coordinator.wire.authorization import authorize_request
 from coordinator.wire.call import Call, Cluster, RequestRoom
+from coordinator.wire.client_warnings import RefusedClients, VainFetches
 from coordinator.wire.codec import Api, Request, decode_body
 from coordinator.wire.connection import BRIEF, Connection, PendingRequest
 from coordinator.wire.later_answer import LaterAnswer
 from coordinator.wire.link import Link
 from coordinator.wire.quotas import Quota, Quotas, Throttle
-from coordinator.wire.refusals import RefusalCounter
-from coordinator.wire.refused_clients import RefusedClients, VainFetches
+from coordinator.wire.refusal_audit import RefusalCounter
 from coordinator.wire.sasl import Login
 from coordinator.wire.split_requests import SplitRequest, split_request
 

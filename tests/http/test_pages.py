@@ -14,8 +14,13 @@ import pytest
 from prometheus_client import CollectorRegistry, Gauge
 
 from coordinator.config import ConfigError, ServerConfig
-from coordinator.http.pages import CONNECTIONS_MAX, CONNECTIONS_PER_ADDRESS_MAX, HEAD_S, PageServer
-from coordinator.wire.refusals import WrongLogins
+from coordinator.http.page_server import (
+    CONNECTIONS_MAX,
+    CONNECTIONS_PER_ADDRESS_MAX,
+    HEAD_S,
+    PageServer,
+)
+from coordinator.wire.refusal_audit import WrongLogins
 from coordinator.wire.sasl import Users
 from tests.wire.test_access import certificates, tls_of
 

@@ -7,7 +7,7 @@ from coordinator.core.records import Audited
 from coordinator.storage.record_log import MemoryLog
 from coordinator.wire.acls import CLUSTER, Operation, Resource, ResourceType
 from coordinator.wire.codec import Api
-from coordinator.wire.refusals import DIFFERENT_MAX, RefusalCounter
+from coordinator.wire.refusal_audit import DIFFERENT_MAX, RefusalCounter
 from coordinator.wire.session import Session
 from tests.wire.test_access import logged_in
 from tests.wire.test_authorization import side_of

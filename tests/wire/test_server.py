@@ -19,7 +19,7 @@ from coordinator import Coordinator
 from coordinator.cli.serve import look_at_health
 from coordinator.config import Config, LeaseConfig, ServerConfig
 from coordinator.errors import ErrorCode
-from coordinator.http.pages import PageServer
+from coordinator.http.page_server import PageServer
 from coordinator.wire.codec import Api
 from tests.support.wire_client import Client, read_response, request_frame, take_frame
 

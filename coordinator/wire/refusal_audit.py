@@ -17,8 +17,8 @@ from coordinator.core.events import Caller
 from coordinator.core.records import Audited
 from coordinator.wire.acceptor import network_of
 from coordinator.wire.acls import Operation, Resource, ResourceType
+from coordinator.wire.client_warnings import SAY_AGAIN_S
 from coordinator.wire.quotas import Quota
-from coordinator.wire.refused_clients import SAY_AGAIN_S
 from coordinator.wire.session import Session
 
 Audit: TypeAlias = Callable[[Sequence[Audited]], object]

@@ -8,8 +8,8 @@ from collections import Counter
 import pytest
 
 from coordinator.runtime.topic_catalog import DictCatalog
+from coordinator.wire.client_warnings import CLIENTS_MAX, GROUPS_MAX, RefusedClients
 from coordinator.wire.codec import Api
-from coordinator.wire.refused_clients import CLIENTS_MAX, GROUPS_MAX, RefusedClients
 from coordinator.wire.session import Session
 from tests.support.wire_client import Client, request_frame, take_frame
 from tests.support.wire_side import CLICKS, side

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from coordinator.config import ConfigError, ServerConfig
 from coordinator.wire.access import ReloadingFile, load_tls, read_users
 from coordinator.wire.listener import is_loopback, names_loopback, parse_address
-from coordinator.wire.refusals import WrongLogins
+from coordinator.wire.refusal_audit import WrongLogins
 from coordinator.wire.sasl import parse_basic
 
 TEXT = "text/plain; charset=utf-8"
