@@ -9,10 +9,10 @@ from dataclasses import replace
 from http import HTTPStatus
 from typing import NamedTuple
 
-from coordinator.config import ConfigError, ServerConfig
+from coordinator.config import ServerConfig
 from coordinator.wire.access import ReloadingFile, load_tls, read_users
+from coordinator.wire.http_logins import HttpLogins, tls_files
 from coordinator.wire.listener import is_loopback, names_loopback, parse_address
-from coordinator.wire.refusal_audit import WrongLogins
 from coordinator.wire.sasl import parse_basic
 
 TEXT = "text/plain; charset=utf-8"
@@ -38,14 +38,10 @@ class PageAccess:
     def __init__(self, config: ServerConfig) -> None:
         host, _ = parse_address(config.http_listen, "server.http_listen")
         here = is_loopback(host)
-        if config.http_tls and not config.tls_certificate:
-            raise ConfigError(
-                "server.http_tls is on, but server.tls_certificate is empty: name the PEM file"
-            )
         of_server = replace(config, tls_client_ca="")  # probes have no client certificates
         self._tls = ReloadingFile(
             "server.http_tls",
-            (config.tls_certificate, config.tls_key) if config.http_tls else (),
+            tls_files("server.http_tls", config, wanted=config.http_tls),
             lambda: load_tls(of_server) if config.http_tls else None,
         )
         path, iterations = config.http_users, config.scram_iterations
@@ -54,7 +50,7 @@ class PageAccess:
             (path,),
             lambda: read_users(path, iterations, "server.http_users") if path else None,
         )
-        self.wrong_logins = WrongLogins(time.monotonic)
+        self.logins = HttpLogins(time.monotonic)
         self._here = here
         self._open = here or config.insecure
         where = f"server.http_listen {config.http_listen} is open beyond this machine"
@@ -100,12 +96,13 @@ class PageAccess:
             why = "metrics are not served beyond this machine: configure server.http_users"
             return text_page(HTTPStatus.FORBIDDEN, why)
         user, password = parse_basic(login)
-        if user and users.is_remembered(user, password):
+        known = self.logins.knows(users, user, password, host)
+        if known is None:
+            known = users.check_password(user, password)
+            if not known:
+                self.logins.note(user, host)
+        if known:
             return None
-        if user and not self.wrong_logins.is_held_back(host):
-            if users.check_password(user, password):
-                return None
-            self.wrong_logins.note(user, host)
         page = text_page(HTTPStatus.UNAUTHORIZED, "log in as a user of server.http_users")
         return page._replace(head='WWW-Authenticate: Basic realm="muster", charset="UTF-8"\r\n')
 

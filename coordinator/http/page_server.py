@@ -154,7 +154,7 @@ class PageServer:
     def _write_audit(self) -> None:
         """Write the wrong logins, in the thread that notes them."""
         try:
-            if records := self._access.wrong_logins.take():
+            if records := self._access.logins.take():
                 self.audit(records)
         except Exception:
             logger.exception("wrong logins are not in the audit")

@@ -17,8 +17,8 @@ from dataclasses import dataclass, replace
 from coordinator.config import Config, ConfigError, ServerConfig
 from coordinator.wire.access import Access, ReloadingFile, warn_of_readers
 from coordinator.wire.acls import CLUSTER, Acls, Operation, Resource, ResourceType, normalize_host
+from coordinator.wire.http_logins import HttpLogins, tls_files
 from coordinator.wire.listener import is_loopback, names_loopback, parse_address
-from coordinator.wire.refusal_audit import WrongLogins
 from coordinator.wire.sasl import Users, parse_basic
 from coordinator.wire.session import ANONYMOUS
 
@@ -94,18 +94,14 @@ class WebAccess:
 
     def __init__(self, config: Config, listen: str) -> None:
         server = config.server
-        if config.web.tls and not server.tls_certificate:
-            raise ConfigError(
-                "web.tls is on, but server.tls_certificate is empty: name the PEM file"
-            )
+        files = tls_files("web.tls", server, wanted=config.web.tls)
         # Browsers have no client certificates.
         self._access = Access(replace(server, tls_client_ca="", tls_certificate="", tls_key=""))
-        files = (server.tls_certificate, server.tls_key) if config.web.tls else ()
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH) if files else None
         self._tls = ReloadingFile("web.tls", files, lambda: _load_certificate(context, *files))
         self.host, _ = parse_address(listen, SETTING)
         self._passwords = ThreadPoolExecutor(1, "muster-web-login")
-        self.wrong_logins = WrongLogins(time.monotonic)
+        self.logins = HttpLogins(time.monotonic)
         self._refuse_open(server, listen)
 
     @property
@@ -146,19 +142,14 @@ class WebAccess:
         if users is None:
             return Viewer(ANONYMOUS, host, logged_in=False, access=self)
         name, password = parse_basic(authorization)
-        if not name:
-            return None
-        if not users.is_remembered(name, password):
-            if self.wrong_logins.is_held_back(host):
-                return None
-            # Hashing takes a while: in one thread, so that guesses cost at most that one.
+        known = self.logins.knows(users, name, password, host)
+        if known is None:  # hashing takes a while: in one thread, so that guesses cost only that
             loop = asyncio.get_running_loop()
-            if not await loop.run_in_executor(
-                self._passwords, users.check_password, name, password
-            ):
-                self.wrong_logins.note(name, host)
-                return None
-        return Viewer(f"User:{name}", host, logged_in=True, access=self)
+            check = users.check_password
+            known = await loop.run_in_executor(self._passwords, check, name, password)
+            if not known:
+                self.logins.note(name, host)
+        return Viewer(f"User:{name}", host, logged_in=True, access=self) if known else None
 
     def is_ours(self, host_header: str) -> bool:
         """Whether a request was sent to a name of ours, as far as the page is open to all."""

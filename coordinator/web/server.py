@@ -145,7 +145,7 @@ class WebServer:
 
     def _write_audit(self) -> None:
         """Write the wrong logins, in the thread that notes them, or after its end."""
-        records = self._access.wrong_logins.take()
+        records = self._access.logins.take()
         if records and self._audit is not None and self._audit_s:
             with suppress(GroupError):  # of a fork
                 self._audit(records)

@@ -6,8 +6,6 @@ different ones at a time, and each is one record of the log a period, whatever i
 
 from __future__ import annotations
 
-import logging
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -15,17 +13,10 @@ from typing import TypeAlias
 from coordinator.core.audit import DENIED, LOGIN_FAILED, THROTTLED, audit_record, shorten
 from coordinator.core.events import Caller
 from coordinator.core.records import Audited
-from coordinator.wire.acceptor import network_of
 from coordinator.wire.acls import Operation, Resource, ResourceType
-from coordinator.wire.client_warnings import SAY_AGAIN_S
-from coordinator.wire.quotas import Quota
 from coordinator.wire.session import Session
 
 Audit: TypeAlias = Callable[[Sequence[Audited]], object]
-GUESSES_PER_S, HOSTS_MAX = 1, 1_000
-"""An address (of IPv6 a network, /64) may guess so often, and ten times as often at first: a
-hundred thousand guesses of a password take a day."""
-logger = logging.getLogger("muster.wire")
 DIFFERENT_MAX = 20
 """Different refusals that are told apart in one period; the others are one together."""
 
@@ -88,38 +79,3 @@ def _to_record(what: Refusal, client_id: str, count: int) -> Audited:
     return audit_record(
         what.action, group_id, Caller(what.principal, client_id, what.host), details
     )
-
-
-class WrongLogins:
-    """What is done about wrong logins over HTTP; for one thread.
-
-    Parameters
-    ----------
-    clock
-        Seconds, from any beginning.
-    """
-
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
-        self._counter = RefusalCounter()
-        self._guesses = Quota(GUESSES_PER_S, {})
-        self._logged: OrderedDict[str, float] = OrderedDict()
-
-    def is_held_back(self, host: str) -> bool:
-        """Whether an address has guessed too often lately: its next guess is not looked at."""
-        return self._guesses.charge(network_of(host), 0, self._clock()) > 0
-
-    def note(self, name: str, host: str) -> None:
-        """Note a wrong login: a line of the log a minute and address, and a count for the audit."""
-        now, network = self._clock(), network_of(host)
-        self._guesses.charge(network, 1, now)
-        if now - self._logged.get(network, -SAY_AGAIN_S) >= SAY_AGAIN_S:
-            self._logged[network] = now
-            logger.warning("a login over HTTP from %s as %r was wrong", host, name[:80])
-            if len(self._logged) > HOSTS_MAX:
-                self._logged.popitem(last=False)
-        self._counter.note_login(f"User:{name}", Session(host=host, client_id="http"))
-
-    def take(self) -> list[Audited]:
-        """Return records of those noted so far, for the audit, and reset."""
-        return self._counter.take()

@@ -20,7 +20,7 @@ from coordinator.http.page_server import (
     HEAD_S,
     PageServer,
 )
-from coordinator.wire.refusal_audit import WrongLogins
+from coordinator.wire.http_logins import HttpLogins
 from coordinator.wire.sasl import Users
 from tests.wire.test_access import certificates, tls_of
 
@@ -237,7 +237,7 @@ def test_wrong_logins_are_logged_audited_and_bounded(tmp_path, monkeypatch, capl
 
 def test_guesses_count_by_network_as_connections_do():
     """One host may have every address of its /64."""
-    wrong = WrongLogins(lambda: 0.0)
+    wrong = HttpLogins(lambda: 0.0)
     for number in range(11):
         wrong.note("ann", f"2001:db8::{number:x}")
     assert wrong.is_held_back("2001:db8::ffff")
