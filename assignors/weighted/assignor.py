@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import ClassVar
 
@@ -16,9 +17,12 @@ from assignors.loads.load_spec import LoadSpec
 from assignors.partition_ranges import PartitionRanges, Verdict
 from assignors.weighted.budget import Budget, Partitions, keep_budget, make_budget, soften
 from assignors.weighted.equal import assign_equal
-from assignors.weighted.problem import PREFER, RACKS, WeightedProblem, pose_problem
+from assignors.weighted.levels import SMALL
+from assignors.weighted.problem import PREFER, RACKS, WeightedProblem, find_places, pose_problem
 from assignors.weighted.solve import Solution, find_bound, solve
 
+_ROUNDS, _LARGE_ROUNDS = 16, 4
+"""Most times that an answer with soft rules is judged again, in a small group and a large one."""
 _PERCENT = re.compile(r"([0-9]{1,9})(?:\.([0-9]{1,9}))?%")
 
 
@@ -138,25 +142,79 @@ class WeightedAssignor:
     ) -> tuple[WeightedProblem, Solution, Longs | None, str | None]:
         """Solve with hard rules; and say who has each unit if soft rules hold, unless too dear.
 
-        Or why they cannot hold.
+        Or why they cannot hold. Whether they are too dear hangs on what hard rules alone give,
+        and that on where units are. So each answer is judged again from where it puts them, until
+        one is kept; of answers that lead to each other in a circle, the lowest is taken.
         """
         tolerance = parse_share(self.tolerance, "tolerance")
         improvement = parse_share(self.improvement, "improvement")
         problem = pose_problem(group, loads, self.rack, soft=False)
-        solution = solve(problem, find_bound(problem), tolerance, improvement)
+        bound = find_bound(problem)
+        solution = solve(problem, bound, tolerance, improvement)
         if all(rule.hard for rule in loads.constraints):
             return problem, solution, None, None
-        try:
-            softer = pose_problem(group, loads, self.rack, soft=True)
-            found = solve(softer, find_bound(softer), tolerance, improvement)
-        except SpecError as error:
-            return problem, solution, None, str(error)
-        if found.level > solution.level * (1 + tolerance):
-            return problem, solution, None, None
-        owner = found.owner if softer.unit is None else found.owner[softer.unit]
-        if problem.unit is not None:  # what hard rules join is together in `softer`, too
-            owner = owner[np.unique(problem.unit, return_index=True)[1]]
-        return problem, solution, owner, None
+
+        def soften_from(hard: Solution, owner: Longs | None) -> _Answer:
+            try:
+                softer = pose_problem(group, loads, self.rack, soft=True, owner=owner)
+                least = find_bound(softer)
+                if least.level() > hard.level * (1 + tolerance):
+                    return _Answer(hard)
+                found = solve(softer, least, tolerance, improvement)
+            except SpecError as error:
+                return _Answer(hard, why=str(error))
+            if found.level > hard.level * (1 + tolerance):
+                return _Answer(hard)
+            row = found.owner if softer.unit is None else found.owner[softer.unit]
+            if problem.unit is not None:  # what hard rules join is together in `softer`, too
+                row = row[np.unique(problem.unit, return_index=True)[1]]
+            return _Answer(hard, row, found.level)
+
+        def answer_again(last: _Answer) -> _Answer:
+            if last.softer is None:
+                owner = last.hard.owner if problem.unit is None else last.hard.owner[problem.unit]
+                same = np.array_equal(owner, find_places(group)[2])
+                return last if same else soften_from(last.hard, owner)
+            moved = replace(problem, owner=last.softer)
+            hard = solve(moved, bound, tolerance, improvement)
+            return last if last.level <= hard.level * (1 + tolerance) else _Answer(hard)
+
+        rounds = _ROUNDS if len(problem.owner) <= SMALL else _LARGE_ROUNDS
+        last = _repeat(soften_from(solution, None), answer_again, rounds)
+        return problem, last.hard, last.softer, last.why
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Answer:
+    """What hard rules alone give; where soft ones hold, unless too dear, or why they cannot."""
+
+    hard: Solution
+    softer: Longs | None = None
+    lifted: int = 0
+    why: str | None = None
+
+    @property
+    def owner(self) -> Longs:
+        """int64 (units,)."""
+        return self.hard.owner if self.softer is None else self.softer
+
+    @property
+    def level(self) -> int:
+        """Its greatest level."""
+        return self.hard.level if self.softer is None else self.lifted
+
+
+def _repeat(first: _Answer, again: Callable[[_Answer], _Answer], rounds: int) -> _Answer:
+    """Answer again from each answer until one is kept, or comes back: then the lowest since."""
+    answers = [first]
+    for _ in range(rounds):
+        last = again(answers[-1])
+        same = [np.array_equal(last.owner, one.owner) for one in answers]
+        if any(same):
+            turn = answers[same.index(True) :]
+            return min(turn, key=lambda one: (one.level, one.owner.tolist()))
+        answers.append(last)
+    return answers[-1]
 
 
 def parse_share(value: str, name: str) -> Fraction:

@@ -169,8 +169,8 @@ def soften(
 
 
 def _goes_on(previous: Longs, owner: Longs, wanted: Longs) -> bool:
-    """Tell whether the next assignment may come nearer to what is wanted: this one made moves."""
-    return bool((owner != wanted).any() and ((previous >= 0) & (owner != previous)).any())
+    """Tell whether the next assignment may come nearer to what is wanted: this one came nearer."""
+    return bool((owner != wanted).any() and (owner != previous).any())
 
 
 def _find_room(problem: WeightedProblem, owner: Longs, tolerance: Fraction) -> Longs:

@@ -121,7 +121,9 @@ class WeightedProblem:
         return unit if self.named is None else unit[self.named.home[unit] < 0]
 
 
-def pose_problem(group: GroupSpec, loads: LoadSpec, rack: str, *, soft: bool) -> WeightedProblem:
+def pose_problem(
+    group: GroupSpec, loads: LoadSpec, rack: str, *, soft: bool, owner: Longs | None = None
+) -> WeightedProblem:
     """Return the problem of a group.
 
     Parameters
@@ -130,6 +132,8 @@ def pose_problem(group: GroupSpec, loads: LoadSpec, rack: str, *, soft: bool) ->
         One of `RACKS`.
     soft
         Whether soft rules count as hard ones.
+    owner
+        int64 (partitions,): previous owners, instead of the group's.
 
     Raises
     ------
@@ -137,7 +141,8 @@ def pose_problem(group: GroupSpec, loads: LoadSpec, rack: str, *, soft: bool) ->
         A partition may be on no member, or rules contradict each other: what, and by which rule.
     """
     rules = [rule for rule in loads.constraints if soft or rule.hard]
-    place, topic, owner = find_places(group)
+    place, topic, given = find_places(group)
+    owner = given if owner is None else owner
     active = loads.active.copy()
     for rule in rules:
         if rule.kind == DRAIN:

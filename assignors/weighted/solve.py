@@ -87,12 +87,14 @@ def solve(
     What is in order stays as it is, unless the greatest level falls by more than `improvement`.
     """
     current = find_current(problem)
+    if current is not None and _is_near(problem, current, bound, improvement):
+        return current
     best = _choose(problem, bound, tolerance)
     if current is not None and not _pays(problem, current, best, improvement):
         return current
     # Solve again from the result until that would keep it: assigning it again moves nothing.
     for _ in range(16):
-        if best.level <= bound.level(improvement) and not problem.distant.any():
+        if _is_near(problem, best, bound, improvement):
             break
         again = _choose(_with_owner(problem, best.owner), bound, tolerance)
         if not _pays(problem, best, again, improvement):
@@ -100,6 +102,13 @@ def solve(
         load = Placement.of(problem, again.owner).load
         best = Solution.of(problem, again.owner, load)
     return best
+
+
+def _is_near(
+    problem: WeightedProblem, found: Solution, bound: LowerBound, improvement: Fraction
+) -> bool:
+    """Tell whether no other assignment can be enough better."""
+    return found.level <= bound.level(improvement) and not problem.distant.any()
 
 
 def find_current(problem: WeightedProblem) -> Solution | None:

@@ -1,4 +1,5 @@
-"""Properties that hold for every group: order and splitting of the input change nothing."""
+"""Properties that hold for every group: order and splitting of the input change nothing;
+and an answer with soft rules is kept."""
 
 from __future__ import annotations
 
@@ -6,10 +7,11 @@ import random
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from assignors import GroupSpec, get_assignor, quality
+from assignors import GroupSpec, SpecError, get_assignor, quality
+from tests.assignors import weighted_twins
 from tests.support import twins
 
 OPTIONS = [
@@ -21,6 +23,7 @@ OPTIONS = [
     ("sticky", {"max_moves": 2}),
 ]
 seeds = st.integers(0, 2**32)
+SHARES = st.sampled_from(["0%", "1%", "5%", "20%"])
 
 
 def tables(spec, draw):
@@ -132,3 +135,91 @@ def test_ranges_stay_long_under_churn():
         ranges = get_assignor("uniform").assign(GroupSpec.from_dict(spec))
         owned = ranges.to_dict(lists=False)
     assert len(ranges) / len(names) < 3
+
+
+def weigh(spec, **options):
+    ranges = get_assignor("weighted", **options).assign(GroupSpec.from_dict(spec))
+    return ranges.to_dict(), ranges.partial
+
+
+def owning(spec, assignment):
+    members = {m: f | {"owned": assignment[m]} for m, f in spec["members"].items()}
+    return spec | {"members": members}
+
+
+def draw_pinned(seed):
+    """Draw weights that all differ, most of them on one member, and soft pins of a topic."""
+    draw = random.Random(seed)
+    topics = {"a": draw.randint(1, 3), "b": draw.randint(2, 4), "c": draw.randint(1, 4)}
+    members = [f"m{at}" for at in range(draw.randint(2, 3))]
+    spec = {
+        "topics": topics,
+        "members": {m: {"subscribed": list(topics), "owned": {}} for m in members},
+        "weights": {t: [round(draw.random() * 3, 2) for _ in range(n)] for t, n in topics.items()},
+    }
+    for topic, count in topics.items():
+        for at in range(count):
+            owner = draw.choice(members[:1] * 3 + members)
+            spec["members"][owner]["owned"].setdefault(topic, []).append(at)
+    spec["constraints"] = [
+        {
+            "kind": "pin",
+            "selector": draw.choice(["b", f"b/{draw.randrange(topics['b'])}"]),
+            "value": draw.choice(members),
+            "hard": False,
+        }
+        for _ in range(draw.randint(1, 2))
+    ]
+    return spec
+
+
+@given(seed=seeds, tolerance=SHARES, improvement=SHARES)
+@example(seed=471, tolerance="5%", improvement="20%")
+@example(seed=719, tolerance="5%", improvement="0%")
+@example(seed=653, tolerance="20%", improvement="5%")
+@settings(max_examples=300)
+def test_a_soft_pin_is_kept_or_was_never_followed(seed, tolerance, improvement):
+    spec = draw_pinned(seed)
+    options = {"tolerance": tolerance, "improvement": improvement}
+    found, _ = weigh(spec, **options)
+    assert weigh(owning(spec, found), **options)[0] == found
+
+
+@given(seed=seeds, tolerance=SHARES, improvement=SHARES, most=st.sampled_from([None, 0, 1, 2]))
+@example(seed=2072, tolerance="20%", improvement="20%", most=None)
+@settings(max_examples=150)
+def test_a_whole_answer_with_soft_rules_is_kept(seed, tolerance, improvement, most):
+    draw = random.Random(seed)
+    spec = weighted_twins.random_spec(seed, racks=draw.random() < 0.5)
+    for rule in spec["constraints"]:
+        rule["hard"] = draw.random() < 0.3
+    options = {"tolerance": tolerance, "improvement": improvement, "max_moves": most}
+    try:
+        found, partial = weigh(spec, **options)
+    except SpecError:
+        return
+    assert partial or weigh(owning(spec, found), **options)[0] == found
+
+
+def test_what_had_no_owner_may_bring_soft_rules_within_the_budget_next_time():
+    """Where all else is in place, the weight that the budget allows suffices the next time."""
+    spec = {
+        "topics": {"a": 3, "b": 4},
+        "members": {
+            "m0": {"subscribed": ["a", "b"], "owned": {"a": [1], "b": [1]}},
+            "m1": {"subscribed": ["b"]},
+            "m2": {"subscribed": ["a", "b"], "owned": {"a": [2]}},
+            "m3": {"subscribed": ["b"], "owned": {"b": [3]}},
+        },
+        "weights": {"a": [1, 0, 0], "b": [0, 3, 0, 1]},
+        "constraints": [
+            {"kind": "colocate", "selector": at, "value": "L", "hard": hard}
+            for at, hard in [("a/1", True), ("b/2", True), ("b/0", True), ("b/3", False)]
+        ],
+    }
+    found, partial = weigh(spec, max_moved_weight=1.0)
+    assert partial
+    again, partial = weigh(owning(spec, found), max_moved_weight=1.0)
+    assert not partial
+    assert again["m2"]["b"] == [0, 2, 3]
+    assert weigh(owning(spec, again), max_moved_weight=1.0)[0] == again
