@@ -149,9 +149,9 @@ def raise_epoch(state: State, config: Config, update: MemberUpdate, now_ms: int)
         Tombstone(RegexResolved.kind, group.group_id, name=name) for name in unused
     ]
     if reason is None and _regex_reason(update):
-        reason = Reason.SUBSCRIPTION_CHANGED
+        reason = _joined_or(Reason.SUBSCRIPTION_CHANGED, update)
     if reason is None and _is_assignor_changed(config, settings, update, now_ms):
-        reason = Reason.ASSIGNOR_CHANGED
+        reason = _joined_or(Reason.ASSIGNOR_CHANGED, update)
     metadata_hash, stale = group.topics_hash, group.topics_hash != group.noticed_hash
     if update.names_changed or update.regex_changed:
         gone = [update.old] if update.old else []
@@ -170,9 +170,12 @@ def raise_epoch(state: State, config: Config, update: MemberUpdate, now_ms: int)
 
 
 def _subscription_reason(update: MemberUpdate) -> Reason | None:
-    if not update.names_changed:
-        return None
-    return Reason.MEMBER_JOINED if update.old is None else Reason.SUBSCRIPTION_CHANGED
+    return _joined_or(Reason.SUBSCRIPTION_CHANGED, update) if update.names_changed else None
+
+
+def _joined_or(reason: Reason, update: MemberUpdate) -> Reason:
+    """Return a reason; of a new member, whatever it brings, that it joined."""
+    return Reason.MEMBER_JOINED if update.old is None else reason
 
 
 def _regex_reason(update: MemberUpdate) -> bool:

@@ -281,6 +281,14 @@ def test_changes_that_bump_the_group_epoch(group, fields, reason):
     assert group.group.epoch == before + 1
 
 
+def test_a_member_that_joins_with_an_assignor_of_its_own_joined(group):
+    group.join("m1", subscribed_topic_regex="nothing")
+    joined = group.run(
+        group.joining("m2", subscribed_topic_regex="nothing", server_assignor="range")
+    )
+    assert bumps(joined) == ["member joined"]
+
+
 @pytest.mark.behaviour("G-34", "G-40", "G-70")
 def test_a_member_that_joins_leaves_or_dies_moves_the_group_epoch(group):
     for member in ("m1", "m2", "m3"):
