@@ -23,6 +23,8 @@ class RangeAssignor:
     """The closed form of Kafka's range assignor (G-156)."""
 
     name: ClassVar[str] = "range"
+    knows_loads: ClassVar[bool] = False
+    options: ClassVar[tuple[str, ...]] = ()
 
     def assign(self, group: GroupSpec) -> PartitionRanges:
         """Cut every topic among its subscribers in member order.

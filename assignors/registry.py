@@ -1,9 +1,14 @@
-"""Assignors by name: the four of this room, and those that users add by an entry point."""
+"""Assignors by name: the four of this room, and those that users add by an entry point.
+
+An assignor declares itself: its class says its name, whether it knows loads, and which of its
+options the settings of a group give. A new one is a file here, and a line in `_KINDS`.
+"""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from functools import lru_cache
 from importlib.metadata import entry_points
 from typing import NoReturn, Protocol, runtime_checkable
 
@@ -47,12 +52,14 @@ def _make_sticky(
     )
 
 
-_BUILT_IN: dict[str, Callable[..., Assignor]] = {
-    "range": RangeAssignor,
-    "uniform": UniformAssignor,
-    "sticky": _make_sticky,
-    "weighted": WeightedAssignor,
-}
+_KINDS: tuple[type[Assignor], ...] = (
+    RangeAssignor,
+    UniformAssignor,
+    StickyAssignor,
+    WeightedAssignor,
+)
+_DECLARED = {str(kind.name): kind for kind in _KINDS}
+_BUILT_IN: dict[str, Callable[..., Assignor]] = {**_DECLARED, StickyAssignor.name: _make_sticky}
 
 
 @runtime_checkable
@@ -60,7 +67,9 @@ class Assignor(Protocol):
     """What an assignor is: a name, and a pure function on a group.
 
     Users add their own by the entry point group `muster.assignors`: name = callable that takes the
-    assignor's options as keywords and returns the assignor.
+    assignor's options as keywords and returns the assignor. It may declare, as attributes of the
+    callable, what the four of this room declare: `knows_loads` (True), whether it gets weights,
+    capacities and constraints, and `options` (none), those that settings give.
     """
 
     @property
@@ -75,6 +84,34 @@ def assignor_names() -> list[str]:
     """Return the names of all assignors, built in and installed, sorted."""
     added = {point.name for point in entry_points(group=ENTRY_POINTS)}
     return sorted(_BUILT_IN.keys() | added)
+
+
+def knows_loads(name: str) -> bool:
+    """Tell whether an assignor gets weights, capacities and constraints.
+
+    One that is not installed here, but was where a log was written, counts as one that does.
+    """
+    return bool(getattr(_find_declared(name), "knows_loads", True))
+
+
+def options_of(name: str) -> tuple[str, ...]:
+    """Return the options of an assignor that the settings of a group or coordinator give."""
+    return tuple(getattr(_find_declared(name), "options", ()))
+
+
+@lru_cache(maxsize=64)
+def _find_declared(name: str) -> object:
+    """Return what declares an assignor; None for one that is not installed."""
+    return _DECLARED.get(name) or _find_added(name)
+
+
+def _find_added(name: str) -> Callable[..., Assignor] | None:
+    """Return what makes an assignor that users added, by its name."""
+    for point in entry_points(group=ENTRY_POINTS):
+        if point.name == name:
+            found: Callable[..., Assignor] = point.load()
+            return found
+    return None
 
 
 def get_assignor(name: str, **options: object) -> Assignor:
@@ -94,15 +131,10 @@ def get_assignor(name: str, **options: object) -> Assignor:
     SpecError
         No assignor has this name (the known ones are listed), or it does not take these options.
     """
-    make = _BUILT_IN.get(name)
+    make = _BUILT_IN.get(name) or _find_added(name)
     if make is None:
-        for point in entry_points(group=ENTRY_POINTS):
-            if point.name == name:
-                make = point.load()
-                break
-        else:
-            known = ", ".join(assignor_names())
-            raise SpecError(f"unknown assignor {name!r}: the known ones are {known}")
+        known = ", ".join(assignor_names())
+        raise SpecError(f"unknown assignor {name!r}: the known ones are {known}")
     for option in options:
         if not _takes(make, option):
             _refuse_option(name, option)

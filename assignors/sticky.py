@@ -41,6 +41,8 @@ class StickyAssignor:
     """
 
     name: ClassVar[str] = "sticky"
+    knows_loads: ClassVar[bool] = False
+    options: ClassVar[tuple[str, ...]] = ("imbalance", "max_moves", "exact_edges")
     imbalance: int | str = 0
     max_moves: int | None = None
     exact_edges: int = EXACT_EDGES

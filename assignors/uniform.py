@@ -24,6 +24,8 @@ class UniformAssignor:
     """
 
     name: ClassVar[str] = "uniform"
+    knows_loads: ClassVar[bool] = False
+    options: ClassVar[tuple[str, ...]] = ("exact_edges",)
     exact_edges: int = EXACT_EDGES
 
     def assign(self, group: GroupSpec) -> PartitionRanges:

@@ -51,6 +51,10 @@ class WeightedAssignor:
     """
 
     name: ClassVar[str] = "weighted"
+    knows_loads: ClassVar[bool] = True
+    options: ClassVar[tuple[str, ...]] = (
+        "max_moves", "tolerance", "rack", "improvement", "max_moved_weight",
+    )  # fmt: skip
     tolerance: str = "1%"
     max_moves: int | None = None
     max_moved_weight: float | None = None

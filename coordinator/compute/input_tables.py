@@ -8,7 +8,8 @@ import pyarrow as pa
 from assignors.arrays import offsets_of
 from assignors.loads.constraints import to_table
 from assignors.loads.parse_loads import RawLoads
-from coordinator.core.plans.load_columns import knows_loads, load_columns
+from assignors.registry import knows_loads
+from coordinator.core.plans.load_columns import load_columns
 from coordinator.core.target_builder import AssignorInput
 
 

@@ -19,9 +19,10 @@ from assignors.arrays import Bools, Ints, Longs, offsets_of
 from assignors.partition_ranges import Verdict
 from assignors.prior_ownership import RangeColumns
 from assignors.quality import find_problems
+from assignors.registry import knows_loads
 from coordinator.core.partition_spans import Spans, count_partitions, subtract_spans
 from coordinator.core.plans.assignor_options import AssignorOptions
-from coordinator.core.plans.load_columns import knows_loads, list_racks, load_columns
+from coordinator.core.plans.load_columns import list_racks, load_columns
 from coordinator.core.records import LoadsNoted, MemberMetadata, Record, TargetMember, Tombstone
 from coordinator.core.state import Computation, Group, Mark, State, Topic
 from coordinator.core.target_assignment import Ranges, Targets, WholeTarget

@@ -15,6 +15,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from assignors.registry import knows_loads
 from coordinator.compute.cost_model import GroupSize, choose_engine, fits_memory
 from coordinator.compute.engine import (
     LOCAL,
@@ -32,7 +33,6 @@ from coordinator.core.events import (
     TargetLost,
 )
 from coordinator.core.plans.assignor_options import AssignorOptions
-from coordinator.core.plans.load_columns import knows_loads
 from coordinator.core.target_builder import restore_input
 from coordinator.errors import GroupError
 from coordinator.extras import MissingExtraError

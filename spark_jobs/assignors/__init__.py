@@ -6,4 +6,4 @@ driver. Classes and topics are small and on the driver. `weighted` has arrays of
 
 WEIGHTED = "weighted"
 TWINS = ("range", "uniform", "sticky")
-"""The names of the assignors that always cut a group into tasks, a coordinator's groups too."""
+"""The assignors with a twin on DataFrames: `TWIN`, in the file here of the assignor's name."""

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-import spark_jobs.assignors.range as range_
-from spark_jobs.assignors import sticky, uniform
+from spark_jobs.assignors import TWINS
 from spark_jobs.assignors.group import LabelledMembers
 from spark_jobs.assignors.materialize import FrameAssignment
-
-_TWINS = {twin.name: twin for twin in (range_.TWIN, uniform.TWIN, sticky.TWIN)}
+from spark_jobs.assignors.twin import Twin
 
 
 def assign_frames(
@@ -23,4 +22,6 @@ def assign_frames(
     **options: Any,  # noqa: ANN401 - of `Twin.assign`, and the assignor's own
 ) -> FrameAssignment:
     """Assign with DataFrame operations, by the assignor's name: what its twin's `assign` does."""
-    return _TWINS[assignor].assign(spark, members, topics, previous, **options)
+    assert assignor in TWINS, assignor
+    twin: Twin = import_module(f"spark_jobs.assignors.{assignor}").TWIN
+    return twin.assign(spark, members, topics, previous, **options)

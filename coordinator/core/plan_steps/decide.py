@@ -15,6 +15,7 @@ import pyarrow as pa
 from assignors import PartitionRanges, SpecError
 from assignors.certificate import find_broken_rules
 from assignors.quality import find_problems
+from assignors.registry import knows_loads
 from coordinator.config import Config
 from coordinator.core.bounded import INT32_MAX
 from coordinator.core.events import DecidePlan, Result
@@ -39,7 +40,6 @@ from coordinator.core.plan_steps.planner import (
     leave_out,
 )
 from coordinator.core.plans.approval import WEIGHTED, end_of, list_waiting
-from coordinator.core.plans.load_columns import knows_loads
 from coordinator.core.plans.values import PlannedMove
 from coordinator.core.records import (
     ACCEPTED,

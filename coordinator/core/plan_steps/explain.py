@@ -12,9 +12,10 @@ from assignors import GroupSpec, SpecError
 from assignors.arrays import Longs, offsets_of, sum_by
 from assignors.loads.constraints import DRAIN, EXCLUDE, MAX_PARTITIONS, PIN
 from assignors.loads.load_spec import LoadSpec
+from assignors.registry import knows_loads
 from coordinator.core.partition_spans import Spans
 from coordinator.core.plans.approval import WEIGHTED
-from coordinator.core.plans.load_columns import DRAINED, knows_loads
+from coordinator.core.plans.load_columns import DRAINED
 from coordinator.core.target_builder import AssignorInput
 
 SUBSCRIPTION, CONSTRAINT, OWNER = "subscription", "constraint", "least weight moved"

@@ -8,13 +8,13 @@ import msgspec
 
 from assignors import PartitionRanges, SpecError
 from assignors.certificate import certify
+from assignors.registry import knows_loads
 from assignors.weighted.assignor import parse_share
 from coordinator.config import Config
 from coordinator.core.events import ReportLoads, Result
 from coordinator.core.plan_steps.inputs import PlanBasis
 from coordinator.core.plans.approval import list_waiting
 from coordinator.core.plans.assignor_options import AssignorOptions
-from coordinator.core.plans.load_columns import knows_loads
 from coordinator.core.records import GroupMetadata, LoadsNoted, Record, Tombstone
 from coordinator.core.state import State
 from coordinator.core.target_builder import run_assignor

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from coordinator.core.plans.load_columns import knows_loads
+from assignors.registry import knows_loads
 
 if TYPE_CHECKING:
     from coordinator.config import Config

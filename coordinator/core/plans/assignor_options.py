@@ -6,16 +6,30 @@ so every engine, plan and command runs an assignor alike.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
 from assignors import Assignor, get_assignor
 from assignors.plan import EXACT_EDGES
+from assignors.registry import options_of
 from coordinator.config import Config
-from coordinator.core.plans.approval import is_manual, move_nothing
+from coordinator.core.plans.approval import IMBALANCE, MAX_MOVES, is_manual, move_nothing
 
-WEIGHED = ("tolerance", "rack", "improvement")
+
+def _read_imbalance(said: str) -> str | int:
+    return said if said.endswith("%") else int(said)
+
+
+_SETTINGS: dict[str, tuple[str, Callable[[str], Any]]] = {
+    "imbalance": (IMBALANCE, _read_imbalance),
+    "max_moves": (MAX_MOVES, int),
+    "max_moved_weight": ("consumer.assignor.max.moved.weight", float),
+    "tolerance": ("consumer.assignor.tolerance", str),
+    "rack": ("consumer.assignor.rack", str),
+    "improvement": ("consumer.assignor.improvement", str),
+}
+"""By option: the setting of a group that gives it, and how its text is read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,19 +62,15 @@ class AssignorOptions:
     @classmethod
     def of_group(cls, assignor: str, settings: Mapping[str, str], config: Config) -> Self:
         """Return the options in a group's settings; an assignor ignores those of others."""
-        given = {name.removeprefix("consumer.assignor."): value for name, value in settings.items()}
-        imbalance = most = None
-        weighted: dict[str, str | float] = {}
-        if assignor == "sticky":
-            said = given.get("imbalance", "0")
-            imbalance = said if said.endswith("%") else int(said)
-        if assignor in {"sticky", "weighted"} and "max.moves" in given:
-            most = int(given["max.moves"])
-        if assignor == "weighted":
-            weighted = {name: given[name] for name in WEIGHED if name in given}
-            if "max.moved.weight" in given:
-                weighted["max_moved_weight"] = float(given["max.moved.weight"])
-        return cls(assignor, imbalance, most, weighted, config.plan.exact_edges)
+        own = options_of(assignor)
+        given = {
+            option: read(settings[setting])
+            for option, (setting, read) in _SETTINGS.items()
+            if option in own and setting in settings
+        }
+        imbalance = given.pop("imbalance", 0 if "imbalance" in own else None)
+        most = given.pop("max_moves", None)
+        return cls(assignor, imbalance, most, given, config.plan.exact_edges)
 
     @classmethod
     def of_target(cls, assignor: str, settings: Mapping[str, str], config: Config) -> Self:
@@ -81,7 +91,7 @@ class AssignorOptions:
         if self.max_moves is not None:
             out["max_moves"] = self.max_moves
         out |= self.weighted
-        if self.assignor in ("uniform", "sticky"):
+        if "exact_edges" in options_of(self.assignor):
             out["exact_edges"] = self.exact_edges
         return out
 

@@ -18,14 +18,7 @@ if TYPE_CHECKING:
     from coordinator.core.records import LoadsNoted, MemberMetadata
     from coordinator.core.state import Topic
 
-EQUAL_ASSIGNORS = frozenset({"range", "uniform", "sticky"})
-"""Assignors to which all partitions and members are equal."""
 DRAINED = "drained by a plan"
-
-
-def knows_loads(assignor: str) -> bool:
-    """Tell whether an assignor gets weights and constraints."""
-    return assignor not in EQUAL_ASSIGNORS
 
 
 def load_columns(

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import msgspec
 
 from assignors import SpecError
+from assignors.registry import knows_loads
 from coordinator.core.events import ReportLoads
 from coordinator.core.plan_steps.inputs import PlanBasis, take_basis, take_classic_basis
 from coordinator.core.plan_steps.note_loads import rules_of, would_pay
-from coordinator.core.plans.load_columns import knows_loads
 from coordinator.core.plans.values import TopicWeights
 from coordinator.core.records import LoadsNoted
 from coordinator.errors import GroupError
