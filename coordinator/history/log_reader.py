@@ -27,7 +27,7 @@ from coordinator.storage.delta_log import find_root, follow_log_table, open_log_
 from coordinator.storage.record_decoder import ValueCache, decode_rows
 from coordinator.storage.record_log import Batch, CorruptLog, NoLog
 from coordinator.storage.snapshot_table import read_snapshot_at
-from coordinator.storage.tables.claims import Claims
+from coordinator.storage.tables.claims import Claims, numbers_of
 from coordinator.storage.tables.store_files import files_at, refuse_silence, source_of
 from coordinator.storage.target_table import load_target
 
@@ -212,7 +212,7 @@ class LogReader:
         if not self._live:
             return
         path = os.path.join(self.store, "snapshots")
-        claims = Claims(self._table.transaction_version)
+        claims = Claims(numbers_of(self._folder, lambda: self._table))
         yield from read_snapshot_at(files_at(path), path, claims, self.position, seen)
 
     def _position_of(self, as_of: int | datetime | None) -> int:

@@ -316,6 +316,7 @@ class Coordinator(GroupRequests):
             config,
             listen,
             lambda records: self.submit([RecordAudit(records)]),
+            lambda: self.status,
         )
 
     def refresh_topics(self) -> None:

@@ -12,6 +12,8 @@ from functools import partial
 from http import HTTPStatus
 from typing import Any, TypeAlias, TypeVar, cast
 
+import pyarrow as pa
+from deltalake.exceptions import DeltaError
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
@@ -20,14 +22,22 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from assignors import SpecError
+from coordinator.clock import wall_ms
 from coordinator.printable import as_json, visible
+from coordinator.status import Status
 from coordinator.storage.record_log import LogError
 from coordinator.storage.tables.table_io import BusyError
 from coordinator.web import pages as shown
 from coordinator.web import past_pages, plan_pages
 from coordinator.web.access import Viewer, WebAccess, is_same_origin
 from coordinator.web.detail_pages import DetailPages, audit_json, offsets_json
-from coordinator.web.errors import ForbiddenError, QueryError, explain, status_of
+from coordinator.web.errors import (
+    ForbiddenError,
+    QueryError,
+    explain,
+    explain_loss,
+    status_of,
+)
 from coordinator.web.live import EventStream, Hub
 from coordinator.web.pages import Pages, Query, Values
 from coordinator.web.paging import TEXT_MAX, link
@@ -78,17 +88,32 @@ logger = logging.getLogger("muster.web")
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """What all routes need."""
+    """What all routes need.
+
+    Attributes
+    ----------
+    status
+        Returns the status of the coordinator whose process this is; "" where there is none.
+    """
 
     pages: Pages
     access: WebAccess
     readers: ThreadPoolExecutor
     hub: Hub
     decider: PlanDecider
+    status: Callable[[], str] = str
 
     async def read(self, work: Callable[..., T], *values: object) -> T:
         """Do something slow in a thread."""
         return await asyncio.get_running_loop().run_in_executor(self.readers, work, *values)
+
+    async def tell_loss(self) -> str:
+        """Return what is to be said of a coordinator that has lost its store; "" if it has not."""
+        status = self.status()
+        if status not in {Status.FENCED, Status.BROKEN}:
+            return ""
+        servers = await self.read(partial(self.pages.reader.servers.read, wall_ms(), anew=True))
+        return explain_loss(status, servers.holder)
 
 
 def make_app(site: Site) -> Starlette:
@@ -171,11 +196,13 @@ def guarded(
         viewer = await site.access.identify(login, client)
         if viewer is None:
             return refuse(HTTPStatus.UNAUTHORIZED, NO_LOGIN)
+        if lost := await site.tell_loss():
+            return refuse(HTTPStatus.SERVICE_UNAVAILABLE, lost)
         try:
             return await respond(request, viewer)
         except SpecError as error:
             return refuse(status_of(error), str(error))
-        except (LogError, BusyError, OSError) as error:
+        except (LogError, BusyError, OSError, DeltaError, pa.ArrowException) as error:
             logger.warning("no page: %s", error)
             return refuse(HTTPStatus.SERVICE_UNAVAILABLE, explain(error))
 

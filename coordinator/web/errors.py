@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from http import HTTPStatus
 
+import pyarrow as pa
+from deltalake.exceptions import DeltaError
+
 from assignors import SpecError
+from coordinator.status import Status
+from coordinator.storage.lease import Holder
 from coordinator.storage.record_log import LogError
 from coordinator.storage.tables.table_io import BusyError
 
@@ -63,7 +68,24 @@ def explain(error: Exception) -> str:
     match error:
         case SpecError():
             return str(error)
-        case LogError() | BusyError() | OSError():
+        case LogError() | BusyError() | OSError() | DeltaError() | pa.ArrowException():
             return f"The store cannot be read: {error}"
         case _:
             return "This page failed. The process's log says why."
+
+
+def explain_loss(status: str, holder: Holder | None) -> str:
+    """Return what a page says where the coordinator of its process has lost its store.
+
+    Parameters
+    ----------
+    holder
+        Who has the lease of the store, as far as can be seen.
+    """
+    if status == Status.BROKEN:
+        why = "The disk did not confirm a commit, so this coordinator has ended."
+    else:
+        why = "This coordinator lost its place: another one has taken over the store."
+    if holder is None:
+        return f"{why} Open the pages of its successor."
+    return f"{why} The lease has {holder}: open the pages of that one."

@@ -7,6 +7,7 @@ import logging
 import os
 import socket
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Self
@@ -48,6 +49,8 @@ class WebServer:
         host:port; port 0 takes any that is free. None takes the setting.
     audit
         Takes the records of wrong logins; without it only the process's log has them.
+    status
+        Returns the status of the coordinator of this process, for which the pages are.
 
     Attributes
     ----------
@@ -70,6 +73,7 @@ class WebServer:
         config: Config | None = None,
         listen: str | None = None,
         audit: Audit | None = None,
+        status: Callable[[], str] = str,
     ) -> None:
         config = config or Config()
         listen = listen or config.web.listen
@@ -89,7 +93,7 @@ class WebServer:
         # Open pages leave a quarter of the connections to those that are opened.
         self._hub = Hub(reader.count_changes, max(1, config.web.connections_max * 3 // 4))
         self._decider = PlanDecider(root_of(store), config.lease)
-        site = Site(pages, self._access, self._readers, self._hub, self._decider)
+        site = Site(pages, self._access, self._readers, self._hub, self._decider, status)
         self._server = self._make_server(site, config)
         self._reread_s = config.server.reread_ms / 1000
         self._audit, self._audit_s = audit, config.server.audit_ms / 1000

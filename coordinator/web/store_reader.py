@@ -227,11 +227,11 @@ class ServersReader:
         self._seen = Servers()
         self.changes = 0
 
-    def read(self, now_ms: int) -> Servers:
-        """Return them as they were seen lately; what cannot be read says nothing."""
+    def read(self, now_ms: int, *, anew: bool = False) -> Servers:
+        """Return them as they were seen lately, or are now; what cannot be read says nothing."""
         with self._lock:
             now = self._clock()
-            if now - self._read_at < self._every_s:
+            if not anew and now - self._read_at < self._every_s:
                 return self._seen
             first, self._read_at = self._read_at == -math.inf, now
             holder, before = self._read_holder(), self._seen

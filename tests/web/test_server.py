@@ -8,19 +8,25 @@ import signal
 import ssl
 import subprocess
 import sys
+import time
 import urllib.error
 import urllib.request
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from deltalake.exceptions import DeltaError
 
 from assignors import SpecError
+from coordinator import Coordinator
 from coordinator.__main__ import has_jemalloc
 from coordinator.__main__ import main as run_command
 from coordinator.cli import main
 from coordinator.config import Config, ServerConfig, WebConfig
 from coordinator.extras import EXTRAS
+from coordinator.status import Status
 from coordinator.web.server import WebServer
+from coordinator.web.store_reader import StoreReader
 from tests.conftest import ROOT
 from tests.support.stories import stored
 from tests.web.browsing import five_groups
@@ -130,3 +136,38 @@ def test_the_extra_has_what_the_pages_need():
     text = Path(ROOT / "pyproject.toml").read_text()
     extra = re.search(r"^web = \[(.*)\]$", text, re.MULTILINE)[1]
     assert sorted(re.findall(r'"([a-z0-9]+)>=', extra)) == sorted(EXTRAS["web"])
+
+
+@pytest.mark.parametrize("ended", ["fenced", "broken"])
+def test_the_pages_of_a_coordinator_that_lost_its_store_say_who_has_it(tmp_path, ended):
+    """Whoever looks there is to look at its successor's."""
+    first = Coordinator.open(tmp_path, topics={"t": 1})
+    with first, first.serve_web("127.0.0.1:0") as pages:
+        assert get(pages.url)[0] == 200
+        with Coordinator.open(tmp_path, takeover="force", address="there:9092") as second:
+            second.offset_commit(group_id="g", topics={"t": {0: 1}})
+            while first.confirm_status() != "fenced":  # seen within `lease.check_ms`
+                time.sleep(0.1)
+            if ended == "broken":
+                first._processor.status = Status.BROKEN
+            for path in ("", "groups.json", "group?id=g", "live?view=groups"):
+                with pytest.raises(urllib.error.HTTPError) as refused:
+                    get(f"{pages.url}{path}")
+                said = refused.value.read().decode()
+                assert refused.value.code == 503
+                assert {"fenced": "lost its place", "broken": "did not confirm"}[ended] in said
+                assert "at there:9092 with coordinator epoch 2" in said
+
+
+@pytest.mark.parametrize("error", [DeltaError("no entry"), pa.ArrowInvalid("no page")])
+def test_what_is_cleaned_up_while_a_page_reads_it_is_no_fault_of_the_page(
+    store, monkeypatch, error
+):
+    def fail(*_):
+        raise error
+
+    with WebServer(store, listen="127.0.0.1:0") as pages:
+        monkeypatch.setattr(StoreReader, "newest", fail)
+        with pytest.raises(urllib.error.HTTPError, match="503") as refused:
+            get(pages.url)
+        assert f"The store cannot be read: {error}" in refused.value.read().decode()
