@@ -283,10 +283,8 @@ class Coordinator(GroupRequests):
 
         Parameters
         ----------
-        listen
-            host:port, instead of the configured one; port 0 takes any that is free.
-        insecure
-            Listen beyond this machine even without TLS and login.
+        listen, insecure
+            As for `serve`.
 
         Returns
         -------

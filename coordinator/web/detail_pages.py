@@ -13,7 +13,7 @@ from coordinator.storage.record_log import LostTarget
 from coordinator.web import group_now
 from coordinator.web.access import Viewer
 from coordinator.web.activity import REFUSALS
-from coordinator.web.errors import NoGroupError, NoMemberError, QueryError
+from coordinator.web.errors import NoMemberError, QueryError
 from coordinator.web.pages import (
     Pages,
     Query,
@@ -47,9 +47,7 @@ class DetailPages:
         """Return the values of the table of committed offsets, with the weights noted for them."""
         group_id = find_group(query, viewer)
         look = self._pages.look(query)
-        found = look.view("offsets", group_id)
-        if not len(found) and not look.has_group(group_id):
-            raise NoGroupError(group_id)
+        found = look.view_of("offsets", group_id)
         refuse_topics(viewer, found)
         weights = read_weights(look, group_id)
         weight = pa.nulls(len(found), pa.float64())

@@ -12,7 +12,7 @@ from coordinator.history.log_reader import format_time
 from coordinator.history.view_rows import to_json_rows
 from coordinator.web import group_now, lanes, loads
 from coordinator.web.access import Viewer
-from coordinator.web.errors import NoGroupError, QueryError
+from coordinator.web.errors import QueryError
 from coordinator.web.pages import (
     Pages,
     Query,
@@ -140,9 +140,7 @@ class PastPages:
     def _read(self, look: Look, group_id: str) -> tuple[pa.Table, pa.Table]:
         """Return the history and the epochs of a group, of one that was deleted, too."""
         history = look.view("assignment_history", group_id)
-        epochs = look.view("epochs", group_id)
-        if not len(epochs) and not look.has_group(group_id):
-            raise NoGroupError(group_id)
+        epochs = look.view_of("epochs", group_id)
         return history, epochs
 
 

@@ -7,7 +7,7 @@ import pyarrow.compute as pc
 from coordinator.history.log_reader import format_time
 from coordinator.history.view_rows import to_json_rows
 from coordinator.web.access import Viewer
-from coordinator.web.errors import NoGroupError, QueryError
+from coordinator.web.errors import QueryError
 from coordinator.web.pages import (
     Pages,
     Query,
@@ -41,9 +41,7 @@ class PlanPages:
         """Return the values of the list of a group's plans."""
         group_id = find_group(query, viewer)
         look = self._pages.look(query)
-        found = look.view("plans", group_id).drop_columns(["moves"])
-        if not len(found) and not look.has_group(group_id):
-            raise NoGroupError(group_id)
+        found = look.view_of("plans", group_id).drop_columns(["moves"])
         status = query.get("status", "")
         if status:
             if status not in STATUSES:

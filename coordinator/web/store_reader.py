@@ -33,6 +33,7 @@ from coordinator.storage.tables.files import Files
 from coordinator.storage.tables.recovery import commit_file
 from coordinator.storage.tables.store_files import files_at
 from coordinator.web.activity import Activity
+from coordinator.web.errors import NoGroupError
 
 T = TypeVar("T")
 KEPT_MAX = 64
@@ -118,6 +119,19 @@ class Look:
             return compute_view(rows, name)
 
         return self.once(group_id, ("view", name), read, followed=name not in UNFOLLOWED)
+
+    def view_of(self, name: str, group_id: str) -> pa.Table:
+        """Return the rows of a view for a group, which may be none.
+
+        Raises
+        ------
+        NoGroupError
+            There is no such group.
+        """
+        found = self.view(name, group_id)
+        if not len(found) and not self.has_group(group_id):
+            raise NoGroupError(group_id)
+        return found
 
     def has_group(self, group_id: str) -> bool:
         """Whether there is such a group."""
