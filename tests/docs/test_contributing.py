@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from assignors.loads.constraints import KINDS
 from tests.conftest import ROOT
 from tests.docs.test_paths import LISTED, PATH
 
@@ -15,6 +16,7 @@ EXAMPLES = {
     "a field of a record": "rack_id",
     "an API, or a version of one": "list_?groups|VERSIONS",
     "a view": "partition_owners|holdings",  # and one of its steps
+    "a kind of constraint": "exclude",
     "a metric": "load_spread",
     "an error code": "STALE_MEMBER_EPOCH",
     "a setting": "max_failures",
@@ -57,12 +59,28 @@ def test_the_files_of_a_list_name_its_example(kind):
         assert any(named.search(name + (ROOT / name).read_text("utf-8")) for name in files), path
 
 
-def test_the_way_to_each_change_ends_at_its_file():
-    """The eight that somebody who has never seen the project is to find from the tree alone."""
+def ways():
+    """Return where each change ends, by what one wants to do."""
     page = (ROOT / "docs/design/architecture.md").read_text(encoding="utf-8")
     table = page.partition("## Where to change what")[2].partition("\n## ")[0]
     rows = [row.strip("| ").split(" | ") for row in table.splitlines() if row.startswith("| ")]
-    files = {what: where for what, _, where in rows}
+    return {what: where for what, _, where in rows}
+
+
+def test_the_way_to_each_change_ends_at_its_file():
+    """The eight that somebody who has never seen the project is to find from the tree alone."""
+    files = ways()
     for what, file in WANTED.items():
         assert f"`{file}`" in files[what], what
         assert (ROOT / file).exists(), file
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_way_to_a_constraint_passes_where_each_kind_is_known(kind):
+    """Its class is the one place that must name a new kind; the others tell kinds apart."""
+    named = re.compile(rf"\b{kind.upper()}\b")
+    first, *others = [
+        (ROOT / file).read_text() for file in PATH.findall(ways()["add a kind of constraint"])
+    ]
+    assert re.search(rf"^class \w+\(_\w+, tag={kind.upper()},", first, re.MULTILINE)
+    assert any(named.search(text) for text in others)
