@@ -226,7 +226,7 @@ class Drain(_Rule, tag=DRAIN, frozen=True, gc=False):
 
 ConstraintRow: TypeAlias = Pin | Exclude | Colocate | AntiAffinity | MaxPartitions | Drain
 """A rule as it was written. Its kind is in the field `kind`; a store has it so too."""
-_KINDS: dict[str, type[_Rule]] = {
+_KINDS: dict[str, type[ConstraintRow]] = {
     str(kind.__struct_config__.tag): kind for kind in get_args(ConstraintRow)
 }
 KINDS = tuple(_KINDS)
@@ -274,9 +274,11 @@ def _parse_row(row: object, where: str) -> ConstraintRow:
         given["value"] = str(given["value"])
     until = given.pop("until", None)
     try:
-        found: ConstraintRow = msgspec.convert(given, ConstraintRow)
+        found = msgspec.convert(given, _KINDS[kind])  # a union would be taken apart for each row
     except msgspec.ValidationError:
         raise SpecError(f"{where}: {_find_fault(_KINDS[kind], given)}") from None
+    if until is None:
+        return found
     return msgspec.structs.replace(found, until_ms=_parse_time(until, where))
 
 
