@@ -1,6 +1,7 @@
 -- Who owned what, from when until when, and why: one row per range. A row covers partitions with the
 -- same owner, times and reasons; until is null while they are owned. A member owns partitions that it
 -- must give up until it has given them up.
+-- In SQL, too, since one process needs 1.9 GiB for a group of 1,000,000 members: here executors share it.
 WITH changes AS (
     SELECT group_id, member_id, struct(
             position, recorded_at, incarnation, tombstone, client_id, client_host, instance_id, gives, takes

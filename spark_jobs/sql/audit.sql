@@ -1,4 +1,5 @@
 -- Who deleted or altered what, and who was refused: one row per action or count.
+-- In SQL, too, as a permanent view: for auditors, on a platform's catalog and without Muster.
 SELECT
     position,
     recorded_at,

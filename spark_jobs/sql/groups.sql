@@ -1,4 +1,5 @@
 -- All groups, and ids that only have offsets: one row per group. The state is Kafka's (G-2).
+-- In SQL, too, since one process needs 1.1 GiB to count the members of a group of 1,000,000.
 WITH last AS (
     SELECT group_id,
         max(position) FILTER (WHERE NOT tombstone) AS position,

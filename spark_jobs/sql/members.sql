@@ -1,5 +1,6 @@
 -- The members of all groups: one row per member, with what it subscribes to and what it owns. Each
 -- column is a separate maximum, so that a query of a few columns reads only those.
+-- In SQL, too, since one process needs 1.1 GiB for a group of 1,000,000 members.
 WITH told AS (
     -- Members that reach an epoch without a change of their assignment share one row of the log.
     SELECT log.*, coalesce(log.member_id, one) AS name

@@ -1,4 +1,5 @@
 -- The offsets that were ever committed, or deleted: one row per record.
+-- In SQL, too, as a permanent view: for dashboards of consumption, without Muster.
 SELECT
     group_id,
     topic,

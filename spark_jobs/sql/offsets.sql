@@ -1,4 +1,5 @@
 -- The committed offsets: one row per partition.
+-- In SQL, too, since `groups` is made of it.
 WITH last AS (
     SELECT group_id, topic, partition,
         max_by(tombstone, position) AS ended,

@@ -1,4 +1,5 @@
 -- Plans that were proposed or applied, and what became of them: one row per plan.
+-- In SQL, too, as a permanent view: for approvals and their auditors, without Muster.
 WITH decided AS (
     SELECT group_id, plan_id,
         max_by(decision, position) AS decision,

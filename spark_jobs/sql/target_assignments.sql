@@ -1,6 +1,7 @@
 -- The target assignment of each member: one row per range. Small targets are records of the log. A
 -- target that a Spark job computed is in the table `targets`, and one record names it: it replaces
 -- all earlier records of members, and later records override it.
+-- In SQL, too, since the rows of `targets` that it reads are as many as Spark computed.
 WITH installed AS (
     SELECT group_id,
         max(struct(position, assignment_epoch, computation_id))

@@ -1,4 +1,5 @@
 -- The topics that exist: one row per topic.
+-- In SQL, too, since `partition_owners` is made of it.
 WITH last AS (
     SELECT topic, max(struct(position, tombstone, topic_id, partitions)) AS row
     FROM $log

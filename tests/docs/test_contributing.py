@@ -84,3 +84,11 @@ def test_the_way_to_a_constraint_passes_where_each_kind_is_known(kind):
     ]
     assert re.search(rf"^class \w+\(_\w+, tag={kind.upper()},", first, re.MULTILINE)
     assert any(named.search(text) for text in others)
+
+
+@pytest.mark.parametrize(
+    "view", sorted((ROOT / "spark_jobs/sql").glob("*.sql")), ids=lambda file: file.stem
+)
+def test_a_view_says_why_it_is_sql_as_well_as_arrow(view):
+    head = re.match(r"(--.*\n)+", view.read_text(encoding="utf-8"))
+    assert re.search(r"^-- In SQL, too, (since|as) .{20}", head[0], re.MULTILINE)
