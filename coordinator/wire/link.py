@@ -6,31 +6,76 @@ import asyncio
 import logging
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, cast
+from dataclasses import dataclass, field
+from typing import TypeVar, cast
 
+from coordinator.config import ServerConfig
 from coordinator.core.events import Answer
-from coordinator.wire.acceptor import ConnectionSlot
-from coordinator.wire.call import ELEMENTS_LEAST, REQUEST_BYTES_LEAST, Call
+from coordinator.wire.acceptor import ConnectionCounts, ConnectionSlot
+from coordinator.wire.client_warnings import RefusedClients
 from coordinator.wire.connection import Connection, PendingRequest
 from coordinator.wire.decoder import StandsByError, WireError
+from coordinator.wire.quotas import Throttle
+from coordinator.wire.refusal_audit import RefusalCounter
 from coordinator.wire.session import subject_of
-from coordinator.wire.split_requests import SplitRequest
+from coordinator.wire.turns import Turns
 
-if TYPE_CHECKING:
-    from coordinator.wire.server import Server
-
+T = TypeVar("T")
 logger = logging.getLogger("muster.wire")
 
 
-class Link(asyncio.Protocol):
-    """One socket, and the protocol state of its connection."""
+@dataclass(slots=True, eq=False)
+class Limits:
+    """What the connections of a server share: its limits, and what is used of them.
 
-    def __init__(self, server: Server, slot: ConnectionSlot) -> None:
-        self._server = server
+    Attributes
+    ----------
+    links
+        The connections there are.
+    held
+        Bytes of incomplete requests and unsent answers, of all connections.
+    """
+
+    config: ServerConfig
+    metrics: ConnectionCounts
+    turns: Turns
+    throttle: Throttle
+    clients: RefusedClients
+    refusals: RefusalCounter
+    links: set[Link] = field(default_factory=set)
+    held: int = 0
+
+    def note_failed_login(self, connection: Connection) -> None:
+        """Count a login that failed."""
+        self.clients.note(connection.session, "the login failed")
+        self.refusals.note_login(connection.claimed_principal, connection.session)
+
+
+class Link(asyncio.Protocol):
+    """One socket, and the protocol state of its connection.
+
+    Parameters
+    ----------
+    connect
+        Makes that state, given who calls: an address as Kafka writes it, a certificate's subject.
+    ask
+        Answers a request: sooner or later its pending request has a frame.
+    """
+
+    def __init__(
+        self,
+        limits: Limits,
+        slot: ConnectionSlot,
+        connect: Callable[[str, str], Connection],
+        ask: Callable[[Link, PendingRequest], object],
+    ) -> None:
+        self._limits = limits
         self._slot = slot
-        self._loop = server.loop
+        self._connect = connect
+        self._ask = ask
+        self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
-        self._held_back: list[tuple[PendingRequest, Call]] = []
+        self._held_back: list[Callable[[], object]] = []
         self._wake: asyncio.TimerHandle | None = None
         self._held = 0
         self._reading = self._writing = True
@@ -54,20 +99,11 @@ class Link(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin."""
-        server, config = self._server, self._server.config
         self._transport = cast("asyncio.Transport", transport)
         self._slot.taken = True
-        self.connection = Connection(
-            f"/{self._slot.address}",  # as Kafka writes it
-            config.request_bytes_max or REQUEST_BYTES_LEAST,
-            config.in_flight_max,
-            server.login() if server.login else None,
-            subject_of(transport.get_extra_info("peercert")),
-            config.elements_max or ELEMENTS_LEAST,
-            server.versions,
-            server.room,
-        )
-        server.links.add(self)
+        subject = subject_of(transport.get_extra_info("peercert"))
+        self.connection = self._connect(f"/{self._slot.address}", subject)
+        self._limits.links.add(self)
 
     def data_received(self, data: bytes) -> None:
         """Take bytes as they come."""
@@ -85,8 +121,8 @@ class Link(asyncio.Protocol):
             if waiting is not None:
                 waiting.cancel()
         self._hold(0)
-        self._server.throttle.forget(self)
-        self._server.links.discard(self)
+        self._limits.throttle.forget(self)
+        self._limits.links.discard(self)
         self._slot.release()
 
     def pause_writing(self) -> None:
@@ -147,16 +183,16 @@ class Link(asyncio.Protocol):
         What others have to wait for is asked when this connection has its turn.
         """
         while self._open:
-            if not self.connection.is_next_brief and not self._server.turns.take(self):
+            if not self.connection.is_next_brief and not self._limits.turns.take(self):
                 self.behind = True
                 return
             pending = self.connection.next_request()
-            self._server.throttle.charge_login(self)
+            self._limits.throttle.charge_login(self)
             if pending is None:
                 return
             if self._held_back:
                 self._release()
-            self._server.ask(self, pending)
+            self._ask(self, pending)
             if self.connection.authenticated:
                 self._incomplete = None
 
@@ -168,21 +204,21 @@ class Link(asyncio.Protocol):
         if frames:
             self._transport.write(frames)
         if self.connection.login_failed and not self._transport.is_closing():
-            self._server.note_failed_login(self.connection)
+            self._limits.note_failed_login(self.connection)
             self.close("login", "the login failed")
 
     def _update_reading(self) -> None:
         """Count the bytes in memory; read from the socket only while requests are taken."""
         if self._transport is None:
             return
-        connection, server = self.connection, self._server
+        connection, limits = self.connection, self._limits
         held = connection.buffered_bytes
         if not self._writing:
             held += self._transport.get_write_buffer_size()
         beside = self.unread_bytes + self.waiting_bytes
         if held + beside != self._held:
             self._hold(held + beside)
-            if server.held > server.config.buffer_bytes_max:
+            if limits.held > limits.config.buffer_bytes_max:
                 self.abort("memory", "too much is held for requests and answers")
                 return
         reading = (self._open and not connection.full) or not connection.buffered_bytes
@@ -198,7 +234,7 @@ class Link(asyncio.Protocol):
                 self._transport.pause_reading()
 
     def _hold(self, held: int) -> None:
-        self._server.held += held - self._held
+        self._limits.held += held - self._held
         self._held = held
 
     @property
@@ -211,14 +247,12 @@ class Link(asyncio.Protocol):
         """Whether requests are taken now."""
         return self._writing and not self.busy and not self.behind and self._muted is None
 
-    def finish_reading(
-        self, pending: PendingRequest, found: asyncio.Future[Call | SplitRequest]
-    ) -> None:
+    def finish_reading(self, found: asyncio.Future[T], start: Callable[[T], object]) -> None:
         """Continue with a long request that another thread decoded."""
         self.busy, self.unread_bytes = False, 0
         if found.cancelled():  # the server ends
             return
-        self.proceed(lambda: self._server.start(self, pending, found.result()))
+        self.proceed(lambda: start(found.result()))
 
     def finish_writing(self, pending: PendingRequest, found: asyncio.Future[bytes]) -> None:
         """Take a large answer that another thread encoded."""
@@ -230,7 +264,7 @@ class Link(asyncio.Protocol):
             self.abort("failed")
             return
         pending.frame = found.result()
-        self._server.charge_answer(pending.request, pending.frame)
+        self._limits.throttle.charge_answer(pending.request, pending.frame)
         self.proceed()
 
     def start_check(self, pending: PendingRequest, found: asyncio.Future[bool]) -> None:
@@ -253,11 +287,11 @@ class Link(asyncio.Protocol):
         self._muted = None
         self.proceed()
 
-    def hold_back(self, pending: PendingRequest, call: Call) -> None:
+    def hold_back(self, wait_ms: int, answer: Callable[[], object]) -> None:
         """Hold an answer back until its wait is over, or another request comes behind it."""
         self.busy = False
-        self._held_back.append((pending, call))
-        self._wake = self._loop.call_later(call.wait_ms / 1000, self._wait_over)
+        self._held_back.append(answer)
+        self._wake = self._loop.call_later(wait_ms / 1000, self._wait_over)
 
     def _wait_over(self) -> None:
         self.proceed(self._release)
@@ -267,14 +301,14 @@ class Link(asyncio.Protocol):
         if self._wake is not None:
             self._wake.cancel()
         held_back, self._held_back = self._held_back, []
-        for pending, call in held_back:
-            self._server.answer(self, pending, call, ())
+        for answer in held_back:
+            answer()
 
     # The end -------------------------------------------------------------------------------------
 
     def find_timeout(self, now: float) -> str | None:
         """Return which timeout the client has exceeded; None if none."""
-        config = self._server.config
+        config = self._limits.config
         patience = config.request_ms / 1000
         if self._unread is not None and now - self._unread > patience:
             return "does not read"
@@ -305,7 +339,7 @@ class Link(asyncio.Protocol):
         if not self._transport.is_closing():
             peer = self._transport.get_extra_info("peername")
             logger.debug("closes %s (%s): %s", peer, reason, message or reason)
-            self._server.metrics.closed(reason)
+            self._limits.metrics.closed(reason)
             if reason == "refused":
-                self._server.clients.note(self.connection.session, message)
+                self._limits.clients.note(self.connection.session, message)
             self._hold(0)

@@ -201,7 +201,8 @@ class Throttle:
 
     def charge_answer(self, request: Request, frame: bytes) -> None:
         """Charge the bytes of an answer; the client's next request waits for them."""
-        self._charge(client_of(request), 0, len(frame))
+        if self.is_limited:
+            self._charge(client_of(request), 0, len(frame))
 
     def forget(self, link: MutedLink) -> None:
         """Forget the request of a connection that has gone."""

@@ -23,24 +23,26 @@ from coordinator.wire.acceptor import Acceptor, ConnectionCounts
 from coordinator.wire.apis.cluster_apis import refuse_standing_by
 from coordinator.wire.apis.group_apis import encode_response
 from coordinator.wire.authorization import authorize_request
-from coordinator.wire.call import Call, Cluster, RequestRoom
+from coordinator.wire.call import (
+    ELEMENTS_LEAST,
+    REQUEST_BYTES_LEAST,
+    Call,
+    Cluster,
+    RequestRoom,
+)
 from coordinator.wire.client_warnings import RefusedClients, VainFetches
 from coordinator.wire.codec import Api, Request, decode_body
 from coordinator.wire.connection import BRIEF, Connection, PendingRequest
 from coordinator.wire.later_answer import LaterAnswer
-from coordinator.wire.link import Link
+from coordinator.wire.link import Limits, Link
 from coordinator.wire.quotas import Quota, Quotas, Throttle
 from coordinator.wire.refusal_audit import RefusalCounter
 from coordinator.wire.sasl import Login
 from coordinator.wire.split_requests import SplitRequest, split_request
+from coordinator.wire.turns import REQUESTS_A_TURN, Turns
 
 GATHER_LINKS, GATHER_S = 64, 0.004
 """From so many connections on, so long at most a request waits for others."""
-REQUESTS_A_TURN = 25
-"""Requests that a turn of the event loop takes beside heartbeats and commits, and answers that it
-gives to those that waited: bounded, so that they do not starve heartbeats. This is the network's
-thread, which decodes and encodes; the coordinator's has a limit of its own (`event_loop.py`), since
-many turns pass in one of its rounds, and callers in this process do not come through here."""
 PATROL_S = 1.0
 NO_QUOTAS = QuotasConfig()
 logger = logging.getLogger("muster.wire")
@@ -70,50 +72,6 @@ class EventSubmitter(Protocol):
         """Where requests and connections are counted."""
 
 
-class Turns:
-    """Whose requests a turn of the event loop takes, of those that others have to wait for.
-
-    A connection that comes too late in a turn waits behind the others that do, and then asks one
-    request after which it waits again: however many come at once, heartbeats have every turn.
-    """
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self._room = REQUESTS_A_TURN
-        self._behind: deque[Link] = deque()
-        self._begun = False
-        self._now: Link | None = None
-
-    def take(self, link: Link) -> bool:
-        """Whether a connection's next request may be taken now; if not, it has a turn later."""
-        self._begin_soon()
-        if link is self._now:
-            self._now = None
-            return True
-        if self._room > 0 and not self._behind:
-            self._room -= 1
-            return True
-        self._behind.append(link)
-        return False
-
-    def _begin_soon(self) -> None:
-        if not self._begun:
-            self._begun = True
-            self._loop.call_soon(self._begin)
-
-    def _begin(self) -> None:
-        """Begin the next turn, with those that wait."""
-        self._begun = False
-        turns = min(len(self._behind), REQUESTS_A_TURN)
-        self._room = REQUESTS_A_TURN - turns
-        for _ in range(turns):
-            self._now = self._behind.popleft()
-            self._now.have_turn()
-        self._now = None
-        if self._behind:
-            self._begin_soon()
-
-
 class Server:
     """Serves connections in an event loop.
 
@@ -134,18 +92,23 @@ class Server:
         refusals: RefusalCounter | None = None,
         quotas: QuotasConfig = NO_QUOTAS,
     ) -> None:
-        self.config = config
-        self.login = login
-        self.versions = cluster.versions
-        self.metrics = backend.metrics
-        self.links: set[Link] = set()
-        self.held = 0
-        """Bytes of incomplete requests and unsent answers, of all connections."""
-        self.loop = asyncio.get_running_loop()
-        self.turns = Turns(self.loop)
-        self.clients = RefusedClients(self.metrics.client_refused, self.loop.time)
+        self._config = config
+        self._login = login
+        self._metrics = backend.metrics
+        self._loop = asyncio.get_running_loop()
+        self._clients = RefusedClients(self._metrics.client_refused, self._loop.time)
+        self._refusals = refusals or RefusalCounter()
+        self._throttle = Throttle(Quotas(quotas), self._loop, self._ask, self._note_throttle)
+        self._limits = Limits(
+            config,
+            self._metrics,
+            Turns(self._loop),
+            self._throttle,
+            self._clients,
+            self._refusals,
+        )
+        self._links = self._limits.links
         self._vain = None if cluster.find_offsets is None else VainFetches(cluster.topics)
-        self.throttle = Throttle(Quotas(quotas), self.loop, self._ask, self._note_throttle)
         self._connections = Quota(quotas.connections_per_s_max, quotas.connections_per_s)
         self._backend = backend
         self._cluster = cluster
@@ -153,12 +116,11 @@ class Server:
         self._answered: deque[tuple[Link, PendingRequest, Call, Future[Answer]]] = deque()
         """Requests that waited, and are answered now."""
         self._wakes = False
-        self._refusals = refusals or RefusalCounter()
         self._submitted = 0.0
         self._acceptors: list[Acceptor] = []
         self._writers = ThreadPoolExecutor(1, "muster-wire-large")
         self._hashers = ThreadPoolExecutor(1, "muster-wire-login")
-        self._patrol = self.loop.create_task(self._watch())
+        self._patrol = self._loop.create_task(self._watch())
         self._room: tuple[TopicView, RequestRoom] | None = None
 
     def listen(self, sock: socket.socket, tls: Callable[[], ssl.SSLContext | None]) -> None:
@@ -167,11 +129,25 @@ class Server:
             Acceptor(
                 sock,
                 tls,
-                self.config,
-                self.metrics,
-                lambda slot: Link(self, slot),
+                self._config,
+                self._metrics,
+                lambda slot: Link(self._limits, slot, self._connect, self.ask),
                 self._connections,
             )
+        )
+
+    def _connect(self, address: str, subject: str) -> Connection:
+        """Return the protocol state of a new connection."""
+        config = self._config
+        return Connection(
+            address,
+            config.request_bytes_max or REQUEST_BYTES_LEAST,
+            config.in_flight_max,
+            self._login() if self._login else None,
+            subject,
+            config.elements_max or ELEMENTS_LEAST,
+            self._cluster.versions,
+            self.room,
         )
 
     def room(self) -> RequestRoom:
@@ -180,14 +156,14 @@ class Server:
         if self._room is None or self._room[0] is not view:
             self._room = view, RequestRoom.of(view)
         size, elements = self._room[1]
-        bound = self.config
+        bound = self._config
         return RequestRoom(
             0 if bound.request_bytes_max else size, 0 if bound.elements_max else elements
         )
 
     def close_unknown(self, users: Container[str]) -> None:
         """Close the connections of users that were removed."""
-        for link in list(self.links):
+        for link in list(self._links):
             user = link.connection.user
             if user is not None and user not in users:
                 link.close("login", "the user was removed")
@@ -197,7 +173,7 @@ class Server:
         self._patrol.cancel()
         for acceptor in self._acceptors:
             acceptor.close()
-        for link in list(self.links):
+        for link in list(self._links):
             link.close("server", "the server ends")
         self._write_refusals()
         for pool in (self._writers, self._hashers):
@@ -207,10 +183,10 @@ class Server:
     def ask(self, link: Link, pending: PendingRequest) -> None:
         """Answer a request: at once, after its wait, or by the coordinator."""
         if pending.check is not None:
-            link.start_check(pending, self.loop.run_in_executor(self._hashers, pending.check))
+            link.start_check(pending, self._loop.run_in_executor(self._hashers, pending.check))
             return
-        if self.throttle.is_limited:
-            self.throttle.ask(link, pending)
+        if self._throttle.is_limited:
+            self._throttle.ask(link, pending)
         else:
             self._ask(link, pending)
 
@@ -219,7 +195,7 @@ class Server:
         request = pending.request
         look = self._cluster.look if request.api is Api.METADATA else None
         if not request.unread and look is None:
-            self.start(link, pending, self._plan(request))
+            self._start(link, pending, self._plan(request))
             return
         link.busy, link.unread_bytes = True, len(request.unread)
 
@@ -230,8 +206,9 @@ class Server:
                 look()
             return self._plan(request)
 
-        future = self.loop.run_in_executor(self._writers, read)
-        future.add_done_callback(lambda found: link.finish_reading(pending, found))
+        future = self._loop.run_in_executor(self._writers, read)
+        start = partial(self._start, link, pending)
+        future.add_done_callback(lambda found: link.finish_reading(found, start))
 
     def _plan(self, request: Request) -> Call | SplitRequest:
         """Return how a request is answered: whole, or split."""
@@ -239,12 +216,7 @@ class Server:
             refuse_standing_by(request)
         return split_request(request) or authorize_request(request, self._cluster)
 
-    def charge_answer(self, request: Request, frame: bytes) -> None:
-        """Count the bytes of an answer; the client's next request waits for them."""
-        if self.throttle.is_limited:
-            self.throttle.charge_answer(request, frame)
-
-    def start(self, link: Link, pending: PendingRequest, plan: Call | SplitRequest) -> None:
+    def _start(self, link: Link, pending: PendingRequest, plan: Call | SplitRequest) -> None:
         """Start answering a request."""
         if isinstance(plan, SplitRequest):
             link.busy = pending.long = True
@@ -254,20 +226,20 @@ class Server:
         if self._vain is not None:
             self._vain.note(pending.request)
         if call.refusal:
-            self.clients.note(pending.request.session, call.refusal)
+            self._clients.note(pending.request.session, call.refusal)
         link.busy = pending.long
         if call.events:
             if not self._pending:
                 self._submit_soon()
             self._pending.append((link, pending, call))
         elif call.later is not None:
-            self.metrics.served({pending.request.api.name: 1})
+            self._metrics.served({pending.request.api.name: 1})
             self._await_answer(link, pending, call, call.later())
         elif call.wait_ms:
-            link.hold_back(pending, call)
+            link.hold_back(call.wait_ms, partial(self._answer, link, pending, call, ()))
         else:
-            self.metrics.served({pending.request.api.name: 1})
-            self.answer(link, pending, call, ())
+            self._metrics.served({pending.request.api.name: 1})
+            self._answer(link, pending, call, ())
 
     def _begin_pieces(self, link: Link, pending: PendingRequest, pieces: SplitRequest) -> None:
         """Answer a split request, once its pieces are known."""
@@ -286,13 +258,13 @@ class Server:
         """Answer the next piece of a split request; after the last, encode the whole answer."""
         part = pieces.next()
         if part is None:
-            self.metrics.served({pending.request.api.name: 1})
-            future = self.loop.run_in_executor(self._writers, pieces.frame)
+            self._metrics.served({pending.request.api.name: 1})
+            future = self._loop.run_in_executor(self._writers, pieces.frame)
             future.add_done_callback(lambda found: link.finish_writing(pending, found))
             return
         call = authorize_request(part, self._cluster)
         if call.refusal:
-            self.clients.note(pending.request.session, call.refusal)
+            self._clients.note(pending.request.session, call.refusal)
 
         def answered(answers: Sequence[Answer]) -> None:
             try:
@@ -306,25 +278,25 @@ class Server:
         if call.events:
             self._ask_coordinator(call.events, answered)
         else:
-            self.loop.call_soon(answered, ())
+            self._loop.call_soon(answered, ())
 
     def _submit_soon(self) -> None:
         """Submit after all reads of this turn; with many clients, not again within `GATHER_S`.
 
         Each batch wakes two threads, which costs more than most requests in it.
         """
-        since = self.loop.time() - self._submitted
-        if len(self.links) < GATHER_LINKS or since >= GATHER_S:
-            self.loop.call_soon(self._submit_pending)
+        since = self._loop.time() - self._submitted
+        if len(self._links) < GATHER_LINKS or since >= GATHER_S:
+            self._loop.call_soon(self._submit_pending)
         else:
-            self.loop.call_later(GATHER_S - since, self._submit_pending)
+            self._loop.call_later(GATHER_S - since, self._submit_pending)
 
     def _submit_pending(self) -> None:
         """Ask the coordinator what came meanwhile: what is brief as one batch, and the rest.
 
         The coordinator answers brief requests first; in one batch they would wait for the rest.
         """
-        self._submitted = self.loop.time()
+        self._submitted = self._loop.time()
         pending, self._pending = self._pending, []
         brief = [asked for asked in pending if asked[1].request.api in BRIEF]
         others = [asked for asked in pending if asked[1].request.api not in BRIEF]
@@ -339,7 +311,7 @@ class Server:
 
         def done(found: Future[list[Answer]]) -> None:
             try:
-                self.loop.call_soon_threadsafe(lambda: answered(found.result()))
+                self._loop.call_soon_threadsafe(lambda: answered(found.result()))
             except RuntimeError:
                 logger.info("%d answers come after the server's end", len(events))
 
@@ -359,9 +331,9 @@ class Server:
             if isinstance(later, LaterAnswer):
                 self._await_answer(link, pending, call, later.future)
             else:
-                self.answer(link, pending, call, own)
+                self._answer(link, pending, call, own)
         served = Counter(pending.request.api for _, pending, _ in batch)
-        self.metrics.served({api.name: count for api, count in served.items()})
+        self._metrics.served({api.name: count for api, count in served.items()})
         for link in links:
             link.proceed()
 
@@ -388,7 +360,7 @@ class Server:
         """Have what waited answered, in the loop's thread; any thread may say so."""
         self._wakes = True
         try:
-            self.loop.call_soon_threadsafe(self._answer_waiting)
+            self._loop.call_soon_threadsafe(self._answer_waiting)
         except RuntimeError:
             logger.info("an answer comes after the server's end")
 
@@ -403,7 +375,7 @@ class Server:
             if not link.connected or future.cancelled():
                 continue
             if (error := future.exception()) is None:
-                self.answer(link, pending, call, [future.result()])
+                self._answer(link, pending, call, [future.result()])
                 links[link] = None
             else:  # one connection ends, and nobody else waits for it
                 logger.error("no answer to %s", pending.request, exc_info=error)
@@ -413,50 +385,45 @@ class Server:
         if self._answered:
             self._wake_to_answer()
 
-    def answer(
+    def _answer(
         self, link: Link, pending: PendingRequest, call: Call, answers: Sequence[Answer]
     ) -> None:
         """Encode a response: here, or a large one in another thread."""
         request = pending.request
         if pending.long:
-            future = self.loop.run_in_executor(
+            future = self._loop.run_in_executor(
                 self._writers, encode_response, request, call, answers
             )
             future.add_done_callback(lambda found: link.finish_writing(pending, found))
             return
         try:
             pending.frame = encode_response(request, call, answers)
-            self.charge_answer(request, pending.frame)
+            self._throttle.charge_answer(request, pending.frame)
         except Exception:
             logger.exception("no answer to %s", request)
             link.abort("failed")
 
-    def note_failed_login(self, connection: Connection) -> None:
-        """Count a login that failed."""
-        self.clients.note(connection.session, "the login failed")
-        self._refusals.note_login(connection.claimed_principal, connection.session)
-
     def _note_throttle(self, request: Request, throttle_ms: int) -> None:
         """Count a request whose client has to wait."""
-        self.metrics.throttled(throttle_ms)
+        self._metrics.throttled(throttle_ms)
         self._refusals.note_throttle(request.session)
 
     def _write_refusals(self) -> None:
         """Submit the refusals counted so far as audit records, without waiting."""
         records = self._refusals.take()
-        if records and self.config.audit_ms:
+        if records and self._config.audit_ms:
             self._backend.submit([RecordAudit(records)])
 
     async def _watch(self) -> None:
         """Close connections past a timeout; write the audit records of refusals."""
-        written = self.loop.time()
+        written = self._loop.time()
         while True:
             await asyncio.sleep(PATROL_S)
-            now = self.loop.time()
-            if now - written >= self.config.audit_ms / 1000:
+            now = self._loop.time()
+            if now - written >= self._config.audit_ms / 1000:
                 written = now
                 self._write_refusals()
-            for link in list(self.links):
+            for link in list(self._links):
                 reason = link.find_timeout(now)
                 if reason:
                     link.abort(reason)

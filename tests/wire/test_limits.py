@@ -27,7 +27,8 @@ from coordinator.wire.codec import DECODED_AT_ONCE_BYTES, Api
 from coordinator.wire.connection import BRIEF
 from coordinator.wire.listener import load_access
 from coordinator.wire.sasl import Verifier
-from coordinator.wire.server import REQUESTS_A_TURN, Server, Turns
+from coordinator.wire.server import Server
+from coordinator.wire.turns import REQUESTS_A_TURN, Turns
 from tests.support.wire_client import Client, read_response, request_frame, take_frame
 from tests.wire.test_access import certificates, tls_of
 from tests.wire.test_server import count, loop, served, until
@@ -371,7 +372,7 @@ def test_who_waited_is_answered_some_a_turn():
     async def answer_all():
         server = Server(BACKEND, SimpleNamespace(versions={}, find_offsets=None), ServerConfig())
         answered, turns = [], []
-        server.answer = lambda *words: answered.append(words)
+        server._answer = lambda *words: answered.append(words)
         sent = []
         link = HashedLink(waiting=set(), waiting_bytes=0, connected=True)
         link.proceed = lambda: sent.append(len(answered))
