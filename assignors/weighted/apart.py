@@ -18,8 +18,8 @@ from assignors.weighted.problem import WeightedProblem
 from assignors.weighted.settle import settle_units
 
 _FORBIDDEN = 2.0**80
-_PAIRS = 2**22
-"""Most pairs of units and members that are matched exactly."""
+_PAIRS, _STEPS = 2**22, 2**27
+"""Most pairs of units and members that are matched exactly, and most steps that it may take."""
 _WIDE = 8  # a wide label has a unit for one member in eight
 
 
@@ -52,7 +52,8 @@ def place_apart(problem: WeightedProblem, placed: Placement, pool: Longs, level:
     members = int(np.count_nonzero(problem.cell >= 0))
     turn = np.argsort(-total, kind="stable")
     later = np.zeros(len(pool), dtype=np.bool_)
-    if len(pool) * members > _PAIRS:
+    bulk = len(pool) * members > _PAIRS or _count_steps(np.diff(start), members) > _STEPS
+    if bulk:
         wide = np.diff(start) * _WIDE > members
         if problem.limited:
             joined = sum_by(inverse, problem.count[pool], len(names)) > np.diff(start)
@@ -60,20 +61,21 @@ def place_apart(problem: WeightedProblem, placed: Placement, pool: Longs, level:
         turn = turn[wide[turn]]
         later = ~wide[inverse]
     for at in turn.tolist():
-        _place_label(
-            problem, placed, own[start[at] : start[at + 1]],
-            everyone[edges[0, at] : edges[1, at]], level,
-        )  # fmt: skip
+        mine, all_ = own[start[at] : start[at + 1]], everyone[edges[0, at] : edges[1, at]]
+        if bulk and _count_steps(len(mine), members) > _STEPS // len(turn):
+            _lay_label(problem, placed, mine, all_, level)
+        else:
+            _place_label(problem, placed, mine, all_)
     return pool[later]
 
 
-def _place_label(
-    problem: WeightedProblem, placed: Placement, unit: Longs, everyone: Longs, level: int
-) -> None:
+def _count_steps(units: Longs | int, members: int) -> int:
+    """Return about how many steps it takes to match labels of some numbers of units."""
+    return int(np.sum(np.square(units)) * members)
+
+
+def _place_label(problem: WeightedProblem, placed: Placement, unit: Longs, everyone: Longs) -> None:
     """Place units of one label; where that cannot be, all units of it anew."""
-    if len(unit) * problem.member_count > _PAIRS:
-        _lay_label(problem, placed, unit, everyone, level)
-        return
     if not _match_label(problem, placed, unit, everyone):
         placed.take(problem, everyone[placed.owner[everyone] >= 0])
         if not _match_label(problem, placed, everyone, everyone):
@@ -133,7 +135,9 @@ def _lay_label(
     member = member[np.argsort(-room, kind="stable")]
     first, rest = unit[: len(member)], unit[len(member) :]
     placed.put(problem, first, member)
-    for one in np.concatenate([settle_units(problem, placed, first, first[:0]), rest]).tolist():
+    wrong = not problem.admits(first, member).all()  # none of the label was on these members
+    left = settle_units(problem, placed, first, first[:0]) if wrong else first[:0]
+    for one in np.concatenate([left, rest]).tolist():
         place_one_apart(problem, placed, one)
 
 

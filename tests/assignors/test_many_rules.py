@@ -9,9 +9,11 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.optimize import linear_sum_assignment
 
 from assignors import GroupSpec, SpecError, get_assignor, quality
 from assignors.loads.held_rules import find_held
+from assignors.weighted import apart
 from tests.assignors import weighted_twins
 
 MEMBERS, TOPICS, EACH = 6_000, 3, 6_000
@@ -89,6 +91,30 @@ def test_kinds_by_the_thousand_go_together():
     spec = group(names, count=5_000)
     ranges = get_assignor("weighted").assign(spec)
     check(spec, ranges, 2.0)
+
+
+@pytest.mark.parametrize(("members", "units"), [(1_500, 1_500), (1_500, 600)])
+def test_wide_labels_are_laid_along_members_without_matching_all_pairs(members, units, monkeypatch):
+    """Matching takes steps by the square of a label's partitions: that is for a few."""
+    steps = []
+
+    def count(cost):
+        steps.append(cost.shape[0] ** 2 * cost.shape[1])
+        return linear_sum_assignment(cost)
+
+    monkeypatch.setattr(apart, "linear_sum_assignment", count)
+    topics = {f"t{at}": units for at in range(max(4_000 // units, 2) * 3)}
+    weight = np.random.default_rng(1).lognormal(0, 0.5, len(topics) * units)
+    spec = {
+        "topics": topics,
+        "members": {f"m{at:04}": {"subscribed": list(topics)} for at in range(members)},
+        "weights": dict(zip(topics, weight.reshape(-1, units).tolist(), strict=True)),
+        "constraints": [{"kind": "anti_affinity", "selector": t, "value": t} for t in topics],
+    }
+    spec = GroupSpec.from_dict(spec)
+    found = check(spec, get_assignor("weighted").assign(spec), 1.0)
+    assert all(rule["holds"] for rule in found.rules)
+    assert sum(steps) <= 2**28
 
 
 @pytest.mark.parametrize(
