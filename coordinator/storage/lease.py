@@ -22,6 +22,7 @@ from coordinator.config import LeaseConfig
 from coordinator.storage.store_modes import filesystem_of
 from coordinator.storage.tables.files import Files, SwapLostError
 from coordinator.storage.tables.patience import Patience
+from coordinator.storage.tables.recovery import log_folder
 from coordinator.storage.tables.store_files import root_of
 from coordinator.storage.tables.table_io import BusyError
 
@@ -94,6 +95,9 @@ class Lease:
         self._disk = disk or filesystem_of(root)
         self._token = uuid.uuid4().hex
         self._epoch = 0
+        self._must_be = root
+        """A folder of the store that was seen, or is to be."""
+        self._has_waited = False
         self._seen: Holder | None = None
         self._unchanged_ms = 0
         self._tag: str | None = None
@@ -125,6 +129,8 @@ class Lease:
         """
         while True:
             try:
+                if self._has_waited:
+                    self._check_store()
                 held = self._take(force=takeover == "force")
             except OSError as error:
                 if patience is None:
@@ -134,12 +140,16 @@ class Lease:
             if held is None:
                 return
             if patience is not None:
-                patience.answered()
+                patience.stands_by()
             if takeover == "refuse":
                 raise BusyError(
                     f"{self._store} is held by {held}: "
                     f"wait for its end, stop it, or take over by force"
                 )
+            self._has_waited = True
+            log = log_folder(f"{self._store}/log")
+            if self._disk.has_locks and self._disk.is_folder(log):
+                self._must_be = log
             self._sleep(self._poll_ms / 1000)
             self._unchanged_ms += self._poll_ms
 
@@ -225,8 +235,8 @@ class Lease:
         return self._unchanged_ms > self._config.ttl_ms
 
     def _check_store(self) -> None:
-        """Refuse a store that was moved away: the lock would make its folder anew."""
-        if self._disk.has_locks and not self._disk.is_folder(self._store):
+        """Refuse a store that was moved away, or whose disk is: the lock would make it anew."""
+        if self._disk.has_locks and not self._disk.is_folder(self._must_be):
             raise FileNotFoundError(errno.ENOENT, "the store is gone", self._store)
 
     def _hold_lock(self) -> AbstractContextManager[bool]:

@@ -74,6 +74,7 @@ class RunningServer:
         stands_by = backend.status == Status.STANDS_BY.value
         self._refusals = RefusalCounter()
         self._nodes = backend.nodes
+        self._said = ""
         self._cluster = Cluster(
             node_id=self._register(config.node_id),
             host=host,
@@ -186,8 +187,11 @@ class RunningServer:
         assert self._nodes is not None
         try:
             self._nodes.renew()
+            self._said = ""
         except OSError as error:
-            logger.warning("the other servers of the store are not known anew: %s", error)
+            if str(error) != self._said:  # once, whatever the number of tries
+                self._said = str(error)
+                logger.warning("the other servers of the store are not known anew: %s", error)
 
     def _leave(self) -> None:
         if self._nodes is not None and not self._stays:

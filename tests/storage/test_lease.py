@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import shutil
 import threading
 
 import pytest
@@ -9,6 +11,7 @@ from obstore.store import MemoryStore
 
 from coordinator.config import LeaseConfig
 from coordinator.storage.lease import Lease
+from coordinator.storage.record_log import CommitFailed, Unconfirmed
 from coordinator.storage.tables.files import SwapLostError
 from coordinator.storage.tables.filesystem import Filesystem
 from coordinator.storage.tables.object_files import ObjectFiles
@@ -244,9 +247,8 @@ def test_a_lost_answer_of_a_renewal_is_no_loss_of_the_lease(place, lease, clock)
     assert lease("two").holder().owner == "one"
 
 
-@pytest.mark.parametrize("place", ["objects"], indirect=True)
-def test_a_stand_by_on_an_object_store_outlives_failures_of_its_network(place, lease):
-    _, files = place
+def test_a_stand_by_outlives_failures_of_its_network_or_its_disk(place, lease):
+    root, files = place
     lease("one").wait()
     read, naps = files.read_tagged, iter(range(100))
 
@@ -257,6 +259,48 @@ def test_a_stand_by_on_an_object_store_outlives_failures_of_its_network(place, l
 
     files.read_tagged = read_sometimes
     two = lease("two")
-    two.wait(patience=Patience("memory://tests/store", sleep=lambda _: None))
+    two.wait(patience=Patience(root, sleep=lambda _: None))
     files.read_tagged = read
+    assert lease("three").holder().owner == "two"
+
+
+@pytest.mark.parametrize("place", ["disk"], indirect=True)
+def test_who_does_not_stand_by_is_told_of_a_disk_that_fails(place, lease):
+    root, files = place
+    files.read_tagged = lambda path: (_ for _ in ()).throw(OSError(28, "No space left", path))
+    with pytest.raises(CommitFailed, match=f"{root} cannot be opened: .* No space left"):
+        lease("one").wait(patience=Patience(root, sleep=lambda _: None))
+
+
+def test_a_disk_that_confirms_nothing_ends_a_stand_by(tmp_path):
+    patience = Patience(str(tmp_path), sleep=lambda _: None)
+    patience.stands_by()
+    patience.failed(OSError(errno.ENOSPC, "No space left"))
+    with pytest.raises(Unconfirmed):
+        patience.failed(Unconfirmed("the disk did not confirm"))
+
+
+@pytest.mark.parametrize("place", ["disk"], indirect=True)
+def test_a_stand_by_makes_no_new_store_where_its_own_was_moved_away(place, lease, clock, tmp_path):
+    """As by a disk that is mounted no more: what is there in its place is no store of ours."""
+    root, _ = place
+    lease("one").wait()
+    log = tmp_path / "log/_delta_log"
+    log.mkdir(parents=True)
+    seen = []
+
+    def move(seconds):
+        seen.append(sorted(path.name for path in tmp_path.iterdir()))
+        if len(seen) == 3:
+            log.mkdir(parents=True)
+
+    def lose():
+        if not seen:
+            for path in tmp_path.iterdir():
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+        clock.alarm = lambda: None
+
+    clock.alarm = lose
+    lease("two").wait(patience=Patience(root, sleep=move))
+    assert seen == [[], [], []], "nothing is made there"
     assert lease("three").holder().owner == "two"

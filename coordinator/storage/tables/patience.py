@@ -1,4 +1,4 @@
-"""Wait for an object store that does not answer: that is no reason to end, nor any damage.
+"""Wait for a store that does not answer: that is no reason to end, nor any damage.
 
 Who starts a process anew only asks the store more often.
 """
@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from coordinator.clock import monotonic_ms
 from coordinator.config import ConfigError
-from coordinator.storage.record_log import CommitFailed, Unreachable
+from coordinator.storage.record_log import CommitFailed, Unconfirmed, Unreachable
 from coordinator.storage.tables.files import StoreRefusedError
 from coordinator.storage.tables.store_files import explain_silence, is_remote, root_of
 
@@ -35,7 +35,7 @@ class Patience:
     Parameters
     ----------
     root
-        Of the store; None for none. On a disk nothing is waited for.
+        Of the store; None for none. On a disk only a stand-by waits, which has seen that it works.
     waits
         Whether to wait at all.
     sleep
@@ -46,6 +46,7 @@ class Patience:
         self, root: str | None, *, waits: bool = True, sleep: Callable[[float], None] = time.sleep
     ) -> None:
         self._root = root or ""
+        self._may_wait = waits
         self._waits = waits and is_remote(self._root)
         self._sleep = sleep
         self._since_ms = 0
@@ -82,7 +83,7 @@ class Patience:
             self._end()
             raise ConfigError(f"the store {self._root} cannot be opened: {error}") from None
         silence = explain_silence(error)
-        if not self._waits:
+        if not self._waits or isinstance(error, Unconfirmed):
             if isinstance(error, CommitFailed):
                 raise error
             if silence:
@@ -98,6 +99,11 @@ class Patience:
             self._end()
             raise
         self._tries += 1
+
+    def stands_by(self) -> None:
+        """Bear with a disk, too: the store has answered, and another one has it."""
+        self._waits = self._may_wait
+        self.answered()
 
     def answered(self) -> None:
         """Go on: the store has answered all that it was asked."""
