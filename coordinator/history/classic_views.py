@@ -29,7 +29,7 @@ from coordinator.history.keyed_rows import (
     to_numbers,
 )
 from coordinator.history.log_rows import LogRows
-from coordinator.history.view_schemas import OWNED, VIEW_SCHEMAS
+from coordinator.history.view_schemas import GROUP_COLUMNS, OWNED, VIEW_SCHEMAS
 from coordinator.reasons import Reason
 
 MEMBERS = "classic_members"
@@ -115,7 +115,7 @@ def read_present(log: LogRows) -> ClassicRecords:
 
 
 def read_classic_groups(found: ClassicRecords) -> pa.Table:
-    """Return rows of `groups`."""
+    """Return rows of `groups`, without incarnations."""
     rows = found.rows
     count = np.bincount(found.record, minlength=len(rows))
     state = np.where(count > 0, "Stable", "Empty")
@@ -129,7 +129,7 @@ def read_classic_groups(found: ClassicRecords) -> pa.Table:
         "partial": pa.array(np.zeros(len(rows), np.bool_)),
         "members": pa.array(count, pa.int64()),
     }
-    return pa.table(columns, schema=VIEW_SCHEMAS["groups"])
+    return pa.table(columns, schema=GROUP_COLUMNS)
 
 
 def read_classic_members(found: ClassicRecords) -> pa.Table:

@@ -29,6 +29,7 @@ from coordinator.core.records import (
 from coordinator.core.state import GROUP_STATES, GroupState, StateColumns
 from coordinator.core.target_assignment import StoredTarget
 from coordinator.history import classic_views
+from coordinator.history.incarnations import Incarnations
 from coordinator.history.keyed_rows import (
     combine_chunks,
     encode_keys,
@@ -42,7 +43,7 @@ from coordinator.history.keyed_rows import (
     to_numbers,
 )
 from coordinator.history.log_rows import LogRows
-from coordinator.history.view_schemas import VIEW_SCHEMAS
+from coordinator.history.view_schemas import GROUP_COLUMNS, VIEW_SCHEMAS
 from coordinator.storage.target_table import read_checked_rows
 
 KEY = ("kind", "tombstone", "group_id", "member_id")
@@ -323,6 +324,15 @@ def _find_groups(log: LogRows) -> _GroupRows:
 
 def read_groups(log: LogRows) -> pa.Table:
     """Return all groups, including ids that only have offsets: one row per group."""
+    found = read_group_states(log)
+    incarnation = Incarnations(log).latest(found["group_id"])
+    nothing = pa.scalar(None, incarnation.type)  # of an id that no group has
+    known = pc.if_else(pc.is_valid(found["group_epoch"]), incarnation, nothing)
+    return found.append_column("incarnation", known).select(VIEW_SCHEMAS["groups"].names)
+
+
+def read_group_states(log: LogRows) -> pa.Table:
+    """Return the rows of `read_groups` without incarnations: for these, all of the log is read."""
     known = _find_groups(log)
     rows, named, target = known.rows, known.ids, known.target
     group_epoch = to_numbers(pick(rows["epoch"], known.newest), 1)
@@ -342,7 +352,7 @@ def read_groups(log: LogRows) -> pa.Table:
         }
     )
     classic = classic_views.read_classic_groups(classic_views.read_present(log))
-    found = _join_rows(VIEW_SCHEMAS["groups"], found, classic)
+    found = _join_rows(GROUP_COLUMNS, found, classic)
     return pa.concat_tables([found, _find_offsets_only(log, found)])
 
 

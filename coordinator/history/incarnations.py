@@ -40,6 +40,10 @@ class Incarnations:
         self._groups = combine_chunks(rows["group_id"]).cast(pa.string()).take(pa.array(end))
         self._positions = to_numbers(rows["position"])[end]
 
+    def latest(self, group_ids: pa.Array | pa.ChunkedArray) -> pa.Array:
+        """Return the newest incarnation of groups."""
+        return self.at(group_ids, np.full(len(group_ids), self._positions.max(initial=0) + 1))
+
     def at(self, group_ids: pa.Array | pa.ChunkedArray, positions: Longs) -> pa.Array:
         """Return the incarnation of groups at positions: how often each had ended, and one."""
         asked = combine_chunks(group_ids).cast(pa.string())

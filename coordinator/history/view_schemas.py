@@ -51,8 +51,9 @@ _COLUMNS = {
         "moved": LONG, "partial": pa.bool_(), "reached_at": TIME,
     },
     "groups": {
-        "group_id": TEXT, "group_type": TEXT, "state": TEXT, "group_epoch": INT,
-        "assignment_epoch": INT, "assignor": TEXT, "partial": pa.bool_(), "members": LONG,
+        "group_id": TEXT, "incarnation": INT, "group_type": TEXT, "state": TEXT,
+        "group_epoch": INT, "assignment_epoch": INT, "assignor": TEXT, "partial": pa.bool_(),
+        "members": LONG,
     },
     "members": {
         "group_id": TEXT, "member_id": TEXT, "instance_id": TEXT, "rack_id": TEXT,
@@ -94,6 +95,8 @@ _COLUMNS = {
 # fmt: on
 VIEW_SCHEMAS = {view: pa.schema(columns) for view, columns in _COLUMNS.items()}
 """The schema of each view, by the view's name."""
+GROUP_COLUMNS = VIEW_SCHEMAS["groups"].remove(1)
+"""The columns of `groups` that follow from a group's last records alone."""
 TABLE_SCHEMAS = {
     "log": SCHEMA.remove(SCHEMA.get_field_index("at")).append(pa.field("recorded_at", TIME)),
     "targets": ARROW_SCHEMA,

@@ -19,7 +19,7 @@ import pyarrow as pa
 from assignors import SpecError
 from coordinator.clock import wall_ms
 from coordinator.config import LeaseConfig
-from coordinator.history.current_views import read_member_states
+from coordinator.history.current_views import read_group_states, read_member_states
 from coordinator.history.epoch_views import read_begun_epochs
 from coordinator.history.followed_log import FollowedLog
 from coordinator.history.frames import WITHOUT_GROUPS, compute_view, sort_rows
@@ -46,6 +46,8 @@ PAST_S = 60.0
 """How long a look at a former position is kept."""
 UNFOLLOWED = {"audit", "log", "offsets", "targets"}
 """Views of rows that `Activity` leaves out."""
+PRESENT = {"epochs": read_begun_epochs, "groups": read_group_states}
+"""Views without the columns that pages do not show and that are dear."""
 Stamp: TypeAlias = tuple[int, int]
 
 
@@ -108,14 +110,18 @@ class Look:
         return self._followed.log.rows(self.reading, group_id)
 
     def view(self, name: str, group_id: str | None = None) -> pa.Table:
-        """Return the rows of a view, of one group if wanted; epochs have no `reached_at`."""
+        """Return the rows of a view, of one group if wanted.
+
+        Epochs have no `reached_at` and groups no `incarnation`: a page does not wait for all that
+        there ever was of members or groups.
+        """
         if name in WITHOUT_GROUPS:
             group_id = None
 
         def read() -> pa.Table:
             rows = self.rows(group_id)
-            if name == "epochs":  # a page does not wait for all that members ever had
-                return sort_rows(name, read_begun_epochs(rows))
+            if name in PRESENT:
+                return sort_rows(name, PRESENT[name](rows))
             return compute_view(rows, name)
 
         return self.once(group_id, ("view", name), read, followed=name not in UNFOLLOWED)

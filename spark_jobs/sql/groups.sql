@@ -57,9 +57,16 @@ once AS (
         max(arrived) AS arrived
     FROM known
     GROUP BY group_id
+),
+ended AS (
+    SELECT group_id, count(*) AS ends
+    FROM $group_ends
+    GROUP BY group_id
 )
 SELECT
-    group_id,
+    once.group_id,
+    -- An id that only has offsets is no group.
+    IF(group_epoch IS NULL, NULL, CAST(1 + coalesce(ends, 0) AS INT)) AS incarnation,
     IF(consumer, 'consumer', 'classic') AS group_type,
     CASE
         WHEN members = 0 THEN 'Empty'
@@ -73,3 +80,4 @@ SELECT
     partial,
     members
 FROM once
+LEFT JOIN ended ON once.group_id = ended.group_id

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.core.records import GroupMetadata, Tombstone
+from coordinator.core.records import GroupMetadata, OffsetCommitted, Tombstone
 from coordinator.history import frame
 from coordinator.history.log_reader import LogReader, format_time
 from coordinator.history.view_rows import to_json_rows
@@ -37,8 +37,19 @@ def test_an_epoch_has_a_key(store, tmp_path):
         assert len(set(found)) == len(found) > 4
         owned = frame(one, "assignment_history").to_pylist()
         assert {(r["group_id"], r["incarnation"], r["assignment_epoch"]) for r in owned} <= {*found}
+        newest = dict(zip([key[0] for key in found], found, strict=True))
+        groups = [row for row in frame(one, "groups").to_pylist() if row["group_epoch"]]
+        assert {tuple(row[name] for name in keys) for row in groups} <= {*newest.values()} != set()
     assert [key for key in found if key[0] == "again"] == [("again", 1, 2), ("again", 2, 2)]
     assert {key[1] for key in found if key[0] == "moving"} == {1, 2, 3}
+
+
+def test_an_id_that_only_has_offsets_has_no_incarnation(tmp_path):
+    offset = OffsetCommitted("alone", "clicks", "c1", 0, 5)
+    gone = [GroupMetadata("alone", 2, 0, "member left"), Tombstone(GroupMetadata.kind, "alone")]
+    store = stored([Batch(0, NOON, 1, records) for records in ([], [*gone, offset])], tmp_path)
+    (row,) = frame(store, "groups").to_pylist()
+    assert (row["incarnation"], row["group_epoch"]) == (None, None)
 
 
 def test_reasons_have_codes(store):
