@@ -24,6 +24,7 @@ from coordinator.history.keyed_rows import (
     find_last,
     flatten,
     join_keys,
+    null_empty,
     pick,
     to_mask,
     to_numbers,
@@ -125,7 +126,7 @@ def read_classic_groups(found: ClassicRecords) -> pa.Table:
         "state": pa.array(state, pa.string()),
         "group_epoch": rows["generation"],
         "assignment_epoch": rows["generation"],
-        "assignor": _no_empty(rows["assignor"]),
+        "assignor": null_empty(rows["assignor"]),
         "partial": pa.array(np.zeros(len(rows), np.bool_)),
         "members": pa.array(count, pa.int64()),
     }
@@ -176,7 +177,7 @@ def read_classic_epochs(log: LogRows) -> pa.Table:
     columns |= {name: pick(found.rows["generation"], begun) for name in _EPOCHS}
     columns |= {name: pick(found.rows["at"], begun) for name in ("recorded_at", "computed_at")}
     columns["target_position"] = columns["position"]
-    columns["assignor"] = _no_empty(pick(found.rows["assignor"], begun))
+    columns["assignor"] = null_empty(pick(found.rows["assignor"], begun))
     ours = pc.is_valid(columns["assignor"])  # of what a leader assigns nobody counts the moves
     moved = pick(found.rows["moved"], begun)
     columns["moved"] = pc.if_else(ours, moved, pa.scalar(None, pa.int64()))
@@ -209,11 +210,6 @@ def _find_causes(found: ClassicRecords, begun: Longs) -> Longs:
 
     here, earlier = find(begun), find(found.before[begun])
     return np.where(here >= 0, here, earlier)
-
-
-def _no_empty(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    column = combine_chunks(column)
-    return pc.if_else(pc.equal(column, ""), pa.scalar(None, pa.string()), column)
 
 
 # What members own, for the history ---------------------------------------------------------------

@@ -37,6 +37,7 @@ from coordinator.history.keyed_rows import (
     flatten,
     is_kind,
     join_keys,
+    null_empty,
     pick,
     pick_lists,
     to_mask,
@@ -48,7 +49,7 @@ from coordinator.storage.target_table import read_checked_rows
 
 KEY = ("kind", "tombstone", "group_id", "member_id")
 NAMES = "subscribed_topic_names"
-TOLD = ("instance_id", "rack_id", "client_id", "client_host")
+TOLD = ("instance_id", "rack_id", "client_id", "client_host", "client_software")
 WANTED = ("subscribed_topic_regex", "rebalance_timeout_ms", "server_assignor")
 RANGE = ("topic_id", "topic", "first_partition", "partition_count")
 
@@ -184,6 +185,7 @@ def read_member_states(log: LogRows) -> pa.Table:
 def _tell_members(found: MemberRows) -> dict[str, pa.Array]:
     columns = {name: found.ids[name] for name in found.ids.column_names}
     columns |= {name: pick(found.rows[name], found.metadata) for name in TOLD}
+    columns["client_software"] = null_empty(columns["client_software"])
     columns |= {"state": found.state, "member_epoch": found.member_epoch}
     return columns | {"assigned": found.assigned, "pending": found.pending}
 
@@ -346,7 +348,7 @@ def read_group_states(log: LogRows) -> pa.Table:
             "state": _compute_states(count, arrived, group_epoch > assignment_epoch),
             "group_epoch": pa.array(group_epoch, pa.int32()),
             "assignment_epoch": _null_unknown(assignment_epoch),
-            "assignor": pc.if_else(pc.equal(assignor, ""), pa.scalar(None, pa.string()), assignor),
+            "assignor": null_empty(assignor),
             "partial": pc.fill_null(pick(rows["partial"], target), fill_value=False),
             "members": pa.array(count, pa.int64()),
         }

@@ -128,6 +128,12 @@ class Timeline:
         return np.where(there, row, -1)
 
 
+def null_empty(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """Return texts with null for those that are empty."""
+    column = combine_chunks(column)
+    return pc.if_else(pc.equal(column, ""), pa.scalar(None, pa.string()), column)
+
+
 def find_changes(*keys: npt.NDArray[np.generic]) -> Bools:
     """Return a mask of the rows that differ from the row before in any key; the first row does."""
     new = np.zeros(len(keys[0]), dtype=np.bool_)

@@ -57,7 +57,8 @@ _COLUMNS = {
     },
     "members": {
         "group_id": TEXT, "member_id": TEXT, "instance_id": TEXT, "rack_id": TEXT,
-        "client_id": TEXT, "client_host": TEXT, "subscribed_topic_names": pa.list_(TEXT),
+        "client_id": TEXT, "client_host": TEXT, "client_software": TEXT,
+        "subscribed_topic_names": pa.list_(TEXT),
         "subscribed_topic_regex": TEXT, "rebalance_timeout_ms": LONG, "server_assignor": TEXT,
         "state": TEXT, "member_epoch": INT, "assigned": OWNED, "pending": OWNED,
     },

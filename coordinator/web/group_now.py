@@ -12,17 +12,14 @@ import pyarrow.compute as pc
 from assignors.arrays import Bools, Longs
 from coordinator.core.records import (
     CurrentMember,
-    MemberMetadata,
     MembersAdvanced,
     MemberState,
 )
 from coordinator.history.keyed_rows import (
     combine_chunks,
     encode_keys,
-    find_last,
     flatten,
     join_keys,
-    pick,
     to_mask,
     to_numbers,
 )
@@ -117,12 +114,11 @@ def _read_group(look: Look, group_id: str) -> GroupNow:
     known = _compare(members, target)
     epoch = rows[0]["assignment_epoch"]
     waited = find_waited(members, np.full(len(members), -1 if epoch is None else epoch))
-    table = members.select(["member_id", "instance_id", "client_id", "client_host", "rack_id"])
+    table = members.select([*SEARCHED, "rack_id"])
     table = table.append_column("state", _name_states(members))
     table = table.append_column("member_epoch", members["member_epoch"])
     for name, column in known.items():
         table = table.append_column(name, column)
-    table = table.append_column("client_software", _find_software(look, group_id, members))
     table = table.append_column("since", _find_since(look, group_id, members, waited, epochs))
     table = table.append_column("waited", pa.array(waited))
     weights = read_weights(look, group_id)
@@ -195,18 +191,6 @@ def _count_union(member: Longs, ranges: pa.Table, members: int) -> Longs:
     covered = np.append(-1, np.maximum.accumulate(end)[:-1])
     new = np.maximum(0, end - np.maximum(begin, covered))
     return np.bincount(member[order], weights=new, minlength=members).astype(np.int64)
-
-
-def _find_software(look: Look, group_id: str, members: pa.Table) -> pa.Array:
-    """Return what members say that their software is; null where they say nothing."""
-    rows = look.rows(group_id).present([MemberMetadata.kind], ["member_id", "client_software"])
-    place = to_numbers(
-        pc.index_in(rows["member_id"], value_set=combine_chunks(members["member_id"]))
-    )
-    found = pick(
-        rows["client_software"], find_last(place, np.flatnonzero(place >= 0), len(members))
-    )
-    return pc.if_else(pc.equal(found, ""), pa.scalar(None, pa.string()), found)
 
 
 def _find_since(

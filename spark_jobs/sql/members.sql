@@ -14,6 +14,8 @@ last AS (
         max_by(rack_id, position) FILTER (WHERE kind = 'member_metadata') AS rack_id,
         max_by(client_id, position) FILTER (WHERE kind = 'member_metadata') AS client_id,
         max_by(client_host, position) FILTER (WHERE kind = 'member_metadata') AS client_host,
+        max_by(client_software, position) FILTER (WHERE kind = 'member_metadata')
+            AS client_software,
         max_by(subscribed_topic_names, position) FILTER (WHERE kind = 'member_metadata')
             AS subscribed_topic_names,
         max_by(subscribed_topic_regex, position) FILTER (WHERE kind = 'member_metadata')
@@ -43,6 +45,7 @@ SELECT
     rack_id,
     client_id,
     client_host,
+    nullif(client_software, '') AS client_software,
     from_json(subscribed_topic_names, 'array<string>') AS subscribed_topic_names,
     subscribed_topic_regex,
     rebalance_timeout_ms,
@@ -54,7 +57,7 @@ SELECT
 FROM last
 WHERE NOT ended
 UNION ALL
-SELECT group_id, one.member_id, one.instance_id, NULL, one.client_id, one.client_host,
+SELECT group_id, one.member_id, one.instance_id, NULL, one.client_id, one.client_host, NULL,
     one.subscribed_topic_names, NULL, one.rebalance_timeout_ms, NULL, 'STABLE', generation,
     transform(one.assigned, r -> struct(
         r.topic, r.topic_id, r.first_partition, r.partition_count, generation AS assignment_epoch

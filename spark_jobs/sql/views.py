@@ -17,11 +17,13 @@ from string import Template
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from assignors import SpecError
 from coordinator.history import VIEWS
 from coordinator.history.log_reader import AsOf, LogReader
 from coordinator.reasons import OTHER, SEPARATOR, Reason
+from coordinator.storage.record_schema import SCHEMA
 from coordinator.storage.tables.store_files import is_remote, root_of
 from coordinator.storage.tables.table_io import TableRef
 from coordinator.storage.target_table import has_targets
@@ -130,7 +132,7 @@ def _register_queries(
     texts = view_texts()
     names = {name: prefix + name for name in texts}
     wanted = _read_by(texts, only)
-    names["log_table"] = log = _table(store, "log")
+    names["log_table"] = log = _log_of_today(spark, store)
     computed = has_targets(store)
     names["targets_table"] = _table(store, "targets") if computed else NO_TARGETS.format(log=log)
     names |= _reason_names()
@@ -163,6 +165,20 @@ def view_names() -> list[str]:
 def _table(store: str | os.PathLike[str], name: str) -> str:
     path = spark_path(os.path.join(root_of(store), name)).replace("`", "``")
     return f"delta.`{path}`"
+
+
+def _log_of_today(spark: SparkSession, store: str | os.PathLike[str]) -> str:
+    """Return the log, with nulls for columns that an older version did not write.
+
+    The columns are named: a permanent view reads on when the next coordinator has added them.
+    """
+    table = _table(store, "log")
+    there = spark.table(table).columns
+    later = [field for field in from_arrow_schema(SCHEMA) if field.name not in there]
+    if not later:
+        return table
+    nulls = [f"CAST(NULL AS {one.dataType.simpleString()}) AS {one.name}" for one in later]
+    return f"(SELECT {', '.join([*there, *nulls])} FROM {table})"  # noqa: S608 - names of ours
 
 
 def explode_partitions(ranges: DataFrame) -> DataFrame:

@@ -44,6 +44,18 @@ def test_both_engines_have_the_same_columns_and_rows(spark, store):
     assert "MapInArrow" in text
 
 
+@pytest.mark.slow
+def test_both_engines_read_a_store_of_an_older_version(spark):
+    """No coordinator has added the columns that came later."""
+    from spark_jobs.sql.views import register
+
+    views = sorted(VIEWS)
+    register(spark, STORE, only=views, engine="spark")
+    queried = {view: typed(spark, view) for view in views}
+    register(spark, STORE, only=views, engine="local")
+    assert {view: typed(spark, view) for view in views} == queried
+
+
 @pytest.mark.parametrize("view", sorted(VIEWS))
 def test_frames_have_the_documented_columns(view):
     found, wanted = frame(STORE, view).schema, (VIEW_SCHEMAS | TABLE_SCHEMAS)[view]

@@ -146,6 +146,10 @@ def test_the_software_of_clients_is_shown_where_they_say_it(tmp_path):
     assert "&lt;b&gt; 1.2" in client.get("/member?id=billing&member=m1").text
     assert "&lt;b&gt; 1.2" in client.get("/group?id=billing").text
     assert len(rows_of(client.get("/group?id=billing&q=1.2"))) == 1
+    rows = frame(tmp_path, "members").to_pylist()
+    assert {row["member_id"]: row["client_software"] for row in rows} == {
+        "m1": "<b> 1.2", "m2": None,
+    }  # fmt: skip
 
 
 def test_a_member_of_very_much_has_a_page_of_a_bounded_size(tmp_path):

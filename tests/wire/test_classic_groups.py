@@ -9,6 +9,7 @@ import pytest
 
 from coordinator import Coordinator
 from coordinator.config import Config, QuotasConfig, ServerConfig
+from coordinator.core.classic.embedded import Subscription, write_subscription
 from coordinator.errors import ErrorCode
 from coordinator.kafka_config import kafka_config
 from coordinator.wire.acls import parse_acls
@@ -178,6 +179,18 @@ def test_two_clients_are_members_of_one_group():
         assert first.ask(Api.SYNC_GROUP, 3, **words).assignment == b""
         frame = take_frame(second.socket)
         assert read_response(frame, Api.SYNC_GROUP, 3)[1].assignment == b"half"
+
+
+def test_the_software_of_a_classic_member_s_client_is_in_the_log_of_a_consumer_group():
+    metadata = write_subscription(Subscription(1, ("clicks",)))
+    protocols = ({"name": "range", "metadata": metadata},)
+    with served() as (coordinator, address), Client(address) as client:
+        client.join("g", "m1", "clicks")
+        words = {"client_software_name": "librdkafka", "client_software_version": "1.9.0"}
+        client.ask(Api.API_VERSIONS, 3, **words)
+        found = client.ask(Api.JOIN_GROUP, 3, **NEW | {"protocols": protocols})
+        members = coordinator._processor.state.groups["g"].members
+        assert members[found.member_id].meta.client_software == "librdkafka 1.9.0"
 
 
 def test_an_answer_that_fails_after_its_wait_ends_one_connection_alone():

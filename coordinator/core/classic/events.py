@@ -41,6 +41,8 @@ class JoinGroup(msgspec.Struct, frozen=True):
         The id of a new member without an id: in a classic group, and in a consumer group.
     protocols
         In order of preference. If two have the same name, the first counts.
+    client_software
+        Its name and version, as the client says; "" if it does not.
     knows_member_id
         Whether the client joins again with the id that it is given (from version 4).
     knows_skipping
@@ -59,6 +61,7 @@ class JoinGroup(msgspec.Struct, frozen=True):
     instance_id: Text | None = None
     client_id: Text = ""
     client_host: Text = ""
+    client_software: Text = ""
     knows_member_id: bool = True
     knows_skipping: bool = True
 

@@ -132,6 +132,7 @@ def _as_heartbeat(event: JoinGroup, member_id: str, subscription: Subscription) 
         topic_partitions=subscription.owned,
         client_id=event.client_id,
         client_host=event.client_host,
+        client_software=event.client_software,
     )
 
 

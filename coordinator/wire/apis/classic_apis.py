@@ -75,6 +75,7 @@ def join_group(request: Request, _cluster: Cluster) -> Call:
         instance_id=instance_id,
         client_id=request.client_id,
         client_host=request.client_host,
+        client_software=request.session.software_told,
         knows_member_id=version >= MEMBER_ID_SINCE,
         knows_skipping=version >= SKIPPING_SINCE,
     )
