@@ -18,6 +18,7 @@ from kio.index import load_request_schema, load_response_schema
 from kio.schema.index import api_key_map
 
 from coordinator.core.events import HeartbeatResponse
+from coordinator.wire import quirks
 from coordinator.wire.conversation import Conversation
 from coordinator.wire.decoder import (
     ONE_BYTE_LENGTH,
@@ -111,16 +112,16 @@ LARGE = {
 """APIs whose responses may be so large that writing one takes a while."""
 
 VERSIONS: dict[Api, tuple[int, int]] = {
-    Api.PRODUCE: (3, 12),  # without it librdkafka does not fetch, and turns on a core instead
+    Api.PRODUCE: quirks.PRODUCE_VERSIONS,
     Api.FETCH: (4, 18),
     Api.LIST_OFFSETS: (1, 11),
-    Api.METADATA: (0, 13),  # below 12 as the highest, librdkafka aborts its process
+    Api.METADATA: quirks.METADATA_VERSIONS,
     Api.OFFSET_COMMIT: (2, 10),
     Api.OFFSET_FETCH: (1, 10),
     Api.FIND_COORDINATOR: (0, 6),
     Api.DESCRIBE_GROUPS: (0, 6),
     Api.LIST_GROUPS: (0, 5),
-    Api.SASL_HANDSHAKE: (0, 1),  # librdkafka 2.0, in Debian's kcat, asks for 1 only beside a 0
+    Api.SASL_HANDSHAKE: quirks.HANDSHAKE_VERSIONS,
     Api.API_VERSIONS: (0, 4),
     Api.DESCRIBE_CONFIGS: (1, 4),
     Api.ALTER_CONFIGS: (0, 2),

@@ -15,6 +15,7 @@ EXAMPLES = {
     "an assignor": "uniform",
     "a field of a record": "rack_id",
     "an API, or a version of one": "list_?groups|VERSIONS",
+    "a client's quirk": "Quirk",
     "a view": "partition_owners|holdings",  # and one of its steps
     "a kind of constraint": "exclude",
     "a metric": "load_spread",

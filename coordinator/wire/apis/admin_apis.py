@@ -11,11 +11,11 @@ from kio.schema.errors import ErrorCode
 
 from coordinator.core.heartbeat import check_regex
 from coordinator.errors import GroupError
+from coordinator.wire import quirks
 from coordinator.wire.call import Call, Cluster, respond_with
 from coordinator.wire.codec import Api, Request
 
 METADATA_LOG = "__cluster_metadata"
-NO_FOLDER = "none"
 TRANSACTION_STATES = {
     "Empty",
     "Ongoing",
@@ -34,9 +34,8 @@ def list_partition_reassignments(_request: Request, _cluster: Cluster) -> Call:
 
 
 def describe_log_dirs(_request: Request, _cluster: Cluster) -> Call:
-    """DescribeLogDirs: one that holds nothing; of none, the Java client says it has no rights."""
-    folder = {"error_code": ErrorCode.none, "log_dir": NO_FOLDER, "topics": ()}
-    return respond_with({"error_code": ErrorCode.none, "results": [folder]})
+    """DescribeLogDirs: nothing is in them."""
+    return respond_with({"error_code": ErrorCode.none, "results": quirks.LOG_FOLDERS})
 
 
 def list_transactions(request: Request, _cluster: Cluster) -> Call:

@@ -14,6 +14,7 @@ from functools import lru_cache
 from kio.schema.errors import ErrorCode
 
 from coordinator.core.state import Topic
+from coordinator.wire import quirks
 from coordinator.wire.call import (
     NOBODY,
     Call,
@@ -115,9 +116,9 @@ def _find_leader(cluster: Cluster) -> ClusterNode:
 
 def _find_topic(one: object, version: int, cluster: Cluster) -> Values | EncodedPart:
     """Describe a topic that is asked for by its name or, if it has one, by its id."""
-    view, topic_id = cluster.topics(), getattr(one, "topic_id", None)
+    view, topic_id = cluster.topics(), quirks.ask_by_id(one)
     name: str | None = getattr(one, "name", None) or ""
-    if topic_id is not None:  # the Java client says with it that the name is ""
+    if topic_id is not None:
         topic, code = view.by_id.get(from_uuid(topic_id)), ErrorCode.unknown_topic_id
         name = None if version >= NO_NAME_SINCE else ""
     else:

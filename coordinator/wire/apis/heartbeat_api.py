@@ -1,15 +1,7 @@
 """ConsumerGroupHeartbeat as an event, and its answer as a response.
 
 A conversation remembers of each member what the last answer in it brought, because clients are not
-always where their requests say they are. Other clients notice nothing of the two rules:
-
-- An answer that is lost with its connection may have told a member to let go of something.
-  librdkafka goes on as if nothing had been said. So the first answer of a conversation always
-  brings the assignment.
-- librdkafka's second heartbeat reports that it owns nothing, whatever the answer to the first one
-  brought; the Java client's does while it looks up the names of topics. Taken for a release, as
-  Kafka takes it, what it is about to take could go to another member, too. So it is taken for one
-  that does not say what it owns.
+always where their requests say they are (`wire/quirks.py`).
 """
 
 from __future__ import annotations
@@ -20,11 +12,11 @@ from datetime import timedelta
 from typing import Any
 
 from kio.schema.errors import ErrorCode as Code
-from msgspec.structs import replace
 
 from coordinator.core.events import JOIN, Answer, Heartbeat, HeartbeatResponse, needs_member_id
 from coordinator.core.partition_spans import Spans, partitions_by
 from coordinator.errors import GroupError
+from coordinator.wire import quirks
 from coordinator.wire.call import Call, Cluster, from_uuid, to_uuid
 from coordinator.wire.codec import Request, Values
 
@@ -41,18 +33,8 @@ def heartbeat(request: Request, _cluster: Cluster) -> Call:
             conversation.note_event(body, event)
     if event.member_epoch > JOIN:
         brought = conversation.has_brought(event.group_id, event.member_id)
-        event = _read_in_conversation(event, brought)
+        event = quirks.read_in_conversation(event, brought)
     return Call(lambda answers: _response_fields(answers[0]), (event,))
-
-
-def _read_in_conversation(event: Heartbeat, brought: bool | None) -> Heartbeat:  # noqa: FBT001
-    """Return what a heartbeat means, after an answer that brought partitions, or did not."""
-    if brought is None:
-        return replace(event, wants_assignment=True)
-    owned = event.topic_partitions
-    if brought and owned is not None and not any(owned.values()):
-        return replace(event, topic_partitions=None)
-    return event
 
 
 def _read_heartbeat(request: Request) -> Heartbeat:

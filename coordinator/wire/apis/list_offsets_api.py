@@ -15,6 +15,7 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from coordinator.core.events import Answer, Result
+from coordinator.wire import quirks
 from coordinator.wire.call import Call, Cluster, Place, respond_with
 from coordinator.wire.codec import VERSIONS, Api, Request, Values
 
@@ -87,7 +88,7 @@ def _refuse(
         elif timestamp < 0 and version < PLACES_SINCE.get(timestamp, NEWER):
             code = ErrorCode.unsupported_version
         elif timestamp < MAX_TIMESTAMP and cluster.find_offsets is not None:
-            code = ErrorCode.unsupported_version  # librdkafka, which asks for us, cannot say it
+            code = quirks.UNASKABLE
         else:
             continue
         found[name, partition] = {"error_code": code}

@@ -1,0 +1,124 @@
+"""What single clients need beyond Kafka's protocol, and what is done for them.
+
+Each quirk is written here alone, with whose it is; the code that heeds it uses what is defined
+beside it. A quirk may go when no client that has it is tested any more (docs/guide/serving.md).
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from kio.schema.errors import ErrorCode
+from msgspec.structs import replace
+
+from coordinator.core.events import Heartbeat
+
+JAVA, LIBRDKAFKA = "kafka-clients (Java)", "librdkafka"
+
+
+class Quirk(NamedTuple):
+    """What a client does.
+
+    Attributes
+    ----------
+    versions
+        Those that were seen to do it.
+    does, heeded
+        What it does, and what is done about it.
+    issue
+        Where it is known in public; None where nothing was found.
+    """
+
+    client: str
+    versions: str
+    does: str
+    heeded: str
+    issue: str | None = None
+
+
+NEEDS_PRODUCE = Quirk(
+    LIBRDKAFKA,
+    "2.x",
+    "does not fetch from a node without Produce, and keeps a core busy instead",
+    "Produce is offered, and refused",
+)
+PRODUCE_VERSIONS = (3, 12)
+
+NEEDS_METADATA_12 = Quirk(
+    LIBRDKAFKA,
+    "2.x, in consumer groups",
+    "aborts its process if the highest version of Metadata is below 12",
+    "Metadata is offered up to 13",
+)
+METADATA_VERSIONS = (0, 13)
+
+NEEDS_HANDSHAKE_0 = Quirk(
+    LIBRDKAFKA,
+    "2.0, as in Debian's kcat",
+    "logs in by version 1 of SaslHandshake only if 0 is offered too",
+    "0 is offered, and refused",
+    "https://github.com/confluentinc/librdkafka/pull/4983",
+)
+HANDSHAKE_VERSIONS = (0, 1)
+
+NEEDS_LOG_FOLDER = Quirk(
+    JAVA,
+    "4.4.0",
+    "takes an answer to DescribeLogDirs without folders for a refusal",
+    "one folder that holds nothing",
+    "https://issues.apache.org/jira/browse/KAFKA-13527",
+)
+LOG_FOLDERS = ({"error_code": ErrorCode.none, "log_dir": "none", "topics": ()},)
+
+NAMES_NOTHING = Quirk(
+    JAVA,
+    "4.4.0, with a regular expression",
+    "asks Metadata for a topic by its id, and says beside it that the name is empty, not null",
+    "an id counts, whatever the name",
+)
+
+
+def ask_by_id(one: object) -> Any:  # noqa: ANN401 - kio's, a UUID
+    """Return the id by which Metadata is asked for a topic; None if it is by name."""
+    return getattr(one, "topic_id", None)
+
+
+FORGETS_LOST_ANSWERS = Quirk(
+    LIBRDKAFKA,
+    "2.x, in consumer groups",
+    "goes on, after a connection that ended, as if nothing had been said in the answer that was "
+    "lost, which may have told it to let go of partitions",
+    "the first answer of a connection brings the assignment",
+)
+OWNS_NOTHING_YET = Quirk(
+    f"{LIBRDKAFKA}, {JAVA}",
+    "2.x, in the second heartbeat; 4.4.0, while it looks up names of topics",
+    "reports that it owns nothing while it takes what the last answer brought; taken for a "
+    "release, as Kafka takes it, another member could get that too",
+    "taken as if it did not say what it owns",
+)
+
+
+def read_in_conversation(event: Heartbeat, brought: bool | None) -> Heartbeat:  # noqa: FBT001
+    """Return what a heartbeat means on its connection. Other clients notice nothing of it.
+
+    Parameters
+    ----------
+    brought
+        Whether the last answer brought partitions; None if it would be the first one.
+    """
+    if brought is None:
+        return replace(event, wants_assignment=True)
+    owned = event.topic_partitions
+    if brought and owned is not None and not any(owned.values()):
+        return replace(event, topic_partitions=None)
+    return event
+
+
+ASKS_ONLY_FOR_ENDS = Quirk(
+    f"{LIBRDKAFKA}, by which a cluster is asked",
+    "2.16",
+    "has no way to ask ListOffsets for what is below the largest time, such as tiered storage",
+    "refused as unsupported",
+)
+UNASKABLE = ErrorCode.unsupported_version
