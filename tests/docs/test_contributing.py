@@ -10,54 +10,129 @@ from assignors.loads.constraints import KINDS
 from tests.conftest import ROOT
 from tests.docs.test_paths import LISTED, PATH
 
+PLACE = re.compile(f"{PATH.pattern}|`(pyproject.toml)`")
 PAGE = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-EXAMPLES = {
-    "an assignor": "uniform",
-    "a field of a record": "rack_id",
-    "an API, or a version of one": "list_?groups|VERSIONS",
-    "a client's quirk": "Quirk",
-    "a view": "partition_owners|holdings",  # and one of its steps
-    "a kind of constraint": "exclude",
-    "a metric": "load_spread",
-    "an error code": "STALE_MEMBER_EPOCH",
-    "a setting": "max_failures",
-    "a command": "compact|sql",
+REGISTERED = {
+    "an assignor": {
+        "assignors/uniform.py": r'^    name: ClassVar\[str\] = "uniform"',
+        "assignors/registry.py": r"^    UniformAssignor,",
+        "spark_jobs/assignors/__init__.py": r'^TWINS = \(.*"uniform"',
+        "tests/assignors/test_properties.py": r'^    \("uniform", \{',
+        "tests/spark/test_assignors.py": r'^    "uniform": ',
+    },
+    "a field of a record": {
+        "coordinator/core/records.py": r"^    rack_id: ",
+        "docs/design/log_format.md": r"^\| `rack_id` \| `string` \|",
+        "spark_jobs/sql/": r"^ +max_by\(rack_id, position\)",
+    },
+    "an API, or a version of one": {
+        "coordinator/wire/codec.py": r"^    Api\.LIST_GROUPS: \(\d+, \d+\),",
+        "coordinator/wire/apis/": r"^ +Api\.LIST_GROUPS: list_groups,",
+        "coordinator/wire/authorization.py": r"^    Api\.LIST_GROUPS: _list_groups,",
+        "tests/wire/test_codec.py": r"^KNOWN = VERSIONS \| ",
+        "tests/wire/test_group_apis.py": r"ask\(Api\.LIST_GROUPS, ",
+        "docs/guide/serving.md": r"^\| ListGroups \| \d",
+    },
+    "a client's quirk": {
+        "coordinator/wire/quirks.py": r"^NEEDS_PRODUCE = Quirk\(",
+        "tests/wire/test_quirks.py": r"^def test_quirks_are_in_one_file",
+    },
+    "a view": {
+        "spark_jobs/sql/": r"^spark_jobs/sql/partition_owners\.sql$",
+        "spark_jobs/sql/steps/": r"^spark_jobs/sql/steps/owned\.sql$",
+        "coordinator/history/frames.py": r'^    "partition_owners": ViewDefinition\(',
+        "tests/sql/": r"^FROM partition_owners",
+        "docs/guide/sql.md": r"^### `partition_owners`",
+    },
+    "a kind of constraint": {
+        "assignors/loads/constraints.py": r"^class Exclude\(_OfMember, tag=EXCLUDE,",
+        "assignors/weighted/": r"\brule\.kind in \(PIN, EXCLUDE\)",
+        "assignors/loads/held_rules.py": r"\brule\.kind in \(PIN, EXCLUDE\)",
+        "coordinator/core/plan_steps/explain.py": r"\brule\.kind in \(PIN, EXCLUDE\)",
+        "docs/reference/formats.md": r"^\| `exclude` \| ",
+        "tests/assignors/exact_judge.py": r'^KINDS = \(.*"exclude"',
+    },
+    "a metric": {
+        "coordinator/runtime/metrics.py": r'^ +"load_spread", "',
+        "tests/runtime/test_coordinator.py": r"'load_spread\{group=",
+        "docs/guide/operations.md": r"^\|.* `load_spread` ",
+    },
+    "an error code": {
+        "coordinator/errors.py": r"^    STALE_MEMBER_EPOCH = 113$",
+        "docs/reference/errors.md": r"^\| STALE_MEMBER_EPOCH \| ",
+    },
+    "a setting": {
+        "coordinator/config.py": r"^    max_failures: int = 3$",
+        "conf/muster.toml": r"^max_failures = 3$",
+    },
+    "a command": {
+        "coordinator/cli/": r"^def compact\(",
+        "spark_jobs/cli/": r"^def sql\(",
+        "pyproject.toml": r'^compact = "coordinator\.cli\.compact:compact"$',
+        "docs/reference/commands.md": r"^\| `muster compact` \| ",
+    },
 }
-"""Of each kind one that is there: every file of its list names it."""
-WANTED = {
-    "add an error code": "coordinator/errors.py",
-    "add a field to a record": "coordinator/core/records.py",
-    "change how commits are batched": "coordinator/runtime/event_loop.py",
-    "find out why a Spark stage is slow": "spark_jobs/jobs/target_job.py",
-    "add a view": "spark_jobs/sql/partition_owners.sql",
-    "add a version of an API": "coordinator/wire/codec.py",
-    "mend the lease": "coordinator/storage/lease.py",
-    "add a kind of constraint": "assignors/loads/constraints.py",
-}
+"""How each place of a list registers one of its kind that is there: a line, or a file's name."""
+FOUND = {
+    "add an error code": ("coordinator/errors.py", r"^class ErrorCode\("),
+    "add a field to a record": ("coordinator/core/records.py", r"^class MemberMetadata\(Record"),
+    "add a metric": ("coordinator/runtime/metrics.py", r"^class Metrics\b"),
+    "add a version of an API": ("coordinator/wire/codec.py", r"^VERSIONS: dict"),
+    "add a setting": ("coordinator/config.py", r"^class EngineConfig:"),
+    "add a command": ("pyproject.toml", r'^\[project\.entry-points\."muster\.commands"\]'),
+    "change how long offsets are kept": (
+        "coordinator/core/offsets.py", r"^    kept_ms = config\.kafka\.offsets_retention_minutes",
+    ),
+    "add a task that repeats in the background": (
+        "coordinator/runtime/background_tasks.py", r"^class PeriodicTask\b",
+    ),
+    "add an audit action": ("coordinator/core/audit.py", r"^GROUP_DELETED, .* = "),
+    "add an assignor": ("assignors/registry.py", r"^    UniformAssignor,"),
+    "add a setting of a group": ("coordinator/kafka_config.py", r"^GROUP_NAMES = \("),
+    "mend the lease": ("coordinator/storage/lease.py", r"_config\.ttl_ms"),
+    "add a view": ("coordinator/history/frames.py", r"^VIEWS = \{"),
+    "add a page": ("coordinator/web/app.py", r'^        _page\(site, "/audit"'),
+    "change the format of a snapshot": (
+        "coordinator/storage/snapshot_table.py", r"^SNAPSHOT_SCHEMA = ",
+    ),
+    "add a kind of constraint": ("assignors/loads/constraints.py", r"^ConstraintRow\b.* = "),
+    "add a kind of store": ("coordinator/storage/tables/store_files.py", r"^SCHEMES = \{"),
+    "work around what one client does": ("coordinator/wire/quirks.py", r"^class Quirk\("),
+    "add a reason for an epoch": ("coordinator/reasons.py", r"^class Reason\(StrEnum\)"),
+    "add a quota": ("coordinator/config.py", r"^class QuotasConfig:"),
+    "change how commits are batched": ("coordinator/runtime/event_loop.py", r"^REQUESTS_A_ROUND"),
+    "find out why a Spark stage is slow": (
+        "spark_jobs/jobs/target_job.py", r'^    say\("sorting", ',
+    ),
+}  # fmt: skip
+"""Where somebody who has never seen the project is to find each change, and what is there."""
 
 
 def lists():
     for section in PAGE.partition("## How to add")[2].partition("\n## ")[0].split("\n### ")[1:]:
         heading, _, text = section.partition("\n")
         bullets = re.findall(r"^- .*(?:\n  .*)*", text, re.MULTILINE)
-        yield heading, [path for bullet in bullets for path in PATH.findall(bullet)]
+        yield heading, [path for bullet in bullets for path in map("".join, PLACE.findall(bullet))]
 
 
 LISTS = dict(lists())
 
 
-def test_every_list_has_an_example():
-    assert LISTS.keys() == EXAMPLES.keys()
-    assert all(LISTS.values())
+def lines_of(path):
+    """Return the names of the files that a path is, and their lines."""
+    files = [name for name in LISTED if name == path or name.startswith(path.rstrip("/") + "/")]
+    assert files, path
+    return "\n".join([*files, *((ROOT / name).read_text("utf-8") for name in files)])
 
 
-@pytest.mark.parametrize("kind", EXAMPLES)
-def test_the_files_of_a_list_name_its_example(kind):
-    named = re.compile(EXAMPLES[kind], re.IGNORECASE)
-    for path in LISTS[kind]:
-        files = [name for name in LISTED if name == path or name.startswith(path.rstrip("/") + "/")]
-        assert files, path
-        assert any(named.search(name + (ROOT / name).read_text("utf-8")) for name in files), path
+def test_every_place_of_a_list_has_an_example():
+    assert {kind: [*places] for kind, places in REGISTERED.items()} == LISTS
+
+
+@pytest.mark.parametrize("kind", REGISTERED)
+def test_the_places_of_a_list_register_its_example(kind):
+    for path, registers in REGISTERED[kind].items():
+        assert re.search(registers, lines_of(path), re.MULTILINE), path
 
 
 def ways():
@@ -68,12 +143,11 @@ def ways():
     return {what: where for what, _, where in rows}
 
 
-def test_the_way_to_each_change_ends_at_its_file():
-    """The eight that somebody who has never seen the project is to find from the tree alone."""
-    files = ways()
-    for what, file in WANTED.items():
-        assert f"`{file}`" in files[what], what
-        assert (ROOT / file).exists(), file
+@pytest.mark.parametrize("change", FOUND)
+def test_the_way_to_a_change_ends_where_its_kind_is_registered(change):
+    path, registers = FOUND[change]
+    assert f"`{path}`" in ways()[change]
+    assert re.search(registers, lines_of(path), re.MULTILINE), path
 
 
 @pytest.mark.parametrize("kind", KINDS)
