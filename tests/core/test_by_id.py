@@ -4,46 +4,28 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.config import Config
-from coordinator.core.events import AlterConfig, DescribeConfig, Heartbeat
+from coordinator.core.events import AlterConfig, DescribeConfig
 from coordinator.core.partition_spans import kafka_id
 from coordinator.core.records import MemberState
 from coordinator.errors import ErrorCode, GroupError
-from coordinator.runtime.event_processor import EventProcessor
-from coordinator.runtime.topic_catalog import DictCatalog, topic_id_of
-from coordinator.storage.record_log import MemoryLog
+from coordinator.runtime.topic_catalog import topic_id_of
+from tests.support.coordinator_shell import Shell
 
 LATER_MS = 5_000
 
 
-class Group:
-    """A group of one event processor on a virtual clock, as clients on the wire see it."""
+class Group(Shell):
+    """A group as clients on the wire see it: some time passes between requests."""
 
     def __init__(self, **topics):
-        self.now_ms = 1_000_000
-        self.catalog = DictCatalog(topics)
-        log = MemoryLog()
-        log.claim("test", "", self.now_ms)
-        self.processor = EventProcessor(log, Config(), lambda: self.now_ms, self.catalog)
-        self.processor.load()
-
-    def ask(self, event):
-        (answer,) = self.processor.run([event])
-        if isinstance(answer, GroupError):
-            raise answer
-        return answer.response
-
-    def join(self, member, *names):
-        return self.beat(member, 0, {}, rebalance_timeout_ms=60_000, subscribed_topic_names=names)
+        super().__init__(interval_ms=1_000, **topics)
 
     def beat(self, member, epoch, owned=None, **fields):
-        self.now_ms += LATER_MS
-        return self.ask(
-            Heartbeat("g", member, epoch, topic_partitions=owned, by_topic_id=True, **fields)
-        )
+        self.now += LATER_MS
+        return super().beat(member, epoch, owned, by_topic_id=True, **fields)
 
     def member(self, member):
-        return self.processor.state.groups["g"].members[member].current
+        return super().member(member).current
 
 
 @pytest.mark.parametrize("topic_id", [None, "orders, second try", topic_id_of("x")])

@@ -96,7 +96,10 @@ def test_who_cannot_be_reached_is_in_nobodys_way_and_tried_for_ever(coordinator,
         port = gone.port
     with push(coordinator, f"http://127.0.0.1:{port}", worker):
         assert until(lambda: owned(worker) == [0, 1])
-        time.sleep(0.5)
+        tried = count(coordinator, "push_lost_total", reason="unreachable") or 0
+        assert until(
+            lambda: count(coordinator, "push_lost_total", reason="unreachable") > tried + 2
+        )
         with closing(Worker(port=port)) as back:
             assert until(lambda: len(owned(worker)) == 1 and owned(worker, back) == [0, 1])
 

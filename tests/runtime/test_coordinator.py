@@ -6,7 +6,6 @@ import asyncio
 import json
 import subprocess
 import sys
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -196,10 +195,14 @@ def test_a_catalog_that_cannot_be_read_changes_nothing(tmp_path):
     with Coordinator.open(None, topics=FileCatalog(file), config=config) as coordinator:
         assert join(coordinator, "m1").assignment == {"a": [0, 1]}
         file.write_text("{")
-        failed = "topic_catalog_failed_total 1.0"
-        wait_for(lambda: failed in generate_latest(coordinator.metrics.registry).decode())
+
+        def failures():
+            return coordinator.metrics.registry.get_sample_value("topic_catalog_failed_total")
+
+        wait_for(lambda: failures() >= 1)
         file.unlink()
-        time.sleep(0.1)
+        before = failures()
+        wait_for(lambda: failures() >= before + 2)  # one may have begun before
         assert beat(coordinator, "m1", 2).member_epoch == 2
         file.write_text(json.dumps({"a": {"partitions": 3, "topic_id": "other"}}))
         wait_for(lambda: beat(coordinator, "m1", 2, topic_partitions={}).member_epoch == 3)
