@@ -45,7 +45,7 @@ from coordinator.core.member_update import (
     resolve_owned,
     start_update,
 )
-from coordinator.core.partition_spans import Spans, drop_epochs
+from coordinator.core.partition_spans import Spans, drop_epochs, has_partitions
 from coordinator.core.plans.approval import keeps_target
 from coordinator.core.plans.assignor_options import AssignorOptions
 from coordinator.core.reconcile import ReconcileGoal, reconcile
@@ -109,7 +109,7 @@ def heartbeat(state: State, config: Config, event: Heartbeat, now_ms: int) -> Re
     told: Spans | None = None
     if asked or before.assigned is not after.assigned:
         told = drop_epochs(after.assigned)
-        if not asked and told == drop_epochs(before.assigned):
+        if not asked and has_partitions(before.assigned, told):
             told = None
     response = HeartbeatResponse(event.member_id, after.member_epoch, interval, told)
     records = [*replaced, *update.records, *epoch.records, *reached.records]

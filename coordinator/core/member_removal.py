@@ -29,7 +29,8 @@ from coordinator.core.records import (
     TargetMetadata,
     Tombstone,
 )
-from coordinator.core.state import Group, Member, State, hash_with
+from coordinator.core.state import Group, Member, State
+from coordinator.core.subscriptions import hash_with
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.reasons import Reason
 

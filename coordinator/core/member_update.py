@@ -7,13 +7,22 @@ means for the group, heartbeat.py decides.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 
 import msgspec
 
 from coordinator.config import Config
 from coordinator.core.events import JOIN, LEAVE_FOR_A_WHILE, Heartbeat
 from coordinator.core.member_removal import end_of_member, static_member, unknown_member
-from coordinator.core.partition_spans import Spans, TopicKey, is_within, kafka_id, spans_of_topics
+from coordinator.core.partition_spans import (
+    Holding,
+    Spans,
+    TopicKey,
+    is_within,
+    kafka_id,
+    spans_of_topics,
+    topic_of,
+)
 from coordinator.core.records import (
     ClassicMemberMetadata,
     CurrentMember,
@@ -23,6 +32,8 @@ from coordinator.core.records import (
 )
 from coordinator.core.state import LEFT_FOR_A_WHILE, Group, Member, State
 from coordinator.errors import ErrorCode, GroupError
+
+_NAME = attrgetter("name")
 
 
 class MemberUpdate(msgspec.Struct, frozen=True):
@@ -300,23 +311,38 @@ def _sort_names(names: Sequence[str]) -> tuple[str, ...]:
     return tuple(sorted(set(names)))
 
 
-def resolve_owned(state: State, current: CurrentMember, event: Heartbeat) -> Spans | None:
+def resolve_owned(
+    state: State, current: CurrentMember, event: Heartbeat, near: Holding = ()
+) -> Spans | None:
     """Return the partitions that the member reports, by topic id; None when it reports none.
 
     A name means the topic that has it now; a name without a topic, the one the member holds. An id
     says which topic it is; what the member holds nothing of needs no name.
+
+    Parameters
+    ----------
+    near
+        Where it is given, others than its topics may be left out: it may be few of very many.
     """
-    if event.topic_partitions is None:
+    reported = event.topic_partitions
+    if reported is None:
         return None
+    if near:
+        asked = map(topic_of, near)
+        called = (kafka_id(k.topic_id) for k in asked) if event.by_topic_id else map(_NAME, asked)
+        reported = {name: reported[name] for name in called if name in reported}
+        if not reported:
+            return ()
+    names = reported.keys()
+    mine = map(topic_of, current.assigned + current.pending)
     if event.by_topic_id:
-        named = {kafka_id(span[0].topic_id): span[0] for span in current.assigned + current.pending}
-        return spans_of_topics(
-            (named.get(topic_id, TopicKey("", topic_id)), found)
-            for topic_id, found in event.topic_partitions.items()
-        )
-    held = {span[0].name: span[0] for span in current.assigned + current.pending}
-    keys = {
-        name: state.topics[name].key if name in state.topics else held.get(name, TopicKey(name, ""))
-        for name in event.topic_partitions
-    }
-    return spans_of_topics((keys[name], found) for name, found in event.topic_partitions.items())
+        named = {kafka_id(key.topic_id): key for key in mine}
+        keys = [named.get(topic_id) or TopicKey("", topic_id) for topic_id in names]
+    else:
+        there = list(map(state.topics.get, names))
+        held = {key.name: key for key in mine} if None in there else {}
+        keys = [
+            topic.key if topic else held.get(name) or TopicKey(name, "")
+            for name, topic in zip(names, there, strict=True)
+        ]
+    return spans_of_topics(zip(keys, reported.values(), strict=True))

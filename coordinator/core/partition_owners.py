@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import chain
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain, compress, filterfalse, repeat
+from operator import getitem, not_, setitem
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from assignors.arrays import Longs
-from coordinator.core.partition_spans import Holding, Span, Spans, TopicKey
-from coordinator.core.state import FREE, Group, Member
+from coordinator.core.partition_spans import (
+    AnySpan,
+    Holding,
+    Span,
+    Spans,
+    TopicKey,
+    count_partitions,
+    end_of,
+    first_of,
+    topic_of,
+)
+from coordinator.core.state import FREE, Group, Member, exhaust
 from coordinator.errors import IllegalStateError
 
 Serials: TypeAlias = NDArray[np.int32]
 """Who holds each partition of a topic: a member's serial, or FREE."""
 Addition: TypeAlias = tuple[Serials, Serials]
 """A part of a topic's serials, and what is to be added to it."""
+_OWNER: Callable[[Serials, int], int] = getitem  # type: ignore[assignment]
+_SET_OWNER: Callable[[Serials, int, int], None] = setitem  # type: ignore[assignment]
 MANY = 100
 """So many spans of each topic are worth arrays of their own."""
 SPREAD_MAX = 4
@@ -34,6 +47,8 @@ def release_partitions(group: Group, member: Member, holding: Holding) -> None:
     """
     if holding:
         group.revision += 1
+    if _change_singles(group, holding, member.serial, FREE):
+        return
     for key, first, end, _ in holding:
         owners = group.owners[key]
         if end - first == 1 and first < len(owners) and owners[first] == member.serial:
@@ -47,6 +62,32 @@ def release_partitions(group: Group, member: Member, holding: Holding) -> None:
         span[:] = FREE
 
 
+def _change_singles(group: Group, holding: Holding, before: int, after: int) -> bool:
+    """Give the partitions of many spans of one each to another owner; False: not done.
+
+    They are not so, or not all of them are as before: whoever looks at each says which.
+    """
+    found = _find_singles(group, holding)
+    if found is None or set(map(_OWNER, *found)) != {before}:
+        return False
+    exhaust(map(_SET_OWNER, *found, repeat(after)))
+    return True
+
+
+def _find_singles(
+    group: Group, spans: Sequence[AnySpan]
+) -> tuple[Sequence[Serials], Sequence[int]] | None:
+    """Return each topic's owners, and the one partition; None unless many topics have one each."""
+    if len(spans) < MANY or count_partitions(spans) != len(spans):
+        return None
+    keys, known = list(map(topic_of, spans)), group.owners
+    there = set(keys)
+    if len(there) < len(keys) or not there <= known.keys():
+        return None
+    owners, first = list(map(known.__getitem__, keys)), list(map(first_of, spans))
+    return (owners, first) if max(first) < min(map(len, owners)) else None
+
+
 def change_holding(group: Group, member: Member, old: Holding, new: Holding) -> None:
     """Let a member hold other partitions than it did; what is in both stays as it is.
 
@@ -56,12 +97,16 @@ def change_holding(group: Group, member: Member, old: Holding, new: Holding) -> 
         As `release_partitions` and `claim_partitions`.
     """
     if old and new:
+        # Mostly what stays is the very same objects, of which nothing has to be looked at.
+        mine, theirs = set(map(id, old)), set(map(id, new))
+        if len(theirs) == len(new):  # else it would hold something twice: claiming it is refused
+            old = tuple(compress(old, map(not_, map(theirs.__contains__, map(id, old)))))
+            new = tuple(compress(new, map(not_, map(mine.__contains__, map(id, new)))))
+    if old and new:
         had, has = set(old), set(new)
-        if len(has) == len(new):  # else it would hold something twice: claiming it is refused
-            old, new = (
-                tuple([span for span in old if span not in has]),
-                tuple([span for span in new if span not in had]),
-            )
+        if len(has) == len(new):
+            old = tuple(filterfalse(has.__contains__, old))
+            new = tuple(filterfalse(had.__contains__, new))
     release_partitions(group, member, old)
     claim_partitions(group, member, new)
 
@@ -76,6 +121,8 @@ def claim_partitions(group: Group, member: Member, holding: Holding) -> None:
     """
     if len(holding) >= MANY:
         holding = _claim_new_topics(group, member, holding)
+        if _change_singles(group, holding, FREE, member.serial):
+            return
     for key, first, end, _ in holding:
         owners = _get_owners(group, key, end)
         if end - first == 1 and owners[first] == FREE:
@@ -95,21 +142,26 @@ def _claim_new_topics(group: Group, member: Member, holding: Holding) -> Holding
     Where there are very many topics, an array for each by itself takes most of the time.
     """
     known = group.owners
-    old = {span[0] for span in holding if span[0] in known}
-    new = [span for span in holding if span[0] not in old]
-    keys = [span[0] for span in new]
+    keys = list(map(topic_of, holding))
+    old, new = holding[:0], holding
+    if not known.keys().isdisjoint(keys):
+        taken = list(map(known.__contains__, keys))
+        old = tuple(compress(holding, taken))
+        new = tuple(compress(holding, map(not_, taken)))
+        keys = list(map(topic_of, new))
     if len(set(keys)) < len(keys):
         return holding  # several spans of a topic: the array has to hold all of them
-    first, end = (
-        np.fromiter(column, np.int64, len(new))
-        for column in ((span[1] for span in new), (span[2] for span in new))
-    )
+    first = np.fromiter(map(first_of, new), np.int64, len(new))
+    end = np.fromiter(map(end_of, new), np.int64, len(new))
+    if new and not first.any() and (end == end[0]).all():
+        known.update(zip(keys, np.full((len(new), end[0]), member.serial, np.int32), strict=True))
+        return old
     lengths = np.stack([first, end - first], axis=1).ravel()
     flat = np.tile(np.array([FREE, member.serial], np.int32), len(new)).repeat(lengths)
     stops = np.cumsum(end).tolist()
     for key, start, stop in zip(keys, [0, *stops], stops, strict=False):
         known[key] = flat[start:stop]
-    return tuple([span for span in holding if span[0] in old])
+    return old
 
 
 def claim_many(group: Group, claims: Sequence[tuple[Member, Holding]], many: int = MANY) -> None:
@@ -193,8 +245,13 @@ def _plan_topic(group: Group, key: TopicKey, spans: _Columns) -> Addition | None
 
 def free_of(group: Group, spans: Spans, serial: int) -> Spans:
     """Return the parts of spans that nobody but this member holds."""
-    found: list[Span] = []
     unclaimed, mine = group.owners, (FREE, serial)
+    if len(spans) >= MANY and unclaimed.keys().isdisjoint(map(topic_of, spans)):
+        return spans  # nobody ever held a partition of these topics
+    found_singles = _find_singles(group, spans)
+    if found_singles is not None and set(map(_OWNER, *found_singles)) <= {FREE, serial}:
+        return spans
+    found: list[Span] = []
     for span in spans:
         owners = unclaimed.get(span[0])
         first, end = span[1], span[2]

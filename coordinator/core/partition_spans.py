@@ -11,15 +11,16 @@ import base64
 import binascii
 import hashlib
 from bisect import bisect_right
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import lru_cache
-from operator import itemgetter
+from itertools import compress, filterfalse
+from operator import itemgetter, not_
 from typing import TypeAlias, TypeVar
 
 import msgspec
 
 
-class TopicKey(msgspec.Struct, frozen=True, order=True, gc=False, array_like=True):
+class TopicKey(msgspec.Struct, frozen=True, order=True, gc=False, array_like=True, cache_hash=True):
     """A topic is its id: a re-created topic has another one.
 
     A struct that the garbage collector does not know, as records are: so it leaves alone all spans
@@ -39,7 +40,11 @@ HeldSpan: TypeAlias = tuple[TopicKey, int, int, int]
 Holding: TypeAlias = tuple[HeldSpan, ...]
 Cuts: TypeAlias = tuple[list[int], list[int]]
 NO_CUTS: Cuts = ([], [])
-_TOPIC = itemgetter(0)
+AnySpan: TypeAlias = Span | HeldSpan
+topic_of: Callable[[AnySpan], TopicKey] = itemgetter(0)
+first_of: Callable[[AnySpan], int] = itemgetter(1)
+end_of: Callable[[AnySpan], int] = itemgetter(2)
+_HEAD: Callable[[AnySpan], Span] = itemgetter(0, 1, 2)
 
 
 @lru_cache(maxsize=1_000_000)
@@ -86,7 +91,7 @@ def spans_of_topics(lists: Iterable[tuple[TopicKey, Sequence[int]]]) -> Spans:
     Where there are very many topics, sorting them takes far less than sorting their partitions.
     """
     found: list[Span] = []
-    for topic, partitions in sorted(lists, key=_TOPIC):
+    for topic, partitions in sorted(lists, key=itemgetter(0)):
         if len(partitions) == 1:
             found.append((topic, partitions[0], partitions[0] + 1))
         else:
@@ -105,8 +110,8 @@ def partitions_by(of: Callable[[TopicKey], Named], spans: Iterable[Span]) -> dic
 def drop_epochs(holding: Iterable[HeldSpan]) -> Spans:
     """Return a holding without its epochs, touching spans merged."""
     holding = tuple(holding)
-    if len(set(map(_TOPIC, holding))) == len(holding):
-        return tuple([span[:3] for span in holding])
+    if has_topics_once(holding):
+        return tuple(map(_HEAD, holding))
     merged: list[Span] = []
     for topic, first, end, _ in holding:
         if merged and merged[-1][0] == topic and merged[-1][2] == first:
@@ -116,17 +121,30 @@ def drop_epochs(holding: Iterable[HeldSpan]) -> Spans:
     return tuple(merged)
 
 
+def has_partitions(holding: Holding, spans: Spans) -> bool:
+    """Whether these are the partitions of a holding, whatever their epochs."""
+    return count_partitions(spans) == count_partitions(holding) and spans == drop_epochs(holding)
+
+
 def add_epoch(spans: Iterable[Span], assignment_epoch: int) -> Holding:
     """Return spans as given at this assignment epoch."""
     return tuple([(topic, first, end, assignment_epoch) for topic, first, end in spans])
+
+
+def has_topics_once(spans: Sequence[AnySpan]) -> bool:
+    """Whether each span is of a topic of its own, as where there are very many topics."""
+    return len(set(map(topic_of, spans))) == len(spans)
 
 
 def union(left: Holding, right: Holding) -> Holding:
     """Return two holdings that do not overlap as one; spans merge where their epochs are equal."""
     if not left or not right:
         return left or right
+    both = left + right
+    if has_topics_once(both):
+        return tuple(sorted(both, key=topic_of))
     merged: list[HeldSpan] = []
-    for span in sorted(left + right):
+    for span in sorted(both):
         if merged:
             topic, first, end, epoch = merged[-1]
             if topic == span[0] and end == span[1] and epoch == span[3]:
@@ -136,7 +154,7 @@ def union(left: Holding, right: Holding) -> Holding:
     return tuple(merged)
 
 
-def split(holding: Holding, by: Iterable[tuple[object, ...]]) -> tuple[Holding, Holding]:
+def split(holding: Holding, by: Iterable[AnySpan]) -> tuple[Holding, Holding]:
     """Return (holding ∩ by, holding − by); `by` holds spans of either kind.
 
     Where there are very many topics, nearly all spans are in both or share nothing: these first.
@@ -144,21 +162,33 @@ def split(holding: Holding, by: Iterable[tuple[object, ...]]) -> tuple[Holding, 
     by = tuple(by)
     if not holding or not by:
         return (), holding
+    others = set(map(_HEAD, by))
+    heads = list(map(_HEAD, holding))
+    found = list(map(others.__contains__, heads))
+    inside = list(compress(holding, found))
+    outside = list(compress(holding, map(not_, found)))
+    others.difference_update(compress(heads, found))
+    if not outside or not others:
+        return tuple(inside), tuple(outside)
+    cuts = _by_topic(sorted(others))
+    if cuts.keys().isdisjoint(map(topic_of, outside)):
+        return tuple(inside), tuple(outside)
+    return _cut(zip(holding, found, strict=True), cuts)
+
+
+def _cut(
+    holding: Iterable[tuple[HeldSpan, bool]], cuts: Mapping[TopicKey, Cuts]
+) -> tuple[Holding, Holding]:
+    """Return what is inside and what is outside, of spans of which some are known to be inside."""
     inside: list[HeldSpan] = []
     outside: list[HeldSpan] = []
-    heads = [span[:3] for span in holding]
-    both = set(_heads(by)).intersection(heads)
-    cuts = _by_topic(span for span in by if span[:3] not in both)
-    for head, span in zip(heads, holding, strict=True):
-        if head in both:
+    for span, whole in holding:
+        if whole:
             inside.append(span)
-            continue
-        if head[0] not in cuts:
-            outside.append(span)
             continue
         topic, first, end, epoch = span
         at = first
-        lows, highs = cuts[topic]
+        lows, highs = cuts.get(topic, NO_CUTS)
         for place in range(bisect_right(highs, first), len(lows)):
             low, high = lows[place], highs[place]
             if low >= end:
@@ -172,23 +202,28 @@ def split(holding: Holding, by: Iterable[tuple[object, ...]]) -> tuple[Holding, 
     return tuple(inside), tuple(outside)
 
 
-def subtract_spans(spans: Iterable[Span], by: Iterable[tuple[object, ...]]) -> Spans:
+def subtract_spans(spans: Iterable[Span], by: Iterable[AnySpan]) -> Spans:
     """Return the partitions of `spans` that are not in `by`."""
     spans = tuple(spans)
-    heads = set(_heads(by))
-    rest = tuple([span for span in spans if span not in heads]) if heads else spans
+    heads = set(map(_HEAD, by))
+    rest = tuple(filterfalse(heads.__contains__, spans)) if heads else spans
     if not rest or not heads:
         return rest
-    topics = {span[0] for span in rest}
+    topics = set(map(topic_of, rest))
+    if topics.isdisjoint(map(topic_of, heads)):
+        return rest
     others = sorted(head for head in heads if head[0] in topics)
     return drop_epochs(split(add_epoch(rest, 0), others)[1])
 
 
-def do_overlap(left: Iterable[tuple[object, ...]], right: Iterable[tuple[object, ...]]) -> bool:
+def do_overlap(left: Iterable[AnySpan], right: Iterable[AnySpan]) -> bool:
     """Whether two sets of spans share a partition."""
-    heads = set(_heads(right))
-    topics = {head[0] for head in heads}
-    near = [head for head in _heads(left) if head[0] in topics]
+    left = tuple(left)
+    if not left:
+        return False
+    heads = set(map(_HEAD, right))
+    topics = set(map(topic_of, heads))
+    near = [head for head in map(_HEAD, left) if head[0] in topics]
     if not heads.isdisjoint(near):
         return True
     cuts = _by_topic(sorted(heads)) if near else {}
@@ -213,15 +248,16 @@ def epoch_of(holding: Holding, topic: TopicKey, partition: int) -> int | None:
     return None
 
 
-def count_partitions(spans: Iterable[tuple[object, ...]]) -> int:
+def count_partitions(spans: Iterable[AnySpan]) -> int:
     """Return the number of partitions."""
-    return sum(end - first for _, first, end in _heads(spans))
+    spans = tuple(spans)
+    return sum(map(end_of, spans)) - sum(map(first_of, spans))
 
 
-def _by_topic(spans: Iterable[tuple[object, ...]]) -> dict[object, Cuts]:
+def _by_topic(spans: Iterable[Span]) -> dict[TopicKey, Cuts]:
     """Return where the spans of each topic begin and end, in order."""
-    cuts: dict[object, Cuts] = {}
-    for topic, first, end in _heads(spans):
+    cuts: dict[TopicKey, Cuts] = {}
+    for topic, first, end in spans:
         found = cuts.get(topic)
         if found is None:
             cuts[topic] = ([first], [end])
@@ -229,8 +265,3 @@ def _by_topic(spans: Iterable[tuple[object, ...]]) -> dict[object, Cuts]:
             found[0].append(first)
             found[1].append(end)
     return cuts
-
-
-def _heads(spans: Iterable[tuple[object, ...]]) -> Iterator[tuple[object, int, int]]:
-    for span in spans:
-        yield span[:3]  # type: ignore[misc]

@@ -13,11 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import TypeVar
 
 import msgspec
 
-from coordinator.core.partition_owners import free_of
+from coordinator.core.partition_owners import MANY, free_of
 from coordinator.core.partition_spans import (
     HeldSpan,
     Holding,
@@ -28,6 +29,7 @@ from coordinator.core.partition_spans import (
     drop_epochs,
     split,
     subtract_spans,
+    topic_of,
     union,
 )
 from coordinator.core.records import CurrentMember, MemberMetadata, MemberState
@@ -35,6 +37,7 @@ from coordinator.core.state import Group, State
 from coordinator.errors import ErrorCode, GroupError
 
 AnySpan = TypeVar("AnySpan", Span, HeldSpan)
+_NAME, _KEY = attrgetter("name"), attrgetter("key")
 ALLOWED_MOVES: dict[MemberState, frozenset[MemberState]] = {
     MemberState.STABLE: frozenset(MemberState) - {MemberState.UNKNOWN},
     MemberState.UNREVOKED_PARTITIONS: frozenset(MemberState) - {MemberState.UNKNOWN},
@@ -54,14 +57,14 @@ class ReconcileGoal:
         The assignment epoch and the member's part of the target assignment.
     owned
         Returns what the heartbeat reports, which may be very many partitions and is mostly not
-        asked; None is unchanged, not nothing.
+        asked; None is unchanged, not nothing. Of those given only the topics, where any are.
     resubscribed
         Whether this heartbeat changed the member's subscription.
     """
 
     epoch: int
     target: Spans
-    owned: Callable[[], Spans | None]
+    owned: Callable[[Holding], Spans | None]
     resubscribed: bool
 
 
@@ -95,7 +98,7 @@ def reconcile(
     elif current.state is MemberState.UNRELEASED_PARTITIONS:
         new = _next_assignment(state, group, meta, current, serial, goal)
     else:
-        owned = goal.owned()
+        owned = goal.owned(())
         if owned is None or owned:
             raise GroupError(
                 ErrorCode.FENCED_MEMBER_EPOCH,
@@ -122,7 +125,7 @@ def _next_assignment(
     keep: Holding = current.assigned
     revoke: Holding = ()
     want: Spans = ()
-    if drop_epochs(current.assigned) != target:
+    if len(current.assigned) != len(target) or drop_epochs(current.assigned) != target:
         keep, revoke = split(current.assigned, target)
         want = subtract_spans(target, keep)
     if revoke and _owns(goal, revoke):
@@ -166,7 +169,10 @@ def _keep_subscribed(
     state: State, group: Group, meta: MemberMetadata, spans: tuple[AnySpan, ...]
 ) -> tuple[AnySpan, ...]:
     """Return those of topics that the member subscribes to and that still have their id (G-56)."""
-    topics, subscribes = state.topics, group.subscriptions(meta)
+    topics = state.topics
+    if len(spans) >= MANY and _keeps_all(state, group, meta, spans):
+        return spans
+    subscribes = group.subscriptions(meta)
     return tuple(
         [
             span
@@ -178,7 +184,21 @@ def _keep_subscribed(
     )
 
 
+def _keeps_all(
+    state: State, group: Group, meta: MemberMetadata, spans: tuple[AnySpan, ...]
+) -> bool:
+    """Whether all spans would be kept, as mostly, without a look at each of very many topics."""
+    keys = list(map(topic_of, spans))
+    names = list(map(_NAME, keys))
+    there = list(filter(None, map(state.topics.get, names)))
+    return (
+        len(there) == len(keys)
+        and list(map(_KEY, there)) == keys
+        and group.subscribes_to_all(meta, names)
+    )
+
+
 def _owns(goal: ReconcileGoal, revoked: Holding) -> bool:
     """Whether the member may still use some of these: it says so, or does not say (G-53)."""
-    owned = goal.owned()
+    owned = goal.owned(revoked)
     return owned is None or do_overlap(owned, revoked)

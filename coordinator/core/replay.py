@@ -50,11 +50,8 @@ from coordinator.core.state import (
     State,
     Topic,
     count_down,
-    count_names,
-    end_subscriptions,
-    matched_now,
-    set_topic,
 )
+from coordinator.core.subscriptions import count_names, end_subscriptions, matched_now, set_topic
 from coordinator.core.target_assignment import NOT_READ, Targets, WholeTarget
 from coordinator.errors import IllegalStateError
 

@@ -171,7 +171,10 @@ def test_many_ranges_of_one_topic_are_not_each_compared_with_all(work):
 
 
 class Lines(Life):
-    """A core that counts the lines of Python that its steps and replays run."""
+    """A core that counts the lines of Python that its steps and replays run.
+
+    Without those that compute a target: that of a group with so many topics is computed elsewhere.
+    """
 
     name_of = str
 
@@ -184,7 +187,8 @@ class Lines(Life):
 
         def trace(frame, what, _argument):
             nonlocal count
-            count += what == "line" and "/coordinator/core/" in frame.f_code.co_filename
+            _, core, name = frame.f_code.co_filename.rpartition("/coordinator/core/")
+            count += what == "line" and bool(core) and not name.startswith("target_")
             return trace
 
         before = sys.gettrace()
@@ -208,6 +212,22 @@ def test_regexes_are_resolved_by_few_lines_of_python_for_each_topic():
     life.beat("m1", -1)
     found = life.lines[RegexesResolved]
     assert max(found) <= 4 * len(life.state.topics), found
+
+
+def test_a_member_is_given_topics_by_few_lines_of_python_for_each():
+    """Steps towards a target, by heartbeats, and what is to be resolved and computed for it."""
+    life = Lines()
+    life.topics(TOPICS)
+    life.beat("m1", 0, subscribed_topic_regex="t.*", **JOINS)
+    life.settle()
+    life.beat("m2", 0, subscribed_topic_regex="t.*", **JOINS)
+    life.lines.clear()
+    life.settle()
+    assert (len(life.told["m1"]), len(life.told["m2"])) == (TOPICS / 2, TOPICS / 2)
+    life.beat("m2", -1)
+    life.settle()
+    found = life.lines[Heartbeat]
+    assert max(found) <= 8 * TOPICS, found
 
 
 def test_the_garbage_collector_knows_no_object_of_each_topic():

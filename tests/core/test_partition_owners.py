@@ -143,3 +143,40 @@ def test_what_stays_with_a_member_is_neither_released_nor_claimed():
     assert group.revision == before + 1
     with pytest.raises(IllegalStateError, match="that another one holds"):
         change_holding(group, one, spans[:299], spans[:299] + spans[:1])
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_many_topics_of_one_partition_change_hands_as_few_do(seed):
+    choice = random.Random(seed)
+    topics = [TopicKey(f"{n:03}", "id") for n in range(3 * MANY)]
+    at = {key: choice.choice([0, 0, 2]) for key in topics}
+
+    def some(of):
+        found = sorted(choice.sample(of, choice.randint(MANY, len(of))))
+        return tuple((key, at[key], at[key] + 1, 5) for key in found)
+
+    group, model, members = Group("g"), {}, [member(1), member(2)]
+    held = {one.serial: () for one in members}
+    for _ in range(30):
+        one = choice.choice(members)
+        old, new = held[one.serial], some(topics)
+        free = all(model.get(key, one.serial) == one.serial for key, *_ in new)
+        if not free:
+            with pytest.raises(IllegalStateError, match="that another one holds"):
+                claim_partitions(group, one, tuple(s for s in new if s not in old))
+            group = Group("g")  # as a coordinator does: what failed halfway is dropped
+            for other in members:
+                claim_partitions(group, other, held[other.serial])
+            new = tuple(s for s in new if model.get(s[0], one.serial) == one.serial)
+        change_holding(group, one, old, new)
+        held[one.serial] = new
+        model = {k: who for k, who in model.items() if who != one.serial}
+        model |= {span[0]: one.serial for span in new}
+        found = {k: int(s[at[k]]) for k, s in group.owners.items() if s[at[k]] != FREE}
+        assert found == model
+        wanted = tuple(span[:3] for span in some(topics))
+        free = tuple(s for s in wanted if model.get(s[0], one.serial) == one.serial)
+        assert partition_owners.free_of(group, wanted, one.serial) == free
+    theirs = held[2][:1] or ((topics[0], 7, 8, 5),)
+    with pytest.raises((IllegalStateError, KeyError)):
+        release_partitions(group, members[0], held[1] + theirs)

@@ -101,7 +101,7 @@ def test_cases(here, goal, there):
         ReconcileGoal(
             epoch,
             spans_of(parsed(target)),
-            lambda: None if owned == "-" else spans_of(parsed(owned)),
+            lambda _near: None if owned == "-" else spans_of(parsed(owned)),
             resubscribed=False,
         ),
     )
@@ -130,7 +130,7 @@ def test_a_smaller_subscription_is_trimmed_before_a_new_target_is_there(here, ow
     owns = None if owned == "-" else spans_of(parsed(owned))
     found = next_step(
         world(current, "a", set()),
-        ReconcileGoal(5, spans_of(parsed(assigned)), lambda: owns, resubscribed=True),
+        ReconcileGoal(5, spans_of(parsed(assigned)), lambda _near: owns, resubscribed=True),
     )
     assert (found.state, shown(found.assigned), shown(found.pending)) == there
     assert found.member_epoch == 5
@@ -143,7 +143,7 @@ def test_a_smaller_subscription_is_trimmed_before_a_new_target_is_there(here, ow
 def test_a_member_in_a_state_of_a_newer_version_must_give_everything_up(owned):
     current = CurrentMember("g", ME, 5, 5, UNKNOWN, holding("a0", 4))
     reported = owned and spans_of(parsed(owned))
-    goal = ReconcileGoal(6, (), lambda: reported, resubscribed=False)
+    goal = ReconcileGoal(6, (), lambda _near: reported, resubscribed=False)
     with pytest.raises(GroupError) as fenced:
         next_step(world(current, "a", set()), goal)
     assert fenced.value.code is Code.FENCED_MEMBER_EPOCH
@@ -223,7 +223,9 @@ def test_reconcile_equals_its_twin_on_sets():
         subscribed = {key(name) for name in names if name != "x"}
         wanted = reconciled(member, target, epoch, owned, subscribed, others, resubscribed)
         reported = None if owned is None else spans_of(owned)
-        goal = ReconcileGoal(epoch, spans_of(target), lambda found=reported: found, resubscribed)
+        goal = ReconcileGoal(
+            epoch, spans_of(target), lambda _near, found=reported: found, resubscribed
+        )
         before = as_record(member)
         try:
             found = next_step(world(before, names, others), goal)

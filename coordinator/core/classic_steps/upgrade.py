@@ -43,7 +43,8 @@ from coordinator.core.records import (
     Tombstone,
 )
 from coordinator.core.replay import replay_alone
-from coordinator.core.state import State, hash_of
+from coordinator.core.state import State
+from coordinator.core.subscriptions import hash_of
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.reasons import Reason
 
