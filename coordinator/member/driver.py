@@ -285,6 +285,7 @@ class Driver:
         """Refuse to commit for partitions that are somebody else's by now."""
         foreign = sorted(set(offsets) - self.owned())
         if foreign:
+            self._raise_failure()  # which is why it owns nothing
             raise GroupError(
                 ErrorCode.STALE_MEMBER_EPOCH,
                 f"{', '.join(map(str, foreign))}: not owned by this member (any more): stop its "

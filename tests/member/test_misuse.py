@@ -234,6 +234,8 @@ def test_a_coordinator_that_is_closed_ends_its_members(coordinator):
         with pytest.raises(GroupError, match="shut down"):
             member.run(waits)
         assert member.owned == frozenset()
+        with pytest.raises(GroupError, match="shut down"):
+            member.commit({("clicks", 0): 1})  # not merely that it is not owned any more
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
