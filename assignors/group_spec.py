@@ -126,8 +126,8 @@ class GroupSpec:
         names += [f"member {self.member_ids[int(at)].as_py()!r} is not active" for at in idle[:1]]
         if names:
             raise SpecError(
-                f"assignor {assignor!r} knows no constraints ({names[0]}): use weighted, "
-                "or leave constraints and states out"
+                f"assignor {assignor!r} does not support constraints ({names[0]}): use weighted, "
+                "or omit constraints and states"
             )
 
     def __repr__(self) -> str:
@@ -391,7 +391,7 @@ def _refuse_twice(member_id: pa.StringArray) -> None:
         return
     counts = pc.value_counts(member_id)
     twice = pc.filter(counts.field("values"), pc.greater(counts.field("counts"), 1))
-    raise SpecError(f"member {pc.min(twice).as_py()!r} is there twice: give each member one row")
+    raise SpecError(f"member {pc.min(twice).as_py()!r} appears twice: give each member one row")
 
 
 def _refuse_too_large(topics: pa.StringArray, partitions: Longs, class_topics: Ints) -> None:

@@ -35,13 +35,13 @@ def _refuse_same_key(pairs: list[tuple[str, object]]) -> dict[str, object]:
         seen: set[str] = set()
         for key, _ in pairs:
             if key in seen:
-                raise SpecError(f"{key!r} is there twice in one object: give it once")
+                raise SpecError(f"{key!r} appears twice in one object: give it once")
             seen.add(key)
     return out
 
 
 def _refuse_nan(text: str) -> NoReturn:
-    raise SpecError(f"not JSON: {text} is no JSON number")
+    raise SpecError(f"not JSON: {text} is not a JSON number")
 
 
 _STRICT = json.JSONDecoder(object_pairs_hook=_refuse_same_key, parse_constant=_refuse_nan)

@@ -86,7 +86,7 @@ def parse_topics_table(topics: pa.Table | pa.RecordBatch) -> tuple[pa.StringArra
     if len(pc.unique(names)) != len(names):
         seen = pc.value_counts(names)
         twice = pc.filter(seen.field("values"), pc.greater(seen.field("counts"), 1))
-        raise SpecError(f"topic {pc.min(twice).as_py()!r} is there twice: give each topic one row")
+        raise SpecError(f"topic {pc.min(twice).as_py()!r} appears twice: give each topic one row")
     order = pc.sort_indices(names)
     return names.take(order), counts[np.asarray(order)]
 

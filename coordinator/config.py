@@ -318,8 +318,8 @@ def _refuse_place(store: StoreConfig) -> None:
     """Refuse an endpoint or a region that is none; what may be a secret is not repeated."""
     if store.endpoint and not is_endpoint(store.endpoint):
         raise ConfigError(
-            "store.endpoint is no plain URL: give http://HOST:PORT or https://HOST:PORT, without "
-            "a login and a query; credentials are given by the environment"
+            "store.endpoint is not a plain URL: give http://HOST:PORT or https://HOST:PORT, "
+            "without a login and a query; credentials are given by the environment"
         )
     if not REGION.fullmatch(store.region):
         raise ConfigError(

@@ -95,7 +95,7 @@ def fitting(spark: Path) -> Jars:
     """
     cores = sorted(spark.glob("spark-core_*.jar"))
     if not cores:
-        raise JarsMissingError(f"there is no Spark in {spark}: pip install pyspark")
+        raise JarsMissingError(f"no Spark found in {spark}: pip install pyspark")
     version = cores[-1].stem.rpartition("-")[2]
     lines, line = read_lock(), ".".join(version.split(".")[:2])
     if line not in lines:

@@ -47,7 +47,7 @@ def s3_jars(spark: Path | None = None) -> list[Path]:
     spark = spark or spark_jars()
     found = sorted(spark.glob("hadoop-client-api-*.jar"))
     if not found:
-        raise JarsMissingError(f"there is no Hadoop in {spark}: name its S3 by --packages")
+        raise JarsMissingError(f"no Hadoop found in {spark}: add its S3 support with --packages")
     version, known = found[-1].stem.rpartition("-")[2], read_s3_lock()
     if version not in known:
         raise JarsMissingError(

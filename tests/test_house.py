@@ -303,7 +303,7 @@ def test_the_wheel_has_everything_that_runs(wheel):
 
 
 def test_an_installed_wheel_finds_its_files(installed, muster, tmp_path):
-    """U11: conf/ was in the clone only, and so were the demo's groups."""
+    """conf/ and the demo's groups used to be in the clone only."""
     done = muster("conf", cwd=tmp_path, env=installed)
     found = [Path(line) for line in done.stdout.decode().splitlines()]
     assert {path.name: path.is_file() for path in found} == {

@@ -115,7 +115,7 @@ class GroupTables:
         if owned is not None and GROUP_ID not in owned.schema.names:
             raise SpecError(
                 "owned: column 'group_id' is missing, but members has it: add it, so that "
-                "each row says whose it is"
+                "each row names its group"
             )
         given = {
             "members": members, "topics": topics, "owned": owned,
@@ -172,7 +172,7 @@ class GroupTables:
         member_key = group * names.count + names.rank
         whose = np.argsort(member_key, kind="stable")
         if (np.diff(member_key[whose]) == 0).any():
-            raise SpecError("a member is there twice")
+            raise SpecError("a member appears twice")
         place = np.empty(len(order), dtype=np.int64)
         place[order] = np.arange(len(order))
         member_key, at_member = member_key[whose], place[whose]
@@ -299,7 +299,7 @@ class _Topics:
         keys = table.group * max(known.count, 1) + known.rank
         order = np.argsort(keys, kind="stable")
         if (np.diff(keys[order]) == 0).any():
-            raise SpecError("a topic is there twice")
+            raise SpecError("a topic appears twice")
         counts = parse_topic_counts(table.rows)
         return cls(known, keys[order], counts[order], shared=False)
 

@@ -236,7 +236,7 @@ def _find_places(
         row = int(order[again[0]])
         raise SpecError(
             f"partitions: partition {int(number[row])} of topic {names[row].as_py()!r} "
-            "is there twice: give each partition one row"
+            "appears twice: give each partition one row"
         )
     return place
 

@@ -84,8 +84,8 @@ def _place_label(problem: WeightedProblem, placed: Placement, unit: Longs, every
 
 def _refuse(units: int) -> None:
     raise SpecError(
-        f"{units} partitions must be apart by anti_affinity, and there are "
-        "too few members that may have them: drop the rule, or add members"
+        f"{units} partitions must be apart by anti_affinity, but "
+        "too few members may own them: drop the constraint, or add members"
     )
 
 

@@ -370,7 +370,7 @@ def _refuse_impossible(
     causes = "; ".join(found) or "its subscribers are draining, on standby, or in other racks"
     raise SpecError(
         f"{name_partition(group.topics, group.partitions, place)} "
-        f"may be on no member: {causes}: drop or soften a constraint, or add a member"
+        f"cannot be on any member: {causes}: drop or soften a constraint, or add a member"
     )
 
 

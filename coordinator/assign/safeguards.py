@@ -66,8 +66,8 @@ class Safeguards:
             others = len(without_members) - 1
             more = f" (and {others:,} more)" if others else ""
             raise SpecError(
-                f"group {without_members[0]!r}{more} has no members, so nobody would own its "
-                "partitions: check the tables, or give --allow-empty"
+                f"group {without_members[0]!r}{more} has no members, so its partitions would "
+                "have no owner: check the tables, or give --allow-empty"
             )
 
     def check_forgotten(self, forgotten: int, partitions: int) -> None:

@@ -207,7 +207,7 @@ class StoreCopy:
             )
         except (DeltaError, OSError) as error:
             raise find_silence(folder, error) or CommitFailed(
-                f"{folder} could not be written: {explain(folder, error)}; see that the disk has "
+                f"{folder} could not be written: {explain(folder, error)}; check that the disk has "
                 f"room and is writable"
             ) from None
 

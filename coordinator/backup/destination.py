@@ -184,14 +184,14 @@ def _check_url(root: str, source: str) -> str:
 def _explain_failure(what: str, root: str, error: OSError) -> Exception:
     """Return the error for a disk that is full, read-only or broken, or a store that refuses us."""
     if isinstance(error, StoreRefusedError):
-        return ConfigError(f"{what} could not be made in {root}: {error}")
+        return ConfigError(f"{what} could not be created in {root}: {error}")
     if is_remote(str(error.filename)):  # to be read or to be written
         return Unreachable(
-            f"{what} was not made in {root}: {error.filename} cannot be reached now: "
+            f"{what} was not created in {root}: {error.filename} cannot be reached now: "
             f"{error.strerror}"
         )
     return CommitFailed(
-        f"{what} could not be written to {root}: {error}; see that the disk has room and is "
+        f"{what} could not be written to {root}: {error}; check that the disk has room and is "
         f"writable"
     )
 

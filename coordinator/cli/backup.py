@@ -11,9 +11,7 @@ import typer
 
 from coordinator import progress
 
-Check = Annotated[
-    bool, typer.Option(help="Read the copy again and check it, as muster verify does.")
-]
+Check = Annotated[bool, typer.Option(help="Reread the copy and check it, as muster verify does.")]
 
 
 def backup(
@@ -48,7 +46,7 @@ def restore(
     ] = None,
     verify: Check = True,
 ) -> None:
-    """Make a new store from a backup, as it was at a position or a time.
+    """Make a new store from a backup, as of a position or a time.
 
     Stop the coordinators of the old store first. Prints one line of JSON.
     """

@@ -93,7 +93,7 @@ def history(
         if topic not in topics:
             owned = ", ".join(topics) or "nothing"
             raise SpecError(
-                f"nobody in group {group!r} owned topic {topic!r}; its members owned {owned}"
+                f"no member of group {group!r} owned topic {topic!r}; its members owned {owned}"
             )
         rows = [row for row in rows if row["topic"] == topic]
     if partition is not None:
@@ -101,8 +101,8 @@ def history(
         rows = [r for r in rows if r["first_partition"] <= partition <= r["last_partition"]]
         if not rows:
             raise SpecError(
-                f"nobody in group {group!r} owned partition {partition} of topic {topic!r}: give "
-                f"one up to {last}"
+                f"no member of group {group!r} owned partition {partition} of topic {topic!r}: "
+                f"give one up to {last}"
             )
     if _wants_json(json_):
         _print_json(rows)
@@ -116,7 +116,9 @@ def explain(
     epoch: Annotated[int | None, typer.Option(help="Show this group epoch only.")] = None,
     partition: Annotated[
         str | None,
-        typer.Option(help="topic/number: who could have it by the target, and what decided."),
+        typer.Option(
+            help="topic/number: which members could own it by the target, and what decided."
+        ),
     ] = None,
     as_of: AsOf = None,
     json_: Json = False,

@@ -32,7 +32,7 @@ Group = Annotated[str, typer.Argument(help="The group's id.")]
 Store = Annotated[str, typer.Option(help="The folder of the store, or its URL.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, one object per line.")]
 Settings = Annotated[Path | None, typer.Option(help="Settings, see conf/muster.toml.")]
-Reason = Annotated[str, typer.Option(help="Why, for whoever reads the log.")]
+Reason = Annotated[str, typer.Option(help="Why; shown in the log and in the view plans.")]
 Output = Annotated[
     Path | None, typer.Option("--output", "-o", help="Write the plan to this file, for `apply`.")
 ]
@@ -42,23 +42,26 @@ PlanId = Annotated[str, typer.Argument(help="The plan's id, as `muster plans` li
 def plan(
     group: Group,
     store: Store,
-    assignor: Annotated[str, typer.Option(help="Instead of the group's assignor.")] = "",
+    assignor: Annotated[str, typer.Option(help="Use this assignor instead of the group's.")] = "",
     setting: Annotated[
         list[str] | None,
-        typer.Option(help="name=value of the group, for this plan; repeat for more."),
+        typer.Option(help="A group setting for this plan, name=value; repeat for more."),
     ] = None,
     max_moves: Annotated[
-        int | None, typer.Option(help="Most partitions to take from members.")
+        int | None, typer.Option(help="The most partitions to take from members.")
     ] = None,
     without: Annotated[
-        list[str] | None, typer.Option(help="Suppose that this member is gone; only shown.")
+        list[str] | None,
+        typer.Option(help="Plan as if this member had left; the plan cannot be applied."),
     ] = None,
-    add: Annotated[int, typer.Option(help="Suppose so many more members; only shown.")] = 0,
+    add: Annotated[
+        int, typer.Option(help="Plan as if this many members joined; the plan cannot be applied.")
+    ] = 0,
     drain: Annotated[
         list[str] | None, typer.Option(help="Empty this member: instance id or member id.")
     ] = None,
     undrain: Annotated[
-        list[str] | None, typer.Option(help="Let a drained member take partitions again.")
+        list[str] | None, typer.Option(help="Let a drained member own partitions again.")
     ] = None,
     reason: Reason = "",
     as_of: Annotated[
@@ -71,7 +74,7 @@ def plan(
     json_: Json = False,
     config: Settings = None,
 ) -> None:
-    """Show the target that a group would get: its moves, and what they are worth.
+    """Show the target that a group would get: its moves, their cost and their benefit.
 
     The group is not touched. `muster apply` makes the plan's target the group's.
     """
@@ -97,13 +100,13 @@ def plan(
 def rollback(
     group: Group,
     store: Store,
-    to: Annotated[int, typer.Option(help="The group epoch whose target to go back to.")],
+    to: Annotated[int, typer.Option(help="The group epoch to whose target to return.")],
     reason: Reason = "",
     output: Output = None,
     json_: Json = False,
     config: Settings = None,
 ) -> None:
-    """Plan to go back to the target of a former epoch, minus what is no longer there."""
+    """Plan to return to the target of an earlier epoch, without what no longer exists."""
     settings = load_config(config)
     options = PlanOptions(owner=plan_files.user_name(), reason=reason)
     with progress.show("reading the group"):
@@ -120,7 +123,7 @@ def apply(
     rebase: Annotated[
         bool,
         typer.Option(
-            "--rebase", help="Plan again for the group as it is now, and show the difference."
+            "--rebase", help="Plan again for the group's current state, and show the differences."
         ),
     ] = False,
     propose: Annotated[
@@ -131,7 +134,7 @@ def apply(
     json_: Json = False,
     config: Settings = None,
 ) -> None:
-    """Make a plan's target the group's; refused if the group is not as the plan found it."""
+    """Make a plan's target the group's target; refused if the group has changed since."""
     settings = load_config(config)
     made = plan_files.read_plan(file)
     if rebase:
@@ -192,7 +195,7 @@ def plans(
     ] = None,
     json_: Json = False,
 ) -> None:
-    """List plans, and what became of them."""
+    """List plans and their outcome."""
     with progress.show("reading the plans"):
         rows = list_rows(LogReader(store), "plans", group)
     if status is not None:

@@ -60,9 +60,11 @@ def read_plan(path: Path) -> PlanMade:
     except OSError as error:
         raise SpecError(f"{path} cannot be read: {error.strerror}") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise SpecError(f"{path} is no plan: {error}; `muster plan -o` writes one") from None
+        raise SpecError(f"{path} is not a plan: {error}; `muster plan -o` writes one") from None
     if more is not None:
-        raise SpecError(f"{path} is no plan: no plan has {more!r}; `muster plan -o` writes one")
+        raise SpecError(
+            f"{path} is not a plan: it has an unknown field {more!r}; `muster plan -o` writes one"
+        )
     return plan
 
 

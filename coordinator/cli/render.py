@@ -139,7 +139,7 @@ def print_partition(console: Console, found: Row) -> None:
     found = visible_values([found])[0]
     console.print(
         f"{found['topic']}/{found['partition']} of {found['group_id']}, target of epoch "
-        f"{found['assignment_epoch']} by {found['assignor']}: {found['owner'] or 'nobody'}"
+        f"{found['assignment_epoch']} by {found['assignor']}: {found['owner'] or 'no member'}"
     )
     console.print(f"decided by {found['decided_by']}: {found['decision']}")
     rows = [
@@ -163,7 +163,7 @@ def _format_target(epoch: Row) -> str:
     if epoch["assignment_epoch"] != epoch["group_epoch"]:
         return f"in the target of epoch {epoch['assignment_epoch']}"
     if epoch["assignor"] is None:
-        return "nobody to assign to"
+        return "no member to assign to"
     partial = ", limited by max.moves" if epoch["partial"] else ""
     return f"target by {epoch['assignor']}, {epoch['moved']:,} moved{partial}"
 

@@ -56,7 +56,9 @@ def serve(
         str | None,
         typer.Option(help="The folder of the store, or its URL; without it, nothing is stored."),
     ] = None,
-    listen: Annotated[str | None, typer.Option(help="host:port [127.0.0.1:9092].")] = None,
+    listen: Annotated[
+        str | None, typer.Option(help="host:port to listen on [127.0.0.1:9092].")
+    ] = None,
     advertised: Annotated[
         str | None, typer.Option(help="host:port for clients, if different from --listen.")
     ] = None,
@@ -68,27 +70,34 @@ def serve(
         list[str] | None, typer.Option(help="name=partitions; repeat for more topics.")
     ] = None,
     takeover: Annotated[
-        str, typer.Option(help="If another coordinator has the store: wait, refuse, or force.")
+        str,
+        typer.Option(
+            help="What to do if another coordinator has the store: wait, refuse or force."
+        ),
     ] = "wait",
     http: Annotated[
         str | None, typer.Option(help="host:port of /metrics, /healthz and /readyz.")
     ] = None,
     push: Annotated[
         list[str] | None,
-        typer.Option(help="The URL of a worker that listens; repeat for more [push.workers]."),
+        typer.Option(help="The URL of a push worker; repeat for more [push.workers]."),
     ] = None,
-    web: Annotated[
-        str | None, typer.Option(help="host:port of pages for browsers [web.listen].")
-    ] = None,
+    web: Annotated[str | None, typer.Option(help="host:port of web pages [web.listen].")] = None,
     insecure: Annotated[
-        bool, typer.Option("--insecure", help="Listen beyond this machine without TLS and login.")
+        bool,
+        typer.Option(
+            "--insecure", help="Allow other addresses than loopback without TLS and login."
+        ),
     ] = False,
     log_level: Annotated[
-        str | None, typer.Option(help="debug, info, warning, or error [server.log_level].")
+        str | None,
+        typer.Option(
+            help="The lowest level to log: debug, info, warning or error [server.log_level]."
+        ),
     ] = None,
     config: Annotated[Path | None, typer.Option(help="Settings, see conf/muster.toml.")] = None,
 ) -> None:
-    """Serve groups to Kafka clients, by either protocol, until SIGTERM or Ctrl-C."""
+    """Serve groups to Kafka clients, on either group protocol, until SIGTERM or Ctrl-C."""
     from coordinator.wire.listener import load_access  # noqa: PLC0415
 
     if takeover not in TAKEOVERS:
@@ -126,7 +135,7 @@ def serve(
 def user(
     name: Annotated[str, typer.Argument(help="The name to log in with.")],
     mechanism: Annotated[
-        list[str] | None, typer.Option(help="SCRAM-SHA-256, SCRAM-SHA-512; both by default.")
+        list[str] | None, typer.Option(help="SCRAM-SHA-256 or SCRAM-SHA-512; both by default.")
     ] = None,
     iterations: Annotated[
         int | None,
@@ -175,7 +184,7 @@ def _serve(
     with progress.show("opening the store"):
         opened = _open(settings, store, topics, takeover, stop)
     if opened is None:
-        logger.info("ends, as %s asks, before it had the store", stop.asked_by)
+        logger.info("stopped by %s before it had the store", stop.asked_by)
         return
     with ExitStack() as open_now:
         coordinator, listen = open_now.enter_context(opened[0]), opened[1]
@@ -208,7 +217,7 @@ def _serve(
                 serving.reload()
             if coordinator.status in LOST:
                 raise LogError(_explain_end(coordinator.status, store))
-        logger.info("ends, as %s asks", stop.asked_by)
+        logger.info("stopped by %s", stop.asked_by)
 
 
 def look_at_health(coordinator: Coordinator) -> str:
@@ -240,10 +249,10 @@ def _explain_topics(coordinator: Coordinator) -> str:
 def _explain_end(status: str, store: str | None) -> str:
     """Say why this process ends, and what its owner does about it."""
     if status == Status.FENCED.value:
-        return f"another coordinator has taken over {store}: start again to stand by"
+        return f"another coordinator has taken over {store}: restart to stand by"
     if status == Status.BROKEN.value:
-        return f"the disk of {store} did not confirm a commit: see to it, then start again"
-    return f"the coordinator of {store} has failed, its log says why: start again"
+        return f"the disk of {store} did not confirm a commit: check the disk, then restart"
+    return f"the coordinator of {store} has failed: see its log, then restart"
 
 
 def _open(

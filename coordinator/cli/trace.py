@@ -27,14 +27,14 @@ def trace(
     ] = None,
     log: Annotated[
         Path | None,
-        typer.Option(help="Write the log to a new store in this folder, not to memory."),
+        typer.Option(help="Write the log to a new store in this folder instead of memory."),
     ] = None,
     records: Annotated[
         bool, typer.Option("--records", help="Also print the records written.")
     ] = False,
     config: Annotated[Path | None, typer.Option(help="Settings, see conf/muster.toml.")] = None,
 ) -> None:
-    """Play operations against a coordinator on a virtual clock; answer as Kafka would."""
+    """Run operations against a coordinator on a virtual clock, and print Kafka's answers."""
     settings = load_config(config)
     playing = TracePlayer(_make_log_opener(log), records=records, config=settings)
     try:

@@ -21,10 +21,13 @@ TURN_S = 0.5
 
 
 def web(
-    store: Annotated[str, typer.Option(help="The folder of the store, or its URL: only read.")],
+    store: Annotated[str, typer.Option(help="The folder of the store, or its URL.")],
     listen: Annotated[str | None, typer.Option(help=f"host:port of the pages [{LISTEN}].")] = None,
     insecure: Annotated[
-        bool, typer.Option("--insecure", help="Listen beyond this machine without TLS and login.")
+        bool,
+        typer.Option(
+            "--insecure", help="Allow other addresses than loopback without TLS and login."
+        ),
     ] = False,
     config: Annotated[Path | None, typer.Option(help="Settings, see conf/muster.toml.")] = None,
 ) -> None:

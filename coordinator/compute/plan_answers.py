@@ -67,11 +67,11 @@ def _await_answer(
             return found
         if not waits:  # a request that was answered is taken away only then
             raise BusyError(
-                f"the coordinator of {store} failed over the request and set it aside, in "
-                "_set_aside: its log says why"
+                f"the coordinator of {store} failed on the request and moved it to "
+                "_set_aside: see its log"
             )
         wait()
     raise BusyError(
         f"the coordinator of {store} did not answer within {patience_s:g} s: check it, "
-        "and try again"
+        "then try again"
     )

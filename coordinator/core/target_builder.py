@@ -73,7 +73,7 @@ class AssignorInput:
         if assignor is not None and not weighed and self.loads and self.loads.drained:
             for name in sorted(self.find_bereft())[:1]:  # `weighted` refuses it alike
                 raise SpecError(
-                    f"partitions of topic {name} may be on no member: plans drain all its "
+                    f"partitions of topic {name} cannot be on any member: plans drain all its "
                     "subscribers; undrain one of them"
                 )
             subscription = self._drop_drained(self.loads.drained, subscription, offsets)

@@ -81,13 +81,15 @@ def check_types(event: Event) -> None:
         elif not isinstance(event, get_args(Event)):
             raise GroupError(
                 ErrorCode.INVALID_REQUEST,
-                f"{type(event).__name__} is no request: give a Heartbeat, or another of events.py.",
+                f"{type(event).__name__} is not a request: give a Heartbeat or another event of "
+                "events.py.",
             )
     except msgspec.ValidationError as error:
         raise GroupError(ErrorCode.INVALID_REQUEST, f"The request is refused: {error}.") from None
     except (UnicodeEncodeError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise GroupError(
-            ErrorCode.INVALID_REQUEST, f"The request is refused: it cannot be written: {error}."
+            ErrorCode.INVALID_REQUEST,
+            f"The request is refused because it cannot be written: {error}.",
         ) from None
 
 
@@ -96,7 +98,7 @@ def _refuse_many(event: Heartbeat) -> None:
     if names is not None and len(names) > NAMES_MAX:
         raise GroupError(
             ErrorCode.INVALID_REQUEST,
-            f"subscribed_topic_names has {len(names)} names, at most {NAMES_MAX} are taken: "
+            f"subscribed_topic_names has {len(names)} names, at most {NAMES_MAX} are allowed: "
             "subscribe by subscribed_topic_regex.",
         )
 
@@ -107,13 +109,13 @@ def _check_plan(event: DecidePlan) -> None:
         if not isinstance(value, str) or len(value) > TEXT_MAX:
             raise GroupError(
                 ErrorCode.INVALID_REQUEST,
-                f"{name} is no text of at most {TEXT_MAX} characters: give one.",
+                f"{name} is not a text of at most {TEXT_MAX} characters: give one.",
             )
         value.encode()
     if event.plan is not None and not isinstance(event.plan, PlanMade):
         raise GroupError(
             ErrorCode.INVALID_REQUEST,
-            f"plan is {type(event.plan).__name__}: give what `plan` returned.",
+            f"plan is {type(event.plan).__name__}: give the result of `plan`.",
         )
 
 
@@ -127,4 +129,7 @@ def _check_install(event: InstallAssignment) -> None:
     texts = {"group_id": str, "computation_id": str, "assignor": str, "group_epoch": int}
     for name, kind in texts.items():
         if not isinstance(getattr(event, name), kind):
-            raise GroupError(ErrorCode.INVALID_REQUEST, f"{name} is no {kind.__name__}: give one.")
+            raise GroupError(
+                ErrorCode.INVALID_REQUEST,
+                f"{name} is not of type {kind.__name__}: give one that is.",
+            )

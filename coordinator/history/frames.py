@@ -89,7 +89,7 @@ def frame_pieces(
 
 def _check_view(view: str) -> None:
     if view not in VIEWS:
-        raise SpecError(f"there is no view {view!r}: the views are {', '.join(sorted(VIEWS))}")
+        raise SpecError(f"unknown view {view!r}: the views are {', '.join(sorted(VIEWS))}")
 
 
 def read_view(reading: LogReader, view: str, group_id: str | None = None) -> pa.Table:

@@ -17,7 +17,7 @@ from coordinator.wire.sasl import parse_basic
 
 TEXT = "text/plain; charset=utf-8"
 FOREIGN_NAME = (
-    "metrics are open to this machine alone, under the names localhost, 127.0.0.1 and [::1]: for "
+    "metrics are open only to this machine, under the names localhost, 127.0.0.1 and [::1]: for "
     "other names, configure a login (server.http_users)"
 )
 logger = logging.getLogger("muster.wire")
@@ -53,18 +53,18 @@ class PageAccess:
         self.logins = HttpLogins(time.monotonic)
         self._here = here
         self._open = here or config.insecure
-        where = f"server.http_listen {config.http_listen} is open beyond this machine"
+        where = f"server.http_listen {config.http_listen} listens beyond this machine"
         if here:
             return
         if not config.http_users and not config.insecure:
             logger.warning(
                 "%s without a login (server.http_users): only /healthz and /readyz are served "
                 "there, not /metrics, because it names groups; --insecure (server.insecure) "
-                "serves it to anybody",
+                "serves it to anyone",
                 where,
             )
         elif not config.http_users:
-            logger.warning("%s without a login: anybody who reaches it sees the groups", where)
+            logger.warning("%s without a login: anyone who can reach it sees the groups", where)
         elif not config.http_tls:
             logger.warning("%s without TLS (server.http_tls): passwords can be read", where)
 

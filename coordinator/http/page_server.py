@@ -149,7 +149,7 @@ class PageServer:
             return _status_page(f"{status}\n{remark}" if remark else status, fine=fine)
         if path == "/healthz":
             return _status_page(status, fine=status not in {*LOST, STUCK})
-        return text_page(HTTPStatus.NOT_FOUND, f"no such page: the pages are {', '.join(PATHS)}")
+        return text_page(HTTPStatus.NOT_FOUND, f"page not found: the pages are {', '.join(PATHS)}")
 
     def _write_audit(self) -> None:
         """Write the wrong logins, in the thread that notes them."""

@@ -224,7 +224,9 @@ class Application(ABC):
             _, late = await asyncio.wait([self._runs[p][1] for p in running], timeout=SLOW_S)
             if late:
                 names = ", ".join(str(p) for p in running)
-                logger.warning("work on %s was told to stop and goes on after a minute", names)
+                logger.warning(
+                    "work on %s was asked to stop but is still running after a minute", names
+                )
         for partition in wanted:
             self._runs.pop(partition, None)
 
@@ -295,7 +297,7 @@ class TaskApplication(Application):
         finally:
             _within.reset(before)
         if function is self._work:
-            raise TypeError(f"{function} is no coroutine function: make it one, or use Member")
+            raise TypeError(f"{function} is not a coroutine function: make it one, or use Member")
         return found
 
     def _make_stop(self) -> Stop:

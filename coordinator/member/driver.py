@@ -137,7 +137,9 @@ class Driver:
             raise TypeError(f"work is {work!r}: give a function of (partition, stop)")
         self._raise_failure()
         if self._runs:
-            raise RuntimeError("the member runs work already: wait until that call has returned")
+            raise RuntimeError(
+                "the member is already running work: wait until that call has returned"
+            )
         self._runs = True
         try:
             self._application.work_on(work)
@@ -183,7 +185,7 @@ class Driver:
             patience_s = self._settings.rebalance_timeout_ms / 1_000 + REQUEST_TIMEOUT_S
             await asyncio.wait_for(self._ended.wait(), patience_s)
         except TimeoutError:
-            logger.warning("%s: left, though its work did not stop", self._name)
+            logger.warning("%s: left although its work did not stop", self._name)
         for task in (self._sending, self._stepping, self._committing):
             if task is not None:
                 task.cancel()
@@ -224,7 +226,7 @@ class Driver:
             try:
                 await self.commit(found, self._settings.rebalance_timeout_ms / 2_000)
             except Exception as error:  # noqa: BLE001 - the member goes on, or leaves, without them
-                logger.warning("%s: offsets are not committed: %s", self._name, error)
+                logger.warning("%s: could not commit offsets: %s", self._name, error)
 
     async def commit(self, offsets: Offsets, timeout_s: float) -> None:
         """Commit offsets, as often as it takes; raise GroupError when that does not help."""
@@ -288,8 +290,8 @@ class Driver:
             self._raise_failure()  # which is why it owns nothing
             raise GroupError(
                 ErrorCode.STALE_MEMBER_EPOCH,
-                f"{', '.join(map(str, foreign))}: not owned by this member (any more): stop its "
-                "work; whoever owns it goes on from the last commit",
+                f"{', '.join(map(str, foreign))}: not, or no longer, owned by this member: stop "
+                "its work; its owner continues from the last commit",
             )
 
     # The loop ------------------------------------------------------------------------------------
@@ -346,7 +348,7 @@ class Driver:
             self._log(f"not answered: {why}")
             event = HeartbeatUnanswered(number, jitter)
         except Exception as error:  # of ours, or what no coordinator could read
-            logger.exception("%s: a heartbeat cannot be sent: it leaves", self._name)
+            logger.exception("%s: a cannot send a heartbeat, leaving", self._name)
             self._fail(error)
             event = HeartbeatUnanswered(number, jitter)
         self._tell(event)
@@ -403,7 +405,7 @@ class Driver:
             return
         if self._application.silent_ms() > self._max_poll_interval_ms:
             if self.membership.state is not ClientState.STALE:
-                logger.warning("%s: leaves, its work shows no sign of life", self._name)
+                logger.warning("%s: leaving, its work shows no sign of life", self._name)
             self._tell(Stall())
             self._tell(Resume())  # joins once the work has ended
         self._loop.call_later(self._max_poll_interval_ms / 4_000, self._look_for_life)

@@ -262,8 +262,8 @@ class ExactlyOnceTable:
         if foreign:
             raise GroupError(
                 ErrorCode.STALE_MEMBER_EPOCH,
-                f"{', '.join(map(str, foreign))}: not owned by this member (any more), so its rows "
-                "are not written; whoever owns it goes on from what is in the table",
+                f"{', '.join(map(str, foreign))}: not, or no longer, owned by this member, so its "
+                "rows are not written; its owner continues from the rows in the table",
             )
 
     def _position(self, partition: TopicPartition) -> int:
@@ -367,7 +367,9 @@ class ExactlyOnceTable:
         for number in range(TRIES_MAX):
             self._table.update_incremental()
             yield number
-        raise CommitFailedError(f"other writers came first {TRIES_MAX} times: try again later")
+        raise CommitFailedError(
+            f"other writers committed first, {TRIES_MAX} times in a row: try again later"
+        )
 
     def _check_moved(self, error: CommitFailedError) -> None:
         """Raise the error again unless another commit explains it."""

@@ -30,10 +30,10 @@ def parse_addresses(servers: str | Sequence[str]) -> list[tuple[str, int]]:
     for text in texts:
         host, _, port = str(text).strip().rpartition(":")
         if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
-            raise ValueError(f"{text!r} is no address: give host:port")
+            raise ValueError(f"{text!r} is not an address: give host:port")
         found.append((host.strip("[]"), int(port)))
     if not found:
-        raise ValueError("there is no address: give host:port")
+        raise ValueError("the address is missing: give host:port")
     return found
 
 
@@ -44,10 +44,10 @@ def _check_access(tls: Any, login: Any) -> None:  # noqa: ANN401 - whatever user
     if login is None:
         return
     if not isinstance(login, tuple) or [type(part) for part in login] != [str] * 3:
-        raise ValueError("login is no (mechanism, user, password): give three texts")
+        raise ValueError("login is not (mechanism, user, password): give three texts")
     if login[0] not in MECHANISMS:
         known = ", ".join(MECHANISMS)
-        raise ValueError(f"the mechanism {login[0]!r} is not known: give one of {known}")
+        raise ValueError(f"unknown mechanism {login[0]!r}: give one of {known}")
 
 
 class Kafka:
@@ -148,10 +148,10 @@ class Kafka:
         group = {"group_id": group_id, "member_id": None, "member_epoch": -1, "topics": [wanted]}
         answer = await self._ask(Api.OFFSET_FETCH, groups=[group], require_stable=False)
         (found,) = answer.groups
-        _raise_for(found.error_code, f"the offsets of {group_id} are not told")
+        _raise_for(found.error_code, f"the answer lacks the offsets of {group_id}")
         for topic in found.topics:
             for one in topic.partitions:
-                _raise_for(one.error_code, f"the offset of {partition} is not told")
+                _raise_for(one.error_code, f"the answer lacks the offset of {partition}")
                 return None if one.committed_offset < 0 else int(one.committed_offset)
         return None
 

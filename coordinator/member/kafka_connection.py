@@ -119,7 +119,7 @@ class KafkaConnection:
             while True:
                 (length,) = LENGTH.unpack(await self._reader.readexactly(LENGTH.size))
                 if not LENGTH.size <= length <= FRAME_MAX:
-                    failure = ConnectionError(f"an answer of {length} bytes is none of Kafka's")
+                    failure = ConnectionError(f"an answer of {length} bytes is not one of Kafka's")
                     return
                 frame = await self._reader.readexactly(length)
                 waiting = self._waiting.get(LENGTH.unpack_from(frame)[0])

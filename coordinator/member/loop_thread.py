@@ -41,8 +41,8 @@ class LoopThread:
         if self.is_foreign:
             work.close()
             raise RuntimeError(
-                f"this member is of process {self.process}, and this one was forked from it: make "
-                "another member here"
+                f"this member belongs to process {self.process}, from which this one was forked: "
+                "create another member here"
             )
         if threading.current_thread() is self._thread:
             work.close()

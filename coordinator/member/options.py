@@ -110,7 +110,7 @@ class MemberOptions:
         self._callbacks: tuple[Callback | None, ...] = (on_assigned, on_revoked, on_lost)
         for callback in self._callbacks:
             if callback is not None and not callable(callback):
-                raise ValueError(f"{callback!r} is no callback: give a function of a list")
+                raise ValueError(f"{callback!r} must be callable with a list of TopicPartition")
         self._max_poll_interval_ms = max_poll_interval_ms
         self._subscription = subscription(topics, pattern, server_assignor)
         self._settings = MemberSettings(
@@ -154,7 +154,7 @@ class MemberOptions:
             return Kafka(found, self._settings, self._tls, self._login)
         found = getattr(found, "coordinator", found)
         if not hasattr(found, "submit"):
-            raise ValueError(f"{found!r} is no coordinator: give a Coordinator, or host:port")
+            raise ValueError(f"{found!r} is not a coordinator: give a Coordinator, or host:port")
         return InProcess(found)
 
 
@@ -233,5 +233,5 @@ def read_offsets(
 def place_of(place: Place) -> TopicPartition:
     """Return a partition; ValueError for what is none."""
     if not isinstance(place, tuple) or not _are(place, str, int):
-        raise ValueError(f"{place!r} is no partition: give (topic, number)")
+        raise ValueError(f"{place!r} is not a partition: give (topic, number)")
     return TopicPartition(*place)

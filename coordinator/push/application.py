@@ -161,7 +161,7 @@ class PushApplication(Application):
         freed.set()
 
     def _call(self, function: Callable[..., Any], *args: object) -> Awaitable[Any]:
-        raise NotImplementedError("a worker that listens has no callbacks here")
+        raise NotImplementedError("a push worker has no callbacks here")
 
     def _make_stop(self) -> Stop:
-        raise NotImplementedError("a worker that listens is told by requests")
+        raise NotImplementedError("a push worker is stopped by requests")

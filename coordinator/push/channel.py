@@ -79,7 +79,7 @@ class Channel:
             session_ms = self._lease.session_ms(session_ms, end_ms)
             by_ms = self._lease.ask(session_ms) if session_ms > 0 else now_ms
         if by_ms <= now_ms:
-            raise LostError("silent", "it was not asked in time: its session is over")
+            raise LostError("silent", "it got no request in time: its session is over")
         body = encode_request(self.session, session_ms, partitions)
         config, patience_s = self._line.config, (by_ms - now_ms) / 1_000
         self._line.count(kind)

@@ -97,10 +97,10 @@ def read_registration(body: bytes) -> Registration:
         found = msgspec.json.decode(body, type=Registration)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise LostError(
-            "wrong answer", f"register is answered with no registration: {error}"
+            "wrong answer", f"the answer to register is not a registration: {error}"
         ) from None
     if not found.topics and not found.pattern:
-        raise LostError("wrong answer", "register is answered without topics and pattern")
+        raise LostError("wrong answer", "the answer to register has neither topics nor a pattern")
     return found
 
 
@@ -125,7 +125,9 @@ def read_report(kind: Kind, body: bytes, known: Mapping[TopicPartition, int | No
     try:
         found = msgspec.json.decode(body, type=Progress)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise LostError("wrong answer", f"{kind} is answered with no offsets: {error}") from None
+        raise LostError(
+            "wrong answer", f"the answer to {kind} has invalid offsets: {error}"
+        ) from None
     offsets: dict[TopicPartition, int] = {}
     refused = 0
     for topic, number, offset in ((one.topic, one.partition, one.offset) for one in found.offsets):

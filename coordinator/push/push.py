@@ -46,8 +46,8 @@ class PushAccess:
             return
         what = f"push.workers (--push) has {address.url}, which is beyond this machine without TLS"
         if not insecure:
-            raise ConfigError(f"{what}: give https://, or say --insecure (server.insecure)")
-        logger.warning("%s: who listens in between reads the token and sees the work", what)
+            raise ConfigError(f"{what}: give https://, or pass --insecure (server.insecure)")
+        logger.warning("%s: anyone on the network path can read the token and the work", what)
 
 
 def _read_token(path: str) -> str:
@@ -150,4 +150,4 @@ class Push:
 
 def _report_bug(task: asyncio.Task[None]) -> None:
     if not task.cancelled() and task.exception() is not None:
-        logger.error("a worker is served no more: a bug", exc_info=task.exception())
+        logger.error("a worker is no longer served: a bug in Muster", exc_info=task.exception())

@@ -72,7 +72,10 @@ class PushedWorker:
                 try:
                     await self._serve()
                 except Exception:  # of ours: the others' workers, and this one, are served on
-                    logger.exception("worker %s: a bug; it is registered again", self._address.url)
+                    logger.exception(
+                        "worker %s: a bug in Muster; the worker is registered again",
+                        self._address.url,
+                    )
                 self.is_registered = False
                 await self._pause()
         except asyncio.CancelledError:

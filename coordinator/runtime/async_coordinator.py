@@ -260,7 +260,7 @@ class AsyncCoordinator:
     async def plan_rollback(
         self, group_id: str, to_epoch: int, *, owner: str = PROCESS, reason: str = ""
     ) -> ShownPlan:
-        """Plan to go back to the target of a former epoch, minus what is no longer there.
+        """Plan to return to the target of an earlier epoch, without what no longer exists.
 
         See `Coordinator.plan_rollback`.
         """

@@ -134,7 +134,7 @@ class BackgroundTasks:
             if thread.is_alive():
                 thread.join(max(0.0, until - time.monotonic()))
                 if thread.is_alive():
-                    logger.warning("%s is under way still, nobody waits for it", thread.name)
+                    logger.warning("%s is still running; not waiting for it", thread.name)
                     leave(thread)
 
     def _repeat(self, task: PeriodicTask) -> None:
@@ -153,7 +153,7 @@ class BackgroundTasks:
             except (LogError, OSError) as error:
                 if str(error) != said:  # once, whatever the number of tries
                     said = str(error)
-                    logger.error("%s failed, is tried again: %s", task.name, said)  # noqa: TRY400
+                    logger.error("%s failed, retrying: %s", task.name, said)  # noqa: TRY400
             except Exception:
                 logger.exception("background task failed; retrying: %s", task.name)
 
@@ -171,7 +171,7 @@ class BackgroundTasks:
             if not self._given_up:
                 self._lease.release()
                 if processor.status is not Status.CLOSED:
-                    logger.error("the lease is given up: a stand-by may take over")
+                    logger.error("gave up the lease: a stand-by may take over")
             self._given_up = True
             return
         was_given_up, self._given_up = self._given_up, False
@@ -186,8 +186,8 @@ class BackgroundTasks:
                     logger.warning("the lease is %s", back)
                 elif not self._not_renewed:
                     logger.warning(
-                        "the lease was not renewed, though the log is ours: somebody removed or "
-                        "took it, or the store refuses the tags (ETag) that it gives; it is %s",
+                        "the lease was not renewed, though the log is ours: it was removed or "
+                        "taken, or the store refuses the tags (ETag) that it gives; it is %s",
                         back,
                     )
                 self._not_renewed = True

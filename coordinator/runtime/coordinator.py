@@ -303,7 +303,7 @@ class Coordinator(GroupRequests):
         """
         self._refuse_forked()
         if self._processor.log.store is None:
-            raise ConfigError("the pages show a store: open the coordinator with one")
+            raise ConfigError("the pages need a store: open the coordinator with one")
         require("Coordinator.serve_web", "web")
         from coordinator.web.server import WebServer  # noqa: PLC0415 - an extra
 

@@ -127,7 +127,7 @@ class EventLoop:
         if self._thread.is_alive():
             self._thread.join(CLOSE_S)
         if self._thread.is_alive():
-            logger.warning("the log is still being written to, nobody waits for it")
+            logger.warning("the log is still being written to; not waiting for it")
             leave(self._thread)
             self.processor.close()
             self._end(self._take_all())
@@ -201,7 +201,7 @@ class EventLoop:
             while self._waiting:
                 self._round()
         except BaseException:
-            logger.exception("the coordinator's loop ends: a stand-by may take the store over")
+            logger.exception("the coordinator's loop has ended: a stand-by may take over the store")
         finally:
             self.processor.close()
             with self._wake:

@@ -283,7 +283,7 @@ class EventProcessor:
             self.give_up(error)
         except (LogError, OSError) as error:
             logger.error(  # noqa: TRY400
-                "not acknowledged, memory is dropped: %s", one_line(error)
+                "commit not acknowledged, replaying the log: %s", one_line(error)
             )
             self._doubt()
         except Exception:

@@ -198,7 +198,9 @@ class HeartbeatRequests(ABC):
             There are more ids than epochs, or fewer.
         """
         if len(member_ids) != len(member_epochs):
-            raise ValueError(f"{len(member_ids)} ids and {len(member_epochs)} epochs: give pairs")
+            raise ValueError(
+                f"{len(member_ids)} ids and {len(member_epochs)} epochs: give one epoch per id"
+            )
         processor = self._processor
 
         answers: list[HeartbeatResult]

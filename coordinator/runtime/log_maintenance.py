@@ -58,7 +58,7 @@ class LogMaintenance:
         except MaintenanceStopped:
             return
         except LogError as error:
-            logger.warning("log maintenance failed, is tried again: %s", error)
+            logger.warning("log maintenance failed, retrying: %s", error)
             processor.metrics.maintenance_failed()
             self._next_run = time.monotonic() + PAUSE_S
 

@@ -128,13 +128,13 @@ class Metrics:
 
     def _add_push(self) -> None:
         self._pushed = self._counter(
-            "push_requests", "Requests to workers that listen, by kind.", ("kind",)
+            "push_requests", "Requests to push workers, by kind.", ("kind",)
         )
         self._push_losses = self._counter(
-            "push_lost", "Workers that listen and were lost, by reason.", ("reason",)
+            "push_lost", "Push workers that were lost, by reason.", ("reason",)
         )
         self._push_lies = self._counter(
-            "push_offsets_refused", "Offsets of workers that listen that did not count."
+            "push_offsets_refused", "Offsets of push workers that were refused."
         )
         self._push_workers = Gauge(
             "push_workers", "Workers that listen, by state.", ("state",), registry=self.registry

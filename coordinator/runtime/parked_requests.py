@@ -69,8 +69,8 @@ class ParkedRequests:
         if 0 < self._most <= len(self.waiting):
             raise GroupError(
                 ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-                f"{len(self.waiting)} joins and syncs wait already (quotas.parked_requests_max): "
-                "try again.",
+                f"{len(self.waiting)} joins and syncs are already waiting "
+                "(quotas.parked_requests_max): try again later.",
             )
 
     def settle(self, event: Event, result: Result) -> None:
@@ -171,5 +171,5 @@ class LaterAnswers:
 def _superseded() -> GroupError:
     return GroupError(
         ErrorCode.REBALANCE_IN_PROGRESS,
-        "The member asked again, or is no member any more: join.",
+        "The member sent another request, or is no longer a member: rejoin.",
     )

@@ -44,7 +44,7 @@ class ProposalSubmitter:
             except FileNotFoundError:
                 continue  # its job does not wait any more
             except (OSError, LogError) as error:
-                logger.warning("proposal %s is decided later: %s", run_id, error)
+                logger.warning("deferring the decision on proposal %s: %s", run_id, error)
             except Exception as error:
                 logger.exception("proposal %s cannot be decided", run_id)
                 proposal_inbox.set_proposal_aside(store, run_id, one_line(error))

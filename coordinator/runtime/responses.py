@@ -159,7 +159,7 @@ def refuse_partitions(found: Mapping[str, Mapping[int, ErrorCode]]) -> None:
     if refused:
         (topic, partition), code = next(iter(refused.items()))
         more = f" and {len(refused) - 1} more" if len(refused) > 1 else ""
-        words = f"{topic}-{partition}{more}: {code.name}; what was asked of others is done"
+        words = f"{topic}-{partition}{more}: {code.name}; the other partitions were processed"
         raise PartitionsRefusedError(code, words, refused)
 
 

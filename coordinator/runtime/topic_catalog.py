@@ -95,13 +95,13 @@ class TopicWatch:
             self._failed()
             told = str(error) if isinstance(error, ValueError) else "unreachable"
             if self.unread_since_ms is None or told != self._told:
-                logger.warning("topics are as before, their source is asked again: %s", error)
+                logger.warning("topics stay as they were, retrying their source: %s", error)
             self._told = told
             if self.unread_since_ms is None:
                 self.unread_since_ms = self._clock()
             return None
         if self.unread_since_ms is not None:
-            logger.info("topics are read again")
+            logger.info("topics can be read again")
         self._told, self.unread_since_ms = "", None
         return found
 
@@ -277,7 +277,9 @@ class DeltaCatalog:
         try:
             table = DeltaTable(self._table)
         except TableNotFoundError:
-            raise ConfigError(f"{self._table} is no Delta table: name one of topics") from None
+            raise ConfigError(
+                f"{self._table} is not a Delta table: name a table of topics"
+            ) from None
         if table.version() != self._version:
             try:
                 rows = read_delta(table)
@@ -297,7 +299,7 @@ class DeltaCatalog:
         for row in rows.to_pylist():
             name = row["topic"] or ""
             if name in found:
-                raise ConfigError(f"{self._table}: topic {name!r} is there twice")
+                raise ConfigError(f"{self._table}: topic {name!r} appears twice")
             found[name] = check_topic(
                 name, row["partitions"], row.get("topic_id"), row.get("racks")
             )

@@ -119,7 +119,7 @@ def _ask_coordinator(store: str, lease: Lease, patience_s: float) -> None:
             admin_requests.remove_request(store, request)
             raise BusyError(
                 f"the coordinator of {store} ({lease.holder()}) did not compact the log within "
-                f"{patience_s:g} s: look at it, and try again"
+                f"{patience_s:g} s: check it, then try again"
             )
         time.sleep(LOOK_S)
 

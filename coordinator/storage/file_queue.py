@@ -83,7 +83,7 @@ class FileQueue:
             return
         for file in self._files():
             if not self._is_one(file):
-                self._move(file, "it is no file, or its name is no text")
+                self._move(file, "it is not a regular file, or its name is not text")
 
     def _move(self, file: str, reason: str) -> None:
         """Move a file; one that cannot be moved stays, and holds up nobody."""

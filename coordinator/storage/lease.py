@@ -59,7 +59,7 @@ def _show_time(ms: int) -> str:
     try:
         return f"{datetime.fromtimestamp(ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
     except (ValueError, OverflowError, OSError):
-        return f"{ms} ms after 1970, which is no date: its file is damaged"
+        return f"{ms} ms after 1970, which is not a date: its file is damaged"
 
 
 class Lease:
@@ -204,7 +204,7 @@ class Lease:
                 else:  # nothing is removed on a condition, so it expires instead
                     self._write(-self._config.ttl_ms, tag)
         except OSError as error:
-            logger.warning("the lease is not given back, it expires by itself: %s", error)
+            logger.warning("the lease could not be released, it will expire: %s", error)
 
     def _take(self, *, force: bool) -> Holder | None:
         """Write our name into the file, or return the current holder."""
@@ -221,8 +221,8 @@ class Lease:
                 return None
         raise OSError(
             errno.EAGAIN,
-            "others write the lease all the time, or the store refuses the tags (ETag) that it "
-            "gives: a lease needs a store whose tags are strong and stay",
+            "others keep writing the lease, or the store refuses its own tags (ETag): a lease "
+            "needs a store whose tags are strong and stable",
             self._path,
         )
 
@@ -261,7 +261,7 @@ class Lease:
         try:
             return msgspec.json.decode(content, type=Holder), tag
         except (ValueError, RecursionError) as error:  # msgspec's errors among them
-            logger.warning("%s is no lease, and keeps nobody out: %s", self._path, error)
+            logger.warning("ignoring invalid lease file %s: %s", self._path, error)
             return None, tag
 
     def _write(self, now_ms: int, tag: str | None) -> None:

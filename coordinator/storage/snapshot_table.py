@@ -127,7 +127,7 @@ def read_snapshot_at(
     there = _open_snapshots(disk, path)
     for snapshot in sorted(there, reverse=True):
         if not snapshot.is_of(claims):
-            logger.warning("snapshot %d is passed over: it is not of this log", snapshot.position)
+            logger.warning("skipping snapshot %d: it belongs to another log", snapshot.position)
         elif snapshot.position <= until:
             batches = _read_snapshot(path, snapshot.position, there[snapshot], seen)
             if batches is not None:
@@ -178,7 +178,7 @@ def _read_snapshot(
             for batch in decode_batches(rows, seen):
                 found.append(Batch(position, batch.at_ms, batch.epoch, batch.records))
     except CorruptLog as error:
-        logger.warning("snapshot %d is passed over: %s", position, error)
+        logger.warning("skipping snapshot %d: %s", position, error)
         return None
     return found
 

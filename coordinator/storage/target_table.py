@@ -155,7 +155,9 @@ def commit_target(
     added = find_data_files(path, folder, partition)
     found = sum(json.loads(action.stats)["numRecords"] for action in added if action.stats)
     if found != rows:
-        raise LostTarget(f"the job of run {run_id} wrote {rows} rows to {path}, {found} are there")
+        raise LostTarget(
+            f"the job of run {run_id} wrote {rows} rows to {path}, but {found} are there"
+        )
     if not is_remote(store):
         _keep(disk, path, folder, sync=sync)
     return append_files(path, added, run_id, disk, {DIGEST: str(digest)}, sync=sync)

@@ -43,7 +43,7 @@ from coordinator.verify.rows import check_columns, check_epochs, check_positions
 from coordinator.verify.snapshots import SnapshotChecker
 from coordinator.verify.targets import check_targets
 
-NAME_ONE = "name the folder that a coordinator was opened with"
+NAME_ONE = "name the folder that a coordinator uses"
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,9 +102,7 @@ def open_store(store: str | os.PathLike[str]) -> str:
     """
     root = find_root(store)
     if not files_at(root).is_folder(root):
-        raise NoLog(
-            f"there is no store in {root}: name the folder that a coordinator was opened with"
-        )
+        raise NoLog(f"no store found in {root}: name the folder that a coordinator uses")
     refuse_incomplete(root)
     return root
 
@@ -147,7 +145,7 @@ def _read_log(root: str) -> TableFiles:
     try:
         log = read_table_files(os.path.join(root, "log"))
     except NoLog:
-        raise NoLog(f"there is no store of a coordinator in {root}: {NAME_ONE}") from None
+        raise NoLog(f"no coordinator's store found in {root}: {NAME_ONE}") from None
     _check_format(log)
     _check_schema(log)
     check_commit_files(log.folder)

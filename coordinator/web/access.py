@@ -157,10 +157,10 @@ class WebAccess:
         return closed or names_loopback(host_header)
 
     def _refuse_open(self, server: ServerConfig, listen: str) -> None:
-        """Refuse an address that is open beyond this machine without a login, or without TLS."""
+        """Refuse an address that listens beyond this machine without a login, or without TLS."""
         if is_loopback(self.host):
             return
-        what = f"{SETTING} {listen} is open beyond this machine"
+        what = f"{SETTING} {listen} listens beyond this machine"
         lacks = []
         if self.users is None:
             lacks.append("a login (server.sasl_mechanisms, sasl_users, acls)")
@@ -168,11 +168,11 @@ class WebAccess:
             lacks.append("TLS (web.tls, server.tls_certificate)")
         if lacks and not server.insecure:
             raise ConfigError(
-                f"{what}: configure {' and '.join(lacks)}, listen on 127.0.0.1, or say --insecure "
+                f"{what}: configure {' and '.join(lacks)}, listen on 127.0.0.1, or pass --insecure "
                 f"(server.insecure)"
             )
         if self.users is None:
-            logger.warning("%s without a login: anybody who reaches it sees all groups", what)
+            logger.warning("%s without a login: anyone who can reach it sees all groups", what)
         elif lacks:
             logger.warning("%s without TLS: passwords can be read", what)
 

@@ -225,7 +225,7 @@ NO_RIGHT = (
     "server.acls)."
 )
 FOREIGN_NAME = (
-    "This page is open to this machine alone, under the names localhost, 127.0.0.1 and [::1]. For "
+    "This page is open only to this machine, under the names localhost, 127.0.0.1 and [::1]. For "
     "other names, configure a login (server.sasl_users)."
 )
 

@@ -97,7 +97,7 @@ class Channel:
             except NoGroupError as error:
                 parts = {GONE: str(error).encode()}
             except Exception as error:  # noqa: BLE001 - the next try may succeed
-                logger.warning("a live page could not be read: %s", error)
+                logger.warning("could not read a live page: %s", error)
                 parts, wait_s = {}, self._hub.times.retry_s
                 trouble = visible(explain(error)).encode()
             if trouble or TROUBLE in self.last:
@@ -188,7 +188,7 @@ class Hub:
             try:  # in a thread, because an object store may let it wait
                 changes = await asyncio.to_thread(self._count_changes)
             except Exception as error:  # noqa: BLE001 - the next look may succeed
-                logger.warning("it is not known whether the store has changed: %s", error)
+                logger.warning("cannot tell whether the store has changed: %s", error)
                 self._tell()  # the pages find out, and say, that they cannot read it
                 await asyncio.sleep(self.times.retry_s)
                 continue

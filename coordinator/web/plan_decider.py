@@ -73,12 +73,12 @@ class PlanDecider:
 
     def _wait(self) -> None:
         if self._closed.wait(LOOK_S):
-            raise BusyError("the pages are closed: ask again")
+            raise BusyError("the pages are closed: try again")
         self._refuse_alone()
 
     def _refuse_alone(self) -> None:
         if self._lease.holder() is None:
             raise BusyError(
-                f"no coordinator uses {self._store}, so nobody can decide: start one, or use "
-                "`muster approve` or `muster reject`"
+                f"no coordinator is running on {self._store}, so the plan cannot be decided: "
+                "start one, or use `muster approve` or `muster reject`"
             )

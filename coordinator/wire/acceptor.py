@@ -117,7 +117,7 @@ class Acceptor:
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
             return
         except OSError as error:  # no descriptors, or no memory
-            logger.warning("no connection is accepted for %s s: %s", PAUSE_S, error)
+            logger.warning("accepting no connections for %s s: %s", PAUSE_S, error)
             self._loop.remove_reader(self._socket)
             self._pause = self._loop.call_later(PAUSE_S, self._resume)
             return
@@ -185,7 +185,7 @@ class Acceptor:
             del self._open[network]
 
     def _note_closed(self, address: str, reason: str, error: BaseException | None = None) -> None:
-        logger.debug("closes a connection of %s (%s): %s", address, reason, error or reason)
+        logger.debug("closed a connection from %s (%s): %s", address, reason, error or reason)
         self._metrics.closed(reason)
 
 

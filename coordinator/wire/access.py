@@ -61,21 +61,23 @@ class ReloadingFile(Generic[Value]):
             value = self._read_unchanged(stamp)
         except ConfigError as error:
             if changed or always or self._error != str(error):
-                logger.error("what was read before stays in force: %s", error)  # noqa: TRY400
+                logger.error("the previous content stays in force: %s", error)  # noqa: TRY400
             self._error = str(error)
             return False
         self.value, self._error = value, ""
-        logger.info("%s was read again", self._setting)
+        logger.info("%s was reread", self._setting)
         return True
 
     def _read_unchanged(self, stamp: Stamps) -> Value:
         """Read the files; refuse one that is being written: empty, or changed meanwhile."""
         for path, of_one in zip(self._paths, stamp, strict=True):
             if of_one is not None and of_one.size == 0:
-                raise ConfigError(f"{self._setting} {path} is empty: it may not be written yet")
+                raise ConfigError(
+                    f"{self._setting} {path} is empty: perhaps it is still being written"
+                )
         value = self._read()
         if self._stamp_files() != stamp:
-            raise ConfigError(f"{self._setting} changed while it was read: it is read again soon")
+            raise ConfigError(f"{self._setting} changed while it was read: retrying soon")
         return value
 
     def _stamp_files(self) -> Stamps:
@@ -174,7 +176,7 @@ def _refuse_contradictions(config: ServerConfig) -> None:
         raise ConfigError("server.sasl_users is missing: give the file of users")
     if _knows_clients(config) and not config.acls:
         raise ConfigError(
-            "server.acls is missing: without it nobody who logs in may do anything: give a file of "
+            "server.acls is missing: without it no one who logs in may do anything: give a file of "
             "access lists, as conf/acls.toml"
         )
 

@@ -54,7 +54,8 @@ class RefusedClients:
             return
         self._said[name] = now
         logger.warning(
-            "refuses the client %s %s (%r) at %s: %s; further ones are counted for a minute",
+            "refused the client %s %s (%r) at %s: %s; further refusals are only counted for a "
+            "minute",
             *(name, session.software_version, session.client_id[:NAME_MAX], session.host, why),
         )
 

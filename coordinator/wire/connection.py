@@ -269,7 +269,7 @@ class Connection:
             if length > most:
                 asked = name_request(bytes(self._buffer[start : start + NAMED_IN_BYTES]))
                 raise WireError(
-                    f"{asked} has {length} bytes, at most {most} are taken "
+                    f"{asked} has {length} bytes, at most {most} are allowed "
                     "(server.request_bytes_max)"
                 )
         end = start + length

@@ -196,7 +196,7 @@ def _array(read_one: Reader, *, flexible: bool) -> Reader:
         if isinstance(data, Body):
             data.elements -= count
             if data.elements < 0:
-                raise TooManyError("has more elements than are taken (server.elements_max)")
+                raise TooManyError("has more elements than are allowed (server.elements_max)")
         found = []
         for _ in range(count):
             value, at = read_one(data, at)

@@ -179,7 +179,7 @@ class RunningServer:
         try:
             return self._nodes.register(wanted, self.address)
         except OSError as error:
-            logger.warning("other servers are not told of %s: %s", self.address, error)
+            logger.warning("cannot tell other servers about %s: %s", self.address, error)
             self._nodes = None
             return wanted
 
@@ -191,7 +191,7 @@ class RunningServer:
         except OSError as error:
             if str(error) != self._said:  # once, whatever the number of tries
                 self._said = str(error)
-                logger.warning("the other servers of the store are not known anew: %s", error)
+                logger.warning("cannot refresh the other servers of the store: %s", error)
 
     def _leave(self) -> None:
         if self._nodes is not None and not self._stays:
@@ -323,13 +323,13 @@ def _refuse_open(config: ServerConfig, *, safe: bool) -> None:
     host, _ = parse_address(config.listen, "server.listen")
     if safe or is_loopback(host):
         return
-    what = f"{config.listen} is open beyond this machine"
+    what = f"{config.listen} listens beyond this machine"
     lacks = "TLS and a login (server.tls_certificate, tls_key, sasl_mechanisms, sasl_users)"
     if not config.insecure:
         raise ConfigError(
-            f"{what}: configure {lacks}, listen on 127.0.0.1, or say --insecure (server.insecure)"
+            f"{what}: configure {lacks}, listen on 127.0.0.1, or pass --insecure (server.insecure)"
         )
-    logger.warning("%s without %s: anybody who reaches it may change every group", what, lacks)
+    logger.warning("%s without %s: anyone who can reach it may change every group", what, lacks)
 
 
 def is_loopback(host: str) -> bool:
@@ -367,7 +367,7 @@ def bind_socket(listen: str, setting: str) -> socket.socket:
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
     except socket.gaierror as error:
-        raise ConfigError(f"{setting} is {listen!r}: no such host: {error.strerror}") from None
+        raise ConfigError(f"{setting} is {listen!r}: host not found: {error.strerror}") from None
     sock = socket.socket(family, kind, protocol)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

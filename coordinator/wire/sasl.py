@@ -102,9 +102,11 @@ class Verifier:
             found = cls(mechanism, int(iterations), *map(_decode, (salt, stored, server)))
             size = hashlib.new(HASHES[mechanism]).digest_size
         except (ValueError, KeyError, LoginError):
-            raise ConfigError(f"{text[:24]!r}… is no verifier: make one with muster user") from None
+            raise ConfigError(
+                f"{text[:24]!r}… is not a verifier: make one with muster user"
+            ) from None
         if len(found.stored_key) != size:
-            raise ConfigError(f"{text[:24]!r}… is no verifier: make one with muster user")
+            raise ConfigError(f"{text[:24]!r}… is not a verifier: make one with muster user")
         if not ITERATIONS_MIN <= found.iterations <= ITERATIONS_MAX:
             raise ConfigError(
                 f"{text[:24]!r}… has {found.iterations} iterations: "

@@ -313,7 +313,7 @@ class Server:
             try:
                 self._loop.call_soon_threadsafe(lambda: answered(found.result()))
             except RuntimeError:
-                logger.info("%d answers come after the server's end", len(events))
+                logger.info("dropped %d answers: server stopped", len(events))
 
         self._backend.submit(events).add_done_callback(done)
 
@@ -362,7 +362,7 @@ class Server:
         try:
             self._loop.call_soon_threadsafe(self._answer_waiting)
         except RuntimeError:
-            logger.info("an answer comes after the server's end")
+            logger.info("dropped an answer: server stopped")
 
     def _answer_waiting(self) -> None:
         """Answer those that waited, so many of them that others have their turn in between."""

@@ -165,7 +165,7 @@ class StandBy:
                 if not self._warned:
                     self._warned = True
                     at = self._address
-                    logger.warning("clients are not told that %s stands by: %s", at, error)
+                    logger.warning("cannot tell clients that %s stands by: %s", at, error)
 
     def _serve(self, nodes: StoreNodes) -> None:
         with self._lock:

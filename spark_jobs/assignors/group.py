@@ -318,7 +318,7 @@ def _add_keys(work_session: WorkSession, members: DataFrame, count: int) -> tupl
         twice = shared.groupBy("member_id").count().where("count > 1")
         name = twice.agg(F.min("member_id")).collect()[0][0]
         if name is not None:
-            raise SpecError(f"member {name!r} is there twice: give each member one row")
+            raise SpecError(f"member {name!r} appears twice: give each member one row")
     raise AssertionError("16 seeds clash: the hash of member ids is broken")
 
 

@@ -152,7 +152,7 @@ def refuse_one_group(frame: DataFrame, where: str) -> None:
     if GROUP_ID not in frame.columns:
         raise SpecError(
             f"{where}: column 'group_id' is missing, but members has it: add it, so that each row "
-            "says whose it is"
+            "names its group"
         )
 
 

@@ -33,7 +33,7 @@ from spark_jobs.session.interrupts import interruptible
 
 
 class EngineChoice(StrEnum):
-    """Where to compute."""
+    """Where to compute: local, spark or auto."""
 
     auto = "auto"
     local = "local"
@@ -62,7 +62,7 @@ class Output:
 Previous = Annotated[
     str | None,
     typer.Option(
-        help="Earlier assignment: TABLE or TABLE@VERSION.", show_default="the output's content"
+        help="The previous assignment: TABLE or TABLE@VERSION.", show_default="the output's content"
     ),
 ]
 OutputPath = Annotated[
@@ -71,29 +71,42 @@ OutputPath = Annotated[
         "--output", help="Delta table or .parquet file to replace; for a spec, a JSON file."
     ),
 ]
-Imbalance = Annotated[str | None, typer.Option(help='sticky: partitions, or a share such as "5%".')]
+Imbalance = Annotated[
+    str | None,
+    typer.Option(help='sticky: allowed imbalance, in partitions or as a share such as "5%".'),
+]
 MaxMoves = Annotated[
-    int | None, typer.Option(help="sticky, weighted: most partitions to take from live owners.")
+    int | None, typer.Option(help="sticky, weighted: the most partitions to take from live owners.")
 ]
 MaxMovedWeight = Annotated[
-    float | None, typer.Option(help="weighted: most weight to take from live owners.")
+    float | None, typer.Option(help="weighted: the most weight to take from live owners.")
 ]
 Tolerance = Annotated[
-    str | None, typer.Option(help="weighted: share above the best makespan.", show_default="1%")
+    str | None,
+    typer.Option(
+        help="weighted: how far above the best makespan is good enough.", show_default="1%"
+    ),
 ]
 Rack = Annotated[
-    str | None, typer.Option(help="weighted: prefer, require or ignore.", show_default="prefer")
+    str | None,
+    typer.Option(
+        help="weighted: prefer, require or ignore replicas in the member's rack.",
+        show_default="prefer",
+    ),
 ]
 Improvement = Annotated[
     str | None,
-    typer.Option(help="weighted: share by which a change must pay.", show_default="5%"),
+    typer.Option(
+        help="weighted: by how much the makespan must fall before a partition moves.",
+        show_default="5%",
+    ),
 ]
 PartitionsTable = Annotated[
-    str | None, typer.Option("--partitions", help="Table of weights, racks, … of partitions.")
+    str | None, typer.Option("--partitions", help="Table of partitions with weight, racks, …")
 ]
 ConstraintsTable = Annotated[
     str | None,
-    typer.Option("--constraints", help="Table or .json of rules on where partitions may be."),
+    typer.Option("--constraints", help="Table or .json file of constraints."),
 ]
 PairsOrLists = Annotated[
     PartitionFormat,
@@ -102,7 +115,9 @@ PairsOrLists = Annotated[
 AllowEmpty = Annotated[bool, typer.Option("--allow-empty", help="Accept a group without members.")]
 MaxForgotten = Annotated[
     str,
-    typer.Option(help='How many previous partitions may be gone: a number or a share, "20%".'),
+    typer.Option(
+        help="How many previously assigned partitions topics may lack: a number or a share."
+    ),
 ]
 StorePath = Annotated[
     str | None,
@@ -121,7 +136,9 @@ def assign(
     spec: SpecPath = None,
     members: Annotated[str | None, typer.Option(help="Table of member_id, subscribed, …")] = None,
     topics: Annotated[str | None, typer.Option(help="Table of topic, partitions, …")] = None,
-    owned: Annotated[str | None, typer.Option(help="Table of what members own.")] = None,
+    owned: Annotated[
+        str | None, typer.Option(help="Table of the partitions that members own.")
+    ] = None,
     partitions: PartitionsTable = None,
     constraints: ConstraintsTable = None,
     previous: Previous = None,
@@ -133,20 +150,22 @@ def assign(
     tolerance: Tolerance = None,
     rack: Rack = None,
     improvement: Improvement = None,
-    engine: Annotated[EngineChoice, typer.Option(help="Where to compute.")] = EngineChoice.auto,
+    engine: Annotated[
+        EngineChoice, typer.Option(help="Where to compute: local, spark or auto.")
+    ] = EngineChoice.auto,
     format_: PairsOrLists = PartitionFormat.lists,
     report: Annotated[
         bool, typer.Option("--report", help="Print loads, moves and their reasons.")
     ] = False,
     json_: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
     plot: Annotated[
-        str | None, typer.Option(help="Draw loads and moves: FILE.png or .svg.")
+        str | None, typer.Option(help="Draw loads and moves to FILE.png or FILE.svg.")
     ] = None,
     title: Annotated[
-        str | None, typer.Option(help="Title of the plot.", show_default="assignor")
+        str | None, typer.Option(help="The title of the plot.", show_default="assignor")
     ] = None,
     run_id: Annotated[
-        str | None, typer.Option(help="Id of this run; a repeated run writes nothing.")
+        str | None, typer.Option(help="The id of this run; a repeated run writes nothing.")
     ] = None,
     allow_empty: AllowEmpty = False,
     max_forgotten: MaxForgotten = MAX_FORGOTTEN,
@@ -154,7 +173,7 @@ def assign(
     group: Annotated[str | None, typer.Option(help="Group id; requires --store.")] = None,
     config: Annotated[Path | None, typer.Option(help="Settings, see conf/muster.toml.")] = None,
 ) -> None:
-    """Assign partitions to members: of a spec, printed, or of tables, written to a table.
+    """Assign partitions to members: print the answer to a spec, or write a table from tables.
 
     With --store and --group, compute a group's target on Spark, for its coordinator to install.
     """

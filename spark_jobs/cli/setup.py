@@ -16,10 +16,10 @@ def setup(
     ] = False,
     print_: Annotated[
         bool,
-        typer.Option("--print", help="Only fetch, and print the paths for spark-submit --jars."),
+        typer.Option("--print", help="Only download, and print the paths for spark-submit --jars."),
     ] = False,
 ) -> None:
-    """Put Delta's jars into this environment's Spark, and those of S3 if asked for."""
+    """Install Delta's jars into this environment's Spark, and those for S3 with --s3."""
     require("muster setup", "spark")
     if print_:
         found = jars.delta_jars() + (s3_jars.s3_jars() if s3 else [])

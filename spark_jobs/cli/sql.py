@@ -28,7 +28,7 @@ def sql(
     ] = None,
     json_: Annotated[bool, typer.Option("--json", help="Print JSON, one row per line.")] = False,
 ) -> None:
-    """Query the views of a store in Spark SQL, all as of one position (docs/guide/sql.md)."""
+    """Query the views of a store in Spark SQL, all at one position (docs/guide/sql.md)."""
     # The log is read first, to refuse bad input before a JVM starts, and to pin all views.
     position = LogReader(store, as_of).position
     from spark_jobs.sql.query import run_query  # noqa: PLC0415 - other commands never import pyspark

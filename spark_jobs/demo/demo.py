@@ -122,7 +122,7 @@ def demo(
         console.print(f"{mark} {outcome.line}", soft_wrap=True)
     if all(find_spec(name) for name in EXTRAS["web"]):
         again = f"muster web --store {store}"
-        console.print(f"See both groups again in a browser: {again}", soft_wrap=True)
+        console.print(f"See both groups in a browser: {again}", soft_wrap=True)
     console.print(f"{time.perf_counter() - started:.0f} s in all")
     if not all(outcome.good for outcome in outcomes):
         raise typer.Exit(FAILURE)
@@ -137,7 +137,7 @@ def _empty_store(output: Path, named: str) -> str:
 
     root = root_of(named)
     if files_at(root).is_folder(root):
-        raise ConfigError(f"the store {root} is there already: name a new one for the demo")
+        raise ConfigError(f"the store {root} already exists: name a new one for the demo")
     return root
 
 
@@ -317,7 +317,7 @@ def ask_by_sql(stage: Stage) -> Outcome:
             table.add_row(*["" if value is None else str(value) for value in row])
         stage.console.print(table)
     again = f"muster history {SMALL} --store {stage.store}"
-    return Outcome(asked == len(QUERIES), f"the store stays for your own queries: {again}")
+    return Outcome(asked == len(QUERIES), f"the store is kept for your own queries: {again}")
 
 
 def draw_pictures(stage: Stage) -> Outcome:
@@ -342,7 +342,8 @@ def draw_pictures(stage: Stage) -> Outcome:
     path = stage.folder / "plot.png"
     gone = stage.members - len(stage.crowd.epochs)
     plot(report, f"{LARGE}, as {gone:,} of {stage.members:,} members left", str(path))
-    line = f"loads {report.load_min} to {report.load_max}, {report.moved:,} moved from who stayed"
+    loads = f"loads {report.load_min} to {report.load_max}"
+    line = f"{loads}, {report.moved:,} moved from members that stayed"
     return Outcome(report.valid, f"{LARGE}: {line}, {path}")
 
 

@@ -155,7 +155,7 @@ def find_output(spark: SparkSession, name: str) -> CatalogOutput:
             )
         return CatalogOutput(spark, whole, None)
     if detail is None or detail["format"] != "delta":
-        raise SpecError(f"--output {name!r} is no Delta table: name another")
+        raise SpecError(f"--output {name!r} is not a Delta table: name another")
     refuse_other_rows(name, spark.table(whole).columns, detail["properties"] or {})
     return CatalogOutput(spark, whole, path_of(detail["location"]))
 

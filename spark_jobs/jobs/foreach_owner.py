@@ -109,7 +109,7 @@ def _find_bounds(rows: DataFrame, columns: list[str]) -> Bounds:
         if first < 0:
             raise ValueError(
                 f"{name}-{number} has {first} in column {offset}: offsets begin at 0, and a row "
-                "before that cannot be written once; leave it out, or number the rows anew"
+                "before that cannot be written once; leave it out, or renumber the rows"
             )
         bounds[TopicPartition(name, int(number))] = int(first), int(last)
     return bounds
@@ -169,7 +169,9 @@ def _write(
         wanted = rows if whole else _leave_out(rows, columns, positions)
         if _write_and_commit(out, path, _fit(wanted, path, columns), new):
             return
-    raise TimeoutError(f"other writers of {path} came first {TRIES_MAX} times: try again later")
+    raise TimeoutError(
+        f"other writers of {path} committed first, {TRIES_MAX} times in a row: try again later"
+    )
 
 
 def _leave_out(

@@ -190,10 +190,10 @@ def _explain_python(text: str) -> str | None:
         "where its server is started)"
     )
     if found := _NO_PYTHON.search(text):
-        return f"executors have no Python at {found[1]}: install one there, and {told}"
+        return f"executors have no Python at {found[1]}: install it there, and {told}"
     if found := _OTHER_PYTHON.search(text):
         version = (found[1] or found[2]).strip().rstrip(".")
-        return f"executors have another Python than the driver: {version}; {told}"
+        return f"executors have a different Python from the driver: {version}; {told}"
     found = _LACKS.search(text)
     package = (found[1] or found[2]).partition(".")[0].lower() if found else ""
     if package in _PYTHON_PACKAGES:
@@ -214,7 +214,7 @@ def try_again_if_lost(work: Callable[[], Done]) -> Done:
             if not any(said in str(error) for said in _LOST):
                 raise
             logger.warning(
-                "an executor was lost with rows that it had kept: beginning again (%d of %d)",
+                "an executor was lost with cached rows: starting over (%d of %d)",
                 attempt + 1,
                 ATTEMPTS,
             )

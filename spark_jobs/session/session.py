@@ -172,7 +172,7 @@ def _answering_server(url: str) -> str:
         found = urlsplit(url)
         host, port = found.hostname, found.port or 15002
     if not host or found.scheme != "sc":
-        raise ConfigError(f"{REMOTE} is no sc://HOST:PORT of a server: give one, or unset it")
+        raise ConfigError(f"{REMOTE} is not an sc://HOST:PORT of a server: give one, or unset it")
     server = f"sc://{host}:{port}"
     try:
         socket.create_connection((host, port), CONNECT_S).close()

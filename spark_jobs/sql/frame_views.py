@@ -79,7 +79,7 @@ def _reader(store: str, view: str) -> _Task:
         (position,) = [row.column(0)[0].as_py() for row in rows]
         if position is None:
             LogReader(store)
-            raise LogError(f"{store} could not be read when the query began: try again")
+            raise LogError(f"{store} could not be read when the query started: try again")
         for piece in frame_pieces(store, view, as_of=position):
             yield from piece.to_batches(max_chunksize=BATCH_ROWS)
 

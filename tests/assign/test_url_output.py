@@ -219,7 +219,7 @@ def test_a_table_that_asks_for_more_is_refused_and_stays(night, s3):
         ("memory://x", "on object storage an output is a Delta table"),
         ("{}.json", "for JSON, omit --output"),
         ("{}?sig=HIDDEN", "a query"),
-        ("ftp://host/x", "is at no s3://"),
+        ("ftp://host/x", "has an unknown scheme: use s3://"),
         ("{}/inside", "overlap: name another output"),
         ("{}", "is also --topics"),
         ("s3a{2}", "is also --topics"),

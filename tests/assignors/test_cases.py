@@ -117,7 +117,7 @@ def test_a_thousand_disjoint_classes_have_two_levels():
 
 @pytest.mark.parametrize("name", ["range", "uniform", "sticky"])
 def test_the_empty_group_and_empty_topics(name):
-    """Valid input (issue 3, point 5)."""
+    """Input like this is valid and must not be refused."""
     assert solve({"topics": {}, "members": {}}, name)[0] == {}
     assert solve({"topics": {"a": 3}, "members": {}}, name)[0] == {}
     assert solve(spec({"a": 0}, m=("a", {})), name)[0] == {"m": {}}

@@ -94,7 +94,7 @@ BAD_TABLES = {
     ),
     "twice": (
         {"topic": ["orders", "clicks", "orders"], "partition": [1, 1, 1]},
-        "partition 1 of topic 'orders' is there twice",
+        "partition 1 of topic 'orders' appears twice",
     ),
     "weight": (
         {"topic": ["orders"], "partition": [1], "weight": [-0.5]},

@@ -123,7 +123,7 @@ def test_a_share_of_the_level_is_rounded_up(seed, share):
 
 
 def test_ranges_stay_long_under_churn():
-    """Design § 1: careless cutting went from 1 to 43 ranges a member in 100 epochs of 1 % churn."""
+    """Careless cutting went from 1 to 43 ranges a member in 100 epochs of 1 % churn."""
     draw = random.Random(7)
     names = [f"m{n:04d}" for n in range(1000)]
     owned: dict[str, dict[str, list[list[int]]]] = {}

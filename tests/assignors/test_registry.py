@@ -54,19 +54,19 @@ def test_the_built_in_assignors():
         (
             "nope",
             {},
-            "unknown assignor 'nope': the known ones are range, sticky, uniform, weighted",
+            "unknown assignor 'nope': give one of range, sticky, uniform, weighted",
         ),
         (
             "range",
             {"imbalance": 1},
-            "assignor 'range' takes no option 'imbalance': leave it out, or use sticky",
+            "assignor 'range' has no option 'imbalance': omit it, or use sticky",
         ),
         (
             "uniform",
             {"max_moves": 1},
-            "assignor 'uniform' takes no option 'max_moves': leave it out, or",
+            "assignor 'uniform' has no option 'max_moves': omit it, or",
         ),
-        ("uniform", {"speed": 1}, "assignor 'uniform' takes no option 'speed': leave it out"),
+        ("uniform", {"speed": 1}, "assignor 'uniform' has no option 'speed': omit it"),
         ("sticky", {"imbalance": -1}, "imbalance is -1: give a whole number"),
         ("sticky", {"imbalance": True}, "imbalance is True"),
         ("sticky", {"imbalance": "5 percent"}, 'such as "5%"'),

@@ -106,7 +106,7 @@ def test_sticky_without_imbalance_is_fair_before_it_is_sticky():
 
 @pytest.mark.parametrize("seeds", chunks(range(30_000, 30_300)), ids=name)
 def test_sticky_is_fairest_among_the_fewest_moves_for_equal_subscriptions(seeds):
-    """Design § 4: the loads are those of shaving the fullest and filling the emptiest."""
+    """The loads are those of cutting the fullest and filling the emptiest, as docs/design/algorithm.md says."""
     for seed in seeds:
         spec = twins.random_spec(seed)
         some = sorted(spec["topics"])

@@ -113,7 +113,7 @@ def test_a_plan_is_written_shown_and_applied_once(desk):
         "group_id": "g", "plan_id": summary["plan_id"], "decision": "applied", "group_epoch": 4,
     }  # fmt: skip
     assert desk.owners() == {"m1": 6, "m2": 0}
-    assert "is applied already as epoch 4: a plan is used once" in desk.run("apply", "plan.json")
+    assert "is already applied as epoch 4: a plan applies once" in desk.run("apply", "plan.json")
     assert desk.plans() == [("applied", "disk", "at night")]
     assert list((desk.store / "plans").glob("*.json")) == []
 
@@ -160,12 +160,12 @@ def test_plans_wait_and_are_approved_or_rejected(desk):
     assert [row["plan_id"] for row in waiting] == ids
     (done,) = desk.run("reject", "g", ids[0], "--reason", "too early")
     assert done == {"group_id": "g", "plan_id": ids[0], "decision": "rejected"}
-    assert "is rejected already: a plan is used once" in desk.run("approve", "g", ids[0])
+    assert "is already rejected: a plan applies once" in desk.run("approve", "g", ids[0])
     (done,) = desk.run("approve", "g", ids[1])
     assert (done["decision"], done["group_epoch"]) == ("applied", 4)
     assert desk.owners() == {"m1": 6, "m2": 0}
-    assert "is applied already as epoch 4" in desk.run("reject", "g", ids[1])
-    assert f"no plan '{'0' * 16}' of group g waits; waiting are none" in desk.run(
+    assert "is already applied as epoch 4" in desk.run("reject", "g", ids[1])
+    assert f"no plan '{'0' * 16}' of group g is waiting; waiting are none" in desk.run(
         "approve", "g", "0" * 16
     )
     assert desk.plans() == [("rejected", "first", "too early"), ("applied", "second", "")]
@@ -204,7 +204,7 @@ def test_the_coordinator_that_is_live_answers(desk):
     with open_store(desk.store) as coordinator:
         (done,) = desk.run("apply", "plan.json")
         assert coordinator.group_epochs("g")[0][1] == done["group_epoch"] == 4
-        assert "is applied already" in desk.run("apply", "plan.json")
+        assert "is already applied" in desk.run("apply", "plan.json")
 
 
 def test_of_two_who_apply_one_plan_at_a_time_one_is_refused(desk):
@@ -224,7 +224,7 @@ def test_of_two_who_apply_one_plan_at_a_time_one_is_refused(desk):
             one.start()
         for one in both:
             one.join()
-    assert sorted(said, key=str) == [4, f"plan {made.plan_id} is applied already"]
+    assert sorted(said, key=str) == [4, f"plan {made.plan_id} is already applied"]
     assert desk.plans() == [("applied", "", "")]
 
 
@@ -240,12 +240,12 @@ def edited(desk, name="plan.json", again=True, **fields):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (b"", "plan.json is no plan"),
-        (b"{", "plan.json is no plan"),
-        (b"[]", "is no plan: Expected `object`"),
-        (b'{"group_id": 5}', "is no plan"),
-        (b"[" * 100_000, "is no plan"),
-        (b"\xff\xfe", "is no plan"),
+        (b"", "plan.json is not a plan"),
+        (b"{", "plan.json is not a plan"),
+        (b"[]", "is not a plan: Expected `object`"),
+        (b'{"group_id": 5}', "is not a plan"),
+        (b"[" * 100_000, "is not a plan"),
+        (b"\xff\xfe", "is not a plan"),
         (None, "plan.json cannot be read: No such file"),
     ],
 )
@@ -263,8 +263,9 @@ def test_a_plan_that_says_more_than_plans_do_is_refused(desk):
     made = msgspec.json.decode(path.read_bytes())
     for more in ({"max_moves": 0}, {"moves": [made["moves"][0] | {"but_not": "m3"}]}):
         path.write_bytes(msgspec.json.encode(made | more))
-        assert f"no plan has '{'but_not' if 'moves' in more else 'max_moves'}'" in desk.run(
-            "apply", "plan.json"
+        assert (
+            f"it has an unknown field '{'but_not' if 'moves' in more else 'max_moves'}'"
+            in desk.run("apply", "plan.json")
         )
     assert desk.owners() == {"m1": 3, "m2": 3}
 
@@ -295,7 +296,7 @@ def test_a_plan_that_was_edited_is_refused(desk):
         ({"moves": tuple(beyond)}, True, "cannot be applied"),
         ({"moves": tuple(beyond) * 2}, True, "cannot be applied"),
         ({"moves": tuple(far)}, True, "cannot be applied"),
-        ({"drains": ("nobody",)}, True, "no such member"),
+        ({"drains": ("nobody",)}, True, "not a member"),
         ({"group_id": "other"}, True, "Consumer group other not found"),
         ({"plan_id": ""}, True, "the plan is ''"),
         ({"inputs": {}}, True, "is for another state"),
@@ -316,20 +317,20 @@ def test_a_plan_that_was_edited_is_refused(desk):
     ("words", "said"),
     [
         (("plan", "none"), "none"),
-        (("plan", "g", "--drain", "m9"), "drain m9: no such member; the group has m1, m2"),
+        (("plan", "g", "--drain", "m9"), "drain m9: not a member; the group has m1, m2"),
         (("plan", "g", "--undrain", "m1"), "undrain m1: it is not drained; drained are none"),
-        (("plan", "g", "--without", "m1", "--without", "m2"), "no member of group 'g' is left"),
+        (("plan", "g", "--without", "m1", "--without", "m2"), "group 'g' has no member left"),
         (("plan", "g", "--add", "-1"), "add is -1: give 1 to 100000 members"),
         (("plan", "g", "--assignor", "best"), "best"),
         (("plan", "g", "--setting", "x"), "--setting is 'x': give name=value"),
         (("plan", "g", "--max-moves", "-3"), "consumer.assignor.max.moves"),
-        (("plan", "g", "--drain", "m1", "--drain", "m2"), "may be on no member"),
+        (("plan", "g", "--drain", "m1", "--drain", "m2"), "cannot be on any member"),
         (("plan", "g", "-o", "no/such/folder.json"), "cannot be written"),
         (("rollback", "none", "--to", "1"), "none"),
         (("rollback", "g", "--to", "-1"), "no target of epoch -1"),
         (("rollback", "g", "--to", "9" * 30), "no target of epoch 9999"),
         (("rollback", "g", "--to", "-" + "9" * 30), "no target of epoch -9999"),
-        (("approve", "g", "\x1b[2J"), "waits; waiting are none"),
+        (("approve", "g", "\x1b[2J"), "is waiting; waiting are none"),
         (("reject", "none", "0"), "none"),
     ],
 )

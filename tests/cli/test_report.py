@@ -1,4 +1,4 @@
-"""A plot can be read: no label runs into another or out of its frame (U14)."""
+"""A plot can be read: no label runs into another or out of its frame."""
 
 from __future__ import annotations
 

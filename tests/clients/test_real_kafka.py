@@ -147,6 +147,6 @@ def test_a_cluster_that_is_gone_is_an_error_and_never_0(servers, run):
     future = admin.list_offsets({place: OffsetSpec.latest()}, request_timeout=15)[place]
     with pytest.raises(ck.KafkaException):
         future.result()
-    assert "clients are to ask again" in muster.servers[0].errors.read_text()
+    assert "so clients must ask again" in muster.servers[0].errors.read_text()
     kafka.start()
     until(lambda: run.committed("reset") == kept, str)

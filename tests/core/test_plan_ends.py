@@ -40,14 +40,14 @@ def test_a_plan_that_expired_is_not_listed_and_makes_room_for_others(running):
     group.beat("m1", "m2")
     for number in range(WAITING_MAX):
         one.propose_plan(one.plan("g", drain=["m2"], reason=str(number)))
-    with pytest.raises(GroupError, match=f"{WAITING_MAX} plans of group g wait"):
+    with pytest.raises(GroupError, match=f"{WAITING_MAX} plans of group g are waiting"):
         one.propose_plan(one.plan("g", drain=["m1"]))
     first = one.waiting_plans("g")[0]
     group.now += one.config.plans.valid_ms
     assert one.waiting_plans("g") == []
     one.propose_plan(other := one.plan("g", drain=["m1"]))
     assert [waiting.plan_id for waiting in one.waiting_plans("g")] == [other.plan.plan_id]
-    with pytest.raises(GroupError, match="is expired already"):
+    with pytest.raises(GroupError, match="is already expired"):
         one.approve_plan("g", first.plan_id)
 
 

@@ -181,7 +181,7 @@ def test_as_of_accepts_all_forms_of_time(lived):
 @pytest.mark.parametrize(
     ("words", "more", "said"),
     [
-        (["epoch"], {}, "no view 'epoch': the views are assignment_history, "),
+        (["epoch"], {}, "unknown view 'epoch': the views are assignment_history, "),
         (["topics"], {"group_id": "billing"}, "'topics' has no group_id"),
         (["log"], {"as_of": 0}, "position 0 is not in the log"),
         (["log"], {"as_of": "noon"}, "'noon' is neither a position nor a time"),

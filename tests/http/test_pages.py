@@ -120,11 +120,11 @@ def test_metrics_beyond_this_machine_need_a_login(caplog):
         assert code == 403
         assert "configure server.http_users" in said
         assert "of_group" not in said
-    assert "open beyond this machine without a login" in caplog.text
+    assert "listens beyond this machine without a login" in caplog.text
     caplog.clear()
     with pages_of(ANYWHERE, insecure=True) as pages:
         assert "of_group" in get(pages, "/metrics")[1]
-    assert "without a login: anybody who reaches it sees the groups" in caplog.text
+    assert "without a login: anyone who can reach it sees the groups" in caplog.text
 
 
 @pytest.mark.parametrize(

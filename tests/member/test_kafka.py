@@ -88,7 +88,7 @@ def test_a_worker_that_is_cut_off_stops_before_another_one_begins(network, caplo
             for partition in ("clicks-0", "clicks-1"):
                 ended = diary.when("ann", "ends", partition)
                 assert ended < diary.when("bob", "begins", partition)
-            with pytest.raises(Fenced, match="not owned by this member"):
+            with pytest.raises(Fenced, match="not, or no longer, owned by this member"):
                 ann.commit({("clicks", 0): 1})
             proxy.whole.set()
             until(lambda: len(ann.owned) == 1)  # it is back

@@ -106,7 +106,7 @@ def test_an_impossible_heartbeat_is_refused(coordinator, fields):
 def test_a_subscription_to_too_many_names(coordinator):
     """A million held everybody else's heartbeats for ten seconds; the wire has its own bound."""
     many = [f"t{number}" for number in range(100_001)]
-    words = "100001 names, at most 100000 are taken: subscribe by"
+    words = "100001 names, at most 100000 are allowed: subscribe by"
     with pytest.raises(GroupError, match=words) as refused:
         coordinator.consumer_group_heartbeat(**JOINING | {"subscribed_topic_names": many})
     assert refused.value.code is ErrorCode.INVALID_REQUEST
@@ -178,7 +178,7 @@ def test_a_closed_coordinator_says_so():
 
 def test_the_page_says_what_each_error_means():
     page = (ROOT / "docs/reference/errors.md").read_text()
-    said = page.partition("## What an error means")[2]
+    said = page.partition("## What to do about an error")[2]
     assert [code.name for code in ErrorCode if code and code.name not in said] == []
 
 
@@ -291,7 +291,7 @@ def members(**columns):
         (partitions(group_id=[7]), "group_id is 7: give the id of a group as text"),
         (
             WeightTables(pa.concat_tables([weights(1.0), weights(2.0)])),
-            "partition 0 of topic 'clicks' is there twice",
+            "partition 0 of topic 'clicks' appears twice",
         ),
         (WeightTables(partitions={"topic": ["clicks"]}), "the source gave dict"),
         (members(capacity=[0.0, 1.0]), "has capacity 0: give it the state standby"),
@@ -313,7 +313,7 @@ def test_tables_that_cannot_be_used_change_nothing(running, tables, said, caplog
     before = group.coordinator.group_epochs("g")
     group.poll()
     assert group.coordinator.group_epochs("g") == before
-    assert "as before" in caplog.text
+    assert "stay as they were" in caplog.text
     assert said in caplog.text
     assert "g" not in group.coordinator._processor.state.loads
 
@@ -337,7 +337,7 @@ def test_tables_without_rows_say_nothing(running, caplog):
         ({"drain": "m1"}, "drain is 'm1': give a list of members' names"),
         ({"without": [1]}, r"without is \[1\]: give a list"),
         ({"drain": ["m1"], "undrain": ["m1"]}, "drain and undrain both name m1"),
-        ({"drain": ["m1", "m2"]}, "may be on no member: drain"),
+        ({"drain": ["m1", "m2"]}, "cannot be on any member: drain"),
         ({"add": 2.5}, r"add is 2\.5: give a whole number"),
         ({"add": True}, "add is True"),
         ({"reason": 5}, "reason is 5: give text"),
@@ -360,7 +360,7 @@ def test_what_is_no_plan_or_another_groups_is_not_applied(running):
     other.beat("m2", "m1")
     shown = group.coordinator.plan("g", drain=["m1"])
     for act in (other.coordinator.apply_plan, other.coordinator.propose_plan):
-        with pytest.raises(GroupError, match="dict is no plan: give what plan"):
+        with pytest.raises(GroupError, match="dict is not a plan: give the result of plan"):
             act({"plan_id": shown.plan.plan_id})
     with pytest.raises(GroupError, match="is for another state of group g: target: changed"):
         other.coordinator.apply_plan(shown)

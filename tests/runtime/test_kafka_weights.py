@@ -141,7 +141,7 @@ def test_a_group_follows_its_lag_and_stays_while_the_cluster_is_away(running, ca
     before = noted(group)
     group.poll()
     assert noted(group) == before
-    assert "weights are as before: the Kafka cluster does not answer" in caplog.text
+    assert "weights stay as they were: the Kafka cluster does not answer" in caplog.text
     cluster.away = False
     group.poll()
     assert noted(group) == [0 if at in mine else one for at, one in enumerate(before)]

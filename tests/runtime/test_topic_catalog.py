@@ -217,10 +217,10 @@ def test_a_source_that_cannot_be_read_is_said_once(caplog):
     errors.append(OSError("after 40 ms"))
     watch.look({})
     assert watch.unread_since_ms == 101
-    said = "topics are as before, their source is asked again: {}"
+    said = "topics stay as they were, retrying their source: {}"
     told = ("after 10 ms", "line 1", "line 2", "after 30 ms")
     assert [record.getMessage() for record in caplog.records] == [
-        *map(said.format, told), "topics are read again", said.format("after 40 ms")
+        *map(said.format, told), "topics can be read again", said.format("after 40 ms")
     ]  # fmt: skip
     assert len(failed) == 7
 
@@ -242,7 +242,7 @@ def test_a_cluster_that_does_not_answer_is_said_in_one_line(capfd, caplog):
 def test_topics_of_a_delta_table(tmp_path):
     table = str(tmp_path / "topics")
     catalog = DeltaCatalog(table)
-    with pytest.raises(ConfigError, match="no Delta table"):
+    with pytest.raises(ConfigError, match="is not a Delta table"):
         catalog.topics()
     rows = pa.table(
         {"topic": ["a", "b"], "partitions": pa.array([3, 2], pa.int32()), "topic_id": ["own", None]}
@@ -304,7 +304,7 @@ def test_a_kafka_cluster_as_source_gets_its_clients_settings(monkeypatch):
     ("source", "words"),
     [
         ("nowhere.toml", "the topics in nowhere.toml cannot be read: No such file"),
-        ("nowhere", "nowhere is no Delta table"),
+        ("nowhere", "nowhere is not a Delta table"),
         (["a"], r"topics is \['a'\]: give"),
         ({"a": -1}, "topic 'a' has -1 partitions"),
     ],

@@ -42,8 +42,8 @@ def refused(done, *words, code=2):
     return said
 
 
-def test_example_of_the_design(muster):
-    """Design § 7.1, to the letter."""
+def test_the_example_of_the_page_on_formats(muster):
+    """The answer is the one that docs/reference/formats.md shows."""
     (answer,) = ok(muster("assign", stdin=json.dumps(SPEC | {"assignor": "uniform"})))
     assert answer == {
         "id": 3,
@@ -142,8 +142,8 @@ def test_a_report_on_a_terminal_is_a_table(tmp_path):
         ([], '{"id": 9, "topics": {"a": -1}, "members": {}}', "standard input, line 1 (id 9): topic 'a' has partition count -1"),
         ([], '{"topics": {}, "members": {}}\n{"topics": 1, "members": {}}', "line 2: topics is 1"),
         ([], '{"assignor": 7, "topics": {}, "members": {}}', "assignor is 7"),
-        (["--assignor", "best"], "{}", "unknown assignor 'best': the known ones are range, sticky, uniform, weighted"),
-        (["--imbalance", "1"], json.dumps(SPEC), "assignor 'uniform' takes no option 'imbalance': leave it out, or use sticky\n"),
+        (["--assignor", "best"], "{}", "unknown assignor 'best': give one of range, sticky, uniform, weighted"),
+        (["--imbalance", "1"], json.dumps(SPEC), "assignor 'uniform' has no option 'imbalance': omit it, or use sticky\n"),
         (["--assignor", "sticky", "--imbalance", "x"], json.dumps(SPEC), "imbalance is 'x'"),
         ([], json.dumps(SPEC | {"imbalance": 1}), "line 1 (id 3): unknown field 'imbalance': the fields of a group are id, assignor, topics, members"),
         (["nowhere.json"], "", "nowhere.json cannot be read: No such file"),

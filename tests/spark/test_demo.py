@@ -20,7 +20,7 @@ CASES = (GOLDEN / "assignments/cases.jsonl").read_text().splitlines()
 @pytest.mark.spark
 @pytest.mark.slow
 def test_demo_succeeds_and_keeps_its_output(muster, installed, tmp_path):
-    """It runs from the wheel, in an empty folder (U11)."""
+    """It runs from the wheel, in an empty folder."""
     size = ["--members", 300, "--partitions", 3_000]
     done = muster("demo", *size, cwd=tmp_path, env=installed, timeout=540)
     said, out = done.stdout.decode(), tmp_path / "demo-output"

@@ -51,13 +51,13 @@ MEMBERS_REFUSED = {
     "no text": (with_column(MEMBERS, "member_id", b"m", b"a\xff").cast(MEMBERS.schema, safe=False), "members: column 'member_id' has text that is not UTF-8"),
     "null subscription": (with_column(MEMBERS, "subscribed", ["a"], None), "column 'subscribed' has a null: give []"),
     "null topic": (with_column(MEMBERS, "subscribed", ["a"], ["a", None]), "column 'subscribed' lists a null topic"),
-    "member twice": (pa.concat_tables([MEMBERS, MEMBERS]), "member 'm1' is there twice: give each member one row"),
+    "member twice": (pa.concat_tables([MEMBERS, MEMBERS]), "member 'm1' appears twice: give each member one row"),
     "unknown topic": (with_column(MEMBERS, "subscribed", ["a"], ["b", "a"]), "member 'm2' subscribes to topic 'b', which is not in topics: add it"),
 }  # fmt: skip
 TOPICS_REFUSED = {
     "no column": (TOPICS.drop(["partitions"]), "topics: column 'partitions' is missing (found topic)"),
     "unknown column": (TOPICS.append_column("weight", pa.array([2])), "topics: unknown column 'weight': the columns are topic, partitions, topic_id, racks; leave"),
-    "topic twice": (pa.concat_tables([TOPICS, TOPICS]), "topic 'a' is there twice: give each topic one row"),
+    "topic twice": (pa.concat_tables([TOPICS, TOPICS]), "topic 'a' appears twice: give each topic one row"),
     "null name": (with_column(TOPICS, "topic", None, type_=pa.string()), "topics: column 'topic' has a null"),
     "fraction": (with_column(TOPICS, "partitions", 4.0), "topics: column 'partitions' is double, expected an integer type"),
     "text": (with_column(TOPICS, "partitions", "4"), "topics: column 'partitions' is string, expected an integer type"),

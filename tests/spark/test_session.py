@@ -177,7 +177,7 @@ def test_unknown_spark_version_is_refused(tmp_path, monkeypatch):
     ):
         jars.delta_jars()
     (tmp_path / "jars" / "spark-core_2.13-3.5.6.jar").unlink()
-    with pytest.raises(jars.JarsMissingError, match=f"there is no Spark in {tmp_path}"):
+    with pytest.raises(jars.JarsMissingError, match=f"no Spark found in {tmp_path}"):
         jars.delta_jars()
 
 
@@ -207,7 +207,7 @@ def test_install_removes_delta_of_another_spark(tmp_path, monkeypatch, central):
 
 
 def test_spark_connect_says_in_one_line_what_it_lacks(tmp_path):
-    """U10: pages about JVM_ATTRIBUTE_NOT_SUPPORTED; its client would try for ten minutes."""
+    """It printed pages about JVM_ATTRIBUTE_NOT_SUPPORTED; its client would try for ten minutes."""
     spec = tmp_path / "spec.json"
     spec.write_text(json.dumps({"topics": {}, "members": {}}))
     words = ["-m", "coordinator", "assign", spec, "--engine", "spark"]
@@ -219,7 +219,7 @@ def test_spark_connect_says_in_one_line_what_it_lacks(tmp_path):
     for url in ("sc://[x", "sc://h:port/;token=SECRET", "http://h/;token=SECRET"):
         done = run(*words, SPARK_REMOTE=url)
         assert (done.returncode, done.stdout) == (2, "")
-        assert done.stderr.startswith("muster: SPARK_REMOTE is no sc://HOST:PORT of a server")
+        assert done.stderr.startswith("muster: SPARK_REMOTE is not an sc://HOST:PORT of a server")
         assert "SECRET" not in done.stderr
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
@@ -232,7 +232,7 @@ def test_spark_connect_says_in_one_line_what_it_lacks(tmp_path):
 
 @pytest.mark.spark
 def test_tasks_of_running_stages_are_counted(spark):
-    """What a terminal shows of Spark's work while it goes on (U10)."""
+    """What a terminal shows of Spark's work while it runs."""
     seen, over = [], threading.Event()
 
     def look():

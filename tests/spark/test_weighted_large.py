@@ -186,7 +186,7 @@ def test_what_is_not_plain_and_too_large_for_one_task_is_refused(spark):
         ({"topic": ["c"], "partition": [0], "weight": [1.0]}, "topic 'c' is not in topics"),
         ({"topic": ["a"], "partition": [1300], "weight": [1.0]}, "has no partition 1300"),
         ({"topic": ["a"], "partition": [-1], "weight": [1.0]}, "has no partition -1"),
-        ({"topic": ["a", "a"], "partition": [7, 7], "weight": [1.0, 2.0]}, "is there twice"),
+        ({"topic": ["a", "a"], "partition": [7, 7], "weight": [1.0, 2.0]}, "appears twice"),
         ({"topic": ["a"], "partition": [7], "weight": [-1.0]}, "has weight -1.0"),
         ({"topic": ["a"], "partition": [7], "weight": [float("nan")]}, "has weight nan"),
         ({"topic": ["a"], "partition": [7], "weight": [float("inf")]}, "has weight inf"),
@@ -229,7 +229,7 @@ def test_a_new_group_is_filled_by_blocks(spark, name, monkeypatch):
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        (("a", 5, 1.0), "partition 5 of topic 'a' is there twice"),
+        (("a", 5, 1.0), "partition 5 of topic 'a' appears twice"),
         (("b", 700, 1.0), "partition 700"),
         (("none", 0, 1.0), "none"),
     ],

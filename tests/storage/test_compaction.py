@@ -144,7 +144,7 @@ def test_a_coordinator_that_does_not_answer_is_named(tmp_path, engine, monkeypat
             "coordinator.storage.admin_requests.put_request", lambda *_: "compact-x"
         )
         monkeypatch.setattr(coordinator._background.maintenance, "_compact", lambda: None)
-        with pytest.raises(BusyError, match=r"did not compact the log within 0.2 s: look at it"):
+        with pytest.raises(BusyError, match=r"did not compact the log within 0.2 s: check it"):
             compaction.compact(tmp_path, CONFIG, now(), patience_s=0.2)
 
 

@@ -386,7 +386,7 @@ def test_nothing_is_built_on_a_commit_that_the_disk_did_not_confirm(tmp_path, di
     log = claimed(tmp_path, disk=disk)
     disk.fail = failing("sync", ".json", errno.EIO)
     for _ in range(2):
-        with pytest.raises(CommitFailed, match=r"did not confirm .*2\.json.*see to the disk"):
+        with pytest.raises(CommitFailed, match=r"did not confirm .*2\.json.*check the disk"):
             log.append(life(1), 2)
         disk.fail = lambda *_: None
     for use in (log.look, lambda: replayed(log)):  # nor answered what it says

@@ -290,7 +290,7 @@ def test_a_snapshot_of_another_copy_of_the_log_is_never_believed(copied, caplog)
     assert log.position == 16
     whole = fingerprint(replayed(read_log(copied)))
     assert fingerprint(replayed(log.replay())) == whole
-    assert "snapshot 14 is passed over: it is not of this log" in caplog.text
+    assert "skipping snapshot 14: it belongs to another log" in caplog.text
     assert verify(copied).snapshots_passed_over == 1
     write_snapshot(log, 50)
     assert snapshots_of(copied) == [16]

@@ -90,7 +90,7 @@ def test_what_a_store_refuses_is_one_line_without_keys(bucket, status, code):
 
 
 def test_nothing_there_is_no_delta_table(bucket):
-    assert "is no Delta table" in refused("s3://bucket/none")
+    assert "is not a Delta table" in refused("s3://bucket/none")
 
 
 def test_a_store_that_goes_away_while_it_is_read(bucket):
@@ -111,13 +111,13 @@ def test_a_store_that_goes_away_while_it_is_read(bucket):
         ("az://container/x", {}, "no credentials were found: check the URL; credentials are given by AZURE_STORAGE_ACCOUNT_NAME"),
         ("abfss://container@account.dfs.core.windows.net/x", {"AZURE_STORAGE_ENDPOINT": "http://127.0.0.1:1", "AZURE_STORAGE_ALLOW_HTTP": "true", "AZURE_STORAGE_SAS_TOKEN": "sv=1&sig=TOPSECRET"}, "given by AZURE_STORAGE_ACCOUNT_NAME"),
         ("gs://bucket/x", {"GOOGLE_SERVICE_ACCOUNT_KEY": "{}"}, "given by GOOGLE_APPLICATION_CREDENTIALS"),
-        ("wrong://x/y", {}, "scheme 'wrong' is none of s3://, s3a://"),
-        ("http://127.0.0.1:1/x", {}, "--engine spark reads what Spark has a file system for"),
+        ("wrong://x/y", {}, "scheme 'wrong' is not one of s3://, s3a://"),
+        ("http://127.0.0.1:1/x", {}, "--engine spark reads any URL for which Spark has a file system"),
         ("s3://", {}, "cannot be read: Generic error: Unable to recognise URL"),
         ("s3:/x", {}, "cannot be read: Generic error: Unable to recognise URL"),
         ("s3://user:TOPSECRET@bucket/x", {}, "'s3://bucket/x': its URL has a password"),
         ("s3://user:TOPSECRET/TOPSECRET@bucket/x", {}, "'s3://bucket/x': its URL has a password"),
-        ("s3://user:TOPSECRET@[bucket/x", {}, "'s3://[bucket/x' is no URL: its host or bucket has a bracket"),
+        ("s3://user:TOPSECRET@[bucket/x", {}, "'s3://[bucket/x' is not a URL: its host or bucket has a bracket"),
         ("az://container/x?sig=TOPSECRET", {}, "'az://container/x': its URL has a password, a query"),
     ],
 )  # fmt: skip

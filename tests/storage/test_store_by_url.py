@@ -261,7 +261,7 @@ def test_a_zombie_that_slept_through_clean_up_is_fenced(log, store, monkeypatch)
 
 def test_a_store_whose_server_passes_over_conditions_is_not_opened(store, s3):
     s3.fault("deaf", times=99)
-    with pytest.raises(ConfigError, match="two coordinators could have it at once"):
+    with pytest.raises(ConfigError, match="two coordinators could own it at once"):
         Coordinator.open(store)
     s3.heal()
     assert DeltaTable.is_deltatable(f"{store}/log") is False
@@ -271,15 +271,15 @@ def test_a_store_whose_server_passes_over_conditions_is_not_opened(store, s3):
     ("words", "said"),
     [
         (["groups", "--store", "STORE"], "is not the store of a coordinator"),
-        (["verify", "--store", "STORE"], "there is no store in STORE"),
-        (["groups", "--store", "ftp://host/x"], "is at no s3://"),
+        (["verify", "--store", "STORE"], "no store found in STORE"),
+        (["groups", "--store", "ftp://host/x"], "has an unknown scheme: use s3://"),
         (["serve", "--store", "s3://"], "names no bucket"),
-        (["serve", "--store", "s3://nowhere/x", "--topic", "a=1"], "there is no such bucket"),
-        (["compact", "--store", "s3://nowhere/x"], "there is no such bucket"),
-        (["backup", "--store", "STORE", "--into", "copy"], "there is no store in STORE"),
-        (["restore", "--from", "STORE", "--store", "new"], "there is no store in STORE"),
+        (["serve", "--store", "s3://nowhere/x", "--topic", "a=1"], "bucket or container not found"),
+        (["compact", "--store", "s3://nowhere/x"], "bucket or container not found"),
+        (["backup", "--store", "STORE", "--into", "copy"], "no store found in STORE"),
+        (["restore", "--from", "STORE", "--store", "new"], "no store found in STORE"),
         (["sql", "SELECT 1", "--store", "STORE"], "is not the store of a coordinator"),
-        (["assign", "--store", "STORE", "--group", "g"], "there is no table of a coordinator"),
+        (["assign", "--store", "STORE", "--group", "g"], "is not the store of a coordinator"),
     ],
 )
 def test_what_does_not_work_says_so_in_one_line(store, muster_here, tmp_path, words, said):

@@ -82,11 +82,11 @@ def test_time_outs_and_retries_are_kept(s3):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ('endpoint = "minio:9000"', "store.endpoint is no plain URL: give http://HOST:PORT"),
-        (f'endpoint = "https://key:{SECRET}@host"', "store.endpoint is no plain URL"),
-        ('endpoint = "https://host/?a=b"', "store.endpoint is no plain URL"),
-        (f'endpoint = "https://[key:{SECRET}@host"', "store.endpoint is no plain URL"),
-        ('endpoint = "http://host:port"', "store.endpoint is no plain URL"),
+        ('endpoint = "minio:9000"', "store.endpoint is not a plain URL: give http://HOST:PORT"),
+        (f'endpoint = "https://key:{SECRET}@host"', "store.endpoint is not a plain URL"),
+        ('endpoint = "https://host/?a=b"', "store.endpoint is not a plain URL"),
+        (f'endpoint = "https://[key:{SECRET}@host"', "store.endpoint is not a plain URL"),
+        ('endpoint = "http://host:port"', "store.endpoint is not a plain URL"),
         ('region = "eu central"', "store.region is 'eu central': give a name such as"),
         ('addressing = "host"', "addressing"),
         ("request_timeout_ms = 0", "store.request_timeout_ms is 0: give 1 or more"),
@@ -104,9 +104,9 @@ def test_settings_that_cannot_be_are_refused(text, said):
 @pytest.mark.parametrize(
     ("name", "value", "said"),
     [
-        ("AWS_ENDPOINT_URL", "127.0.0.1:9", "AWS_ENDPOINT_URL is no plain URL"),
-        ("AWS_ENDPOINT_URL_S3", "", "AWS_ENDPOINT_URL_S3 is no plain URL"),
-        ("AWS_ENDPOINT_URL", "http://ho st", "AWS_ENDPOINT_URL is no plain URL"),
+        ("AWS_ENDPOINT_URL", "127.0.0.1:9", "AWS_ENDPOINT_URL is not a plain URL"),
+        ("AWS_ENDPOINT_URL_S3", "", "AWS_ENDPOINT_URL_S3 is not a plain URL"),
+        ("AWS_ENDPOINT_URL", "http://ho st", "AWS_ENDPOINT_URL is not a plain URL"),
         ("AWS_ACCESS_KEY_ID", "KEY\n", "AWS_ACCESS_KEY_ID has a line break"),
         ("AWS_SESSION_TOKEN", "KEY\rEND", "AWS_SESSION_TOKEN has a line break"),
         ("AWS_ENDPOINT_URL", NOWHERE, f"{NOWHERE} does not answer: Connection refused"),

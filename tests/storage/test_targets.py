@@ -105,7 +105,7 @@ def test_a_job_that_wrote_half_is_not_committed(place):
         f"{targets_path(place)}/half/part-0.parquet",
         ROWS.slice(0, 1).append_column("run_id", pa.array(["half"])),
     )
-    with pytest.raises(LostTarget, match=r"run half wrote 2 rows to .*, 1 are there"):
+    with pytest.raises(LostTarget, match=r"run half wrote 2 rows to .*, but 1 are there"):
         commit_target(place, "half", "g", 2, "half", 2, 0, sync=True)
     assert set(runs_of(place)) == {"whole"}
 

@@ -403,8 +403,8 @@ def test_a_folder_without_a_store_is_bad_input(tmp_path, muster_here):
     write_deltalake(tmp_path / "other" / "log", pa.table(table))
     for name, what in (
         ("file", "is a file"),
-        ("empty", "no store of a coordinator"),
-        ("nothing", "no store in"),
+        ("empty", "no coordinator's store found"),
+        ("nothing", "no store found in"),
         ("delta", "is itself a Delta table"),
         ("other", "not the log of a coordinator"),
     ):

@@ -245,7 +245,7 @@ def test_beyond_this_machine_it_needs_a_login_and_tls(secured, caplog):
     WebAccess(Config(server=replace(secured, insecure=True)), anywhere)
     WebAccess(Config(server=ServerConfig(insecure=True)), anywhere)
     assert "passwords can be read" in caplog.text
-    assert "anybody who reaches it sees all groups" in caplog.text
+    assert "anyone who can reach it sees all groups" in caplog.text
     with pytest.raises(ConfigError, match=r"web\.tls is on"):
         WebAccess(Config(web=WebConfig(tls=True)), "127.0.0.1:0")
 

@@ -112,7 +112,7 @@ def test_a_plan_is_listed_shown_and_approved(live):
     assert "Approve" not in client.get(done.headers["location"], auth=ANN).text
     assert client.get("/groups.json", auth=ANN).json()["groups"][-1]["plans_waiting"] == 0
     again = decide(client, plan)
-    assert (again.status_code, "a plan is used once" in again.text) == (409, True)
+    assert (again.status_code, "a plan applies once" in again.text) == (409, True)
 
 
 def test_a_plan_is_rejected_and_one_that_drifted_is_not_applied(live):
@@ -192,7 +192,7 @@ def test_without_a_coordinator_nothing_is_decided(tmp_path):
         coordinator.propose_plan(plan)
     client = browse(store, config)
     answer = decide(client, plan)
-    assert (answer.status_code, "no coordinator uses" in answer.text) == (503, True)
+    assert (answer.status_code, "no coordinator is running" in answer.text) == (503, True)
     assert list((store / "plans").glob("*")) == [], "what nobody answers is withdrawn"
     with Coordinator.open(store, config=config, topics={"clicks": 6}):
         assert decide(client, plan).status_code == 303

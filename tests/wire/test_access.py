@@ -165,8 +165,8 @@ SAFE = ServerConfig(listen="127.0.0.1:0")
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"listen": "0.0.0.0:9092"}, "0.0.0.0:9092 is open beyond this machine: configure TLS"),
-        ({"listen": "192.0.2.1:9092"}, "or say --insecure"),
+        ({"listen": "0.0.0.0:9092"}, "0.0.0.0:9092 listens beyond this machine: configure TLS"),
+        ({"listen": "192.0.2.1:9092"}, "or pass --insecure"),
         ({"listen": "::1:9092", "tls_key": "x"}, "server.tls_certificate is missing"),
         ({"listen": "nonsense"}, "server.listen is 'nonsense': give host:port"),
         ({"listen": "127.0.0.1:65536"}, "give host:port"),
@@ -191,16 +191,16 @@ def test_bad_security_settings_are_refused_with_the_remedy(changes, message):
 
 def test_an_open_address_needs_tls_and_a_login(certificates, users, acls, caplog):
     open_to_all = replace(SAFE, listen="0.0.0.0:0", advertised="here:9092", acls=acls)
-    with pytest.raises(ConfigError, match="open beyond"):
+    with pytest.raises(ConfigError, match="listens beyond"):
         load_access(replace(open_to_all, **tls_of(certificates)))
-    with pytest.raises(ConfigError, match="open beyond"):
+    with pytest.raises(ConfigError, match="listens beyond"):
         load_access(replace(open_to_all, sasl_mechanisms=("PLAIN",), sasl_users=users))
     load_access(replace(
         open_to_all, sasl_mechanisms=("PLAIN",), sasl_users=users, **tls_of(certificates)
     ))  # fmt: skip
     assert not caplog.records
     load_access(replace(open_to_all, insecure=True))
-    assert "anybody who reaches it may change every group" in caplog.text
+    assert "anyone who can reach it may change every group" in caplog.text
 
 
 @pytest.fixture
@@ -325,7 +325,7 @@ def test_access_lists_are_reloaded(rereading, caplog):
         acls.write_text(text.replace("User:ann", "User:bob"))
         until(lambda: not may_join(client))
         acls.write_text("[[acls]]\nprincipal = 'ann'")
-        until(lambda: "what was read before stays in force" in caplog.text)
+        until(lambda: "the previous content stays in force" in caplog.text)
         assert not may_join(client)
         assert caplog.text.count("stays in force") == 1, "once for each change"
         acls.unlink()
@@ -345,7 +345,7 @@ def test_users_are_reloaded(rereading, caplog):
         assert bob.is_closed(), "who was removed does not stay"
         assert may_join(ann), "the connection of one whose password changed does"
         users.write_text("[users")
-        until(lambda: "what was read before stays in force" in caplog.text)
+        until(lambda: "the previous content stays in force" in caplog.text)
         assert logged_in(address, password="other").refusal == 0
     assert coordinator.status == "active"
 
@@ -420,7 +420,7 @@ def test_a_half_written_file_is_not_loaded(tmp_path, caplog):
     kept = ReloadingFile("server.acls", [str(file)], read)
     file.write_text("")
     assert not kept.reload()
-    assert "is empty: it may not be written yet" in caplog.text
+    assert "is empty: perhaps it is still being written" in caplog.text
     during = [lambda: None, lambda: file.write_text("12345")]
     file.write_text("123")
     assert not kept.reload()

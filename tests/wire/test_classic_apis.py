@@ -406,7 +406,7 @@ def test_more_protocols_than_a_request_may_have_elements_are_refused():
     for version in (2, 9):
         frame = request_frame(Api.JOIN_GROUP, version, **JOIN | {"protocols": protocols})[4:]
         with pytest.raises(
-            WireError, match=r"more elements than are taken \(server\.elements_max\)"
+            WireError, match=r"more elements than are allowed \(server\.elements_max\)"
         ):
             decode(frame, 100, KNOWN)
         assert len(event_of(decode(frame, 101, KNOWN)).protocols) == 101

@@ -37,8 +37,8 @@ def test_a_refused_client_is_logged_and_counted(caplog):
                 until(lambda n=attempt: count(coordinator, "wire_refused_total", client="kgo") > n)
     (said,) = [one.getMessage() for one in caplog.records if one.levelno == logging.WARNING]
     assert said == (
-        r"refuses the client kgo v1.22 ('me\x1b[2J') at 127.0.0.1: API 24 is not served here "
-        "(ADD_PARTITIONS_TO_TXN); further ones are counted for a minute"
+        r"refused the client kgo v1.22 ('me\x1b[2J') at 127.0.0.1: API 24 is not served here "
+        "(ADD_PARTITIONS_TO_TXN); further refusals are only counted for a minute"
     )
 
 

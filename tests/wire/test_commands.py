@@ -74,7 +74,7 @@ def free_address():
         ),
         ("--topics nowhere.json", "the topics in nowhere.json cannot be read"),
         ("--listen nowhere", "server.listen is 'nowhere': give host:port"),
-        ("--listen 0.0.0.0:9092", "or say --insecure"),
+        ("--listen 0.0.0.0:9092", "or pass --insecure"),
         ("--listen 0.0.0.0:9092 --insecure", "say with --advertised"),
         ("--config nowhere.toml", "nowhere.toml cannot be read"),
         ("--config odd.toml", "log.folder_mode is '0777': give \"0700\" (its owner alone)"),
@@ -125,7 +125,7 @@ def test_a_stop_hands_the_store_over_to_whoever_stands_by(tmp_path):
     assert not (tmp_path / "store" / "_lease.json").exists()  # nobody has to wait for its end
     said = [(folder / "errors").read_text() for folder in (tmp_path, second)]
     assert [one.partition(" INFO ")[2] for one in said] == [
-        f"ends, as {number} asks\n" for number in ("SIGTERM", "SIGINT")
+        f"stopped by {number}\n" for number in ("SIGTERM", "SIGINT")
     ]
 
 
@@ -168,7 +168,7 @@ def test_a_source_of_topics_that_cannot_be_read_is_said_at_readyz(tmp_path):
         process.terminate()
         assert process.wait(PATIENCE_S) == 0
     (line,) = (tmp_path / "errors").read_text().splitlines()
-    assert "WARNING topics are as before, their source is asked again: " in line
+    assert "WARNING topics stay as they were, retrying their source: " in line
 
 
 def test_sighup_reloads_the_access_lists(tmp_path):
@@ -222,7 +222,7 @@ def test_a_fenced_server_says_so_and_exits(tmp_path):
     ):
         assert zombie.wait(PATIENCE_S) == 1
         assert wrong(tmp_path / "store", 0o700) == {}
-    assert "start again to stand by" in (tmp_path / "errors").read_text()
+    assert "restart to stand by" in (tmp_path / "errors").read_text()
 
 
 def test_a_terminal_is_shown_what_it_waits_for(tmp_path, terminal, monkeypatch):
@@ -271,7 +271,7 @@ def test_a_stand_by_is_stopped_while_it_waits(tmp_path):
         waiting.send_signal(signal.SIGTERM)
         assert waiting.wait(PATIENCE_S) in {0, -signal.SIGTERM}  # the latter while it starts
         said = (tmp_path / "log").read_text()
-        assert not said or said.endswith("ends, as SIGTERM asks, before it had the store\n")
+        assert not said or said.endswith("stopped by SIGTERM before it had the store\n")
 
 
 def test_a_generated_user_can_log_in(muster_here, tmp_path):

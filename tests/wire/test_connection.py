@@ -90,7 +90,7 @@ def test_requests_in_flight_are_bounded():
 def test_a_request_too_large_is_refused_before_it_comes(length):
     side = connection()
     side.receive(struct.pack(">i", length))
-    why = "at most 1000 are taken" if length > 0 else f"a request of {length} bytes"
+    why = "at most 1000 are allowed" if length > 0 else f"a request of {length} bytes"
     with pytest.raises(WireError, match=why):
         side.next_request()
 

@@ -151,7 +151,7 @@ def server(tmp_path):
         yield process, address
         assert process.poll() is None
         said = (tmp_path / "errors").read_text().splitlines()
-        ours = [line for line in said if " WARNING refuses the client " not in line]
+        ours = [line for line in said if " WARNING refused the client " not in line]
         assert ours == [], "no request, however odd, is a fault of ours"
         assert len(said) <= SAID_MAX, "strangers fill the log"
 

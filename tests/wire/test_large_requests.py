@@ -123,8 +123,8 @@ def test_a_commit_of_all_partitions_is_read():
 @pytest.mark.parametrize(
     ("limit", "why"),
     [
-        ({"request_bytes_max": 10_000}, "at most 10000 are taken (server.request_bytes_max)"),
-        ({"elements_max": 100}, "more elements than are taken (server.elements_max)"),
+        ({"request_bytes_max": 10_000}, "at most 10000 are allowed (server.request_bytes_max)"),
+        ({"elements_max": 100}, "more elements than are allowed (server.elements_max)"),
     ],
 )
 def test_a_limit_that_was_set_holds_and_the_log_says_whom_it_refuses(limit, why, caplog):

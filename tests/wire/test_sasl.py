@@ -209,10 +209,10 @@ def test_the_file_of_users(tmp_path):
         ("[users]", "has no table [users]"),
         ("[users]\nann = 5", "5: give a password, a verifier, or a list"),
         ("[users]\nann = []", "give a password"),
-        ("[users]\nann = 'SCRAM-SHA-256$x'", "is no verifier: make one with muster user"),
-        ("[users]\nann = 'SCRAM-SHA-1$4096:AAAA$AAAA:AAAA'", "is no verifier"),
-        ("[users]\nann = 'SCRAM-SHA-256$4096:AAAA$AAAA:AAAA'", "is no verifier"),
-        ("[users]\nann = 'SCRAM-SHA-256$99999999:AAAA$AAAA:AAAA'", "is no verifier"),
+        ("[users]\nann = 'SCRAM-SHA-256$x'", "is not a verifier: make one with muster user"),
+        ("[users]\nann = 'SCRAM-SHA-1$4096:AAAA$AAAA:AAAA'", "is not a verifier"),
+        ("[users]\nann = 'SCRAM-SHA-256$4096:AAAA$AAAA:AAAA'", "is not a verifier"),
+        ("[users]\nann = 'SCRAM-SHA-256$99999999:AAAA$AAAA:AAAA'", "is not a verifier"),
     ],
 )
 def test_an_invalid_users_file_is_refused(tmp_path, text, message):

@@ -98,7 +98,7 @@ class SyncGroup(msgspec.Struct, frozen=True):
             if given is not None and wanted is not None and given != wanted:
                 raise GroupError(
                     ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
-                    f"The request names protocol {given!r}, the group has {wanted!r}: join again.",
+                    f"The request names protocol {given!r}, the group has {wanted!r}: rejoin.",
                 )
 
 

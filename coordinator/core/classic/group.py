@@ -240,7 +240,7 @@ class ClassicGroup(msgspec.Struct, eq=False):
             raise GroupError(
                 ErrorCode.ILLEGAL_GENERATION,
                 f"The request says generation {generation}, group {self.group_id} is at "
-                f"{self.generation}: join again.",
+                f"{self.generation}: rejoin.",
             )
 
     # Changes, of a draft -------------------------------------------------------------------------

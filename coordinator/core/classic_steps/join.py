@@ -40,7 +40,7 @@ def join_group(state: State, config: Config, event: JoinGroup, now_ms: int) -> R
     """
     found = state.classic.get(event.group_id)
     consumer = state.groups.get(event.group_id)
-    assert consumer is None or not consumer.members, f"{event.group_id} is no classic group"
+    assert consumer is None or not consumer.members, f"{event.group_id} is not a classic group"
     is_new = found is None and (consumer is not None or event.group_id not in state.offsets)
     if is_new and event.member_id:
         return _refuse(event, ErrorCode.UNKNOWN_MEMBER_ID)
@@ -71,7 +71,7 @@ def _refuse_growth(
         raise GroupError(
             ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
             f"Members of classic groups take up {state.classic_bytes} bytes, and this join needs "
-            f"{needed} more: at most {most} may be (quotas.classic_bytes_max). Try again.",
+            f"{needed} more: at most {most} are allowed (quotas.classic_bytes_max). Try again.",
         )
 
 
@@ -128,8 +128,8 @@ def _add(
         # The id was issued to a dynamic member; static members never get such an id.
         raise GroupError(
             ErrorCode.UNKNOWN_SERVER_ERROR,
-            f"Member {member_id} was told to come back with its id, and now has instance id "
-            f"{event.instance_id} too: join without a member id.",
+            f"Member {member_id} was asked to return with its id, and now also has instance id "
+            f"{event.instance_id}: join without a member id.",
         )
     member = ClassicMember(
         member_id=member_id,

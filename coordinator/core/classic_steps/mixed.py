@@ -308,7 +308,7 @@ def _check_generation(member: Member, generation: int) -> None:
         raise GroupError(
             ErrorCode.ILLEGAL_GENERATION,
             f"The request says generation {generation}, member {member.member_id} is at epoch "
-            f"{member.epoch}: join again.",
+            f"{member.epoch}: rejoin.",
         )
 
 

@@ -119,7 +119,9 @@ def _propose(config: Config, group: Group, event: DecidePlan, now_ms: int) -> Re
         return Result(response={"plan_id": plan.plan_id, "decision": "waiting"})
     _refuse_unusable(config, group, plan, now_ms)
     if len(waiting) >= WAITING_MAX:
-        raise _refused(f"{WAITING_MAX} plans of group {group.group_id} wait: reject some first")
+        raise _refused(
+            f"{WAITING_MAX} plans of group {group.group_id} are waiting: reject some first"
+        )
     before = [one for one in waiting if one.owner == plan.owner == COORDINATOR]
     ended = [_decision(one, event, SUPERSEDED, 0, now_ms) for one in before]
     records = [*_forget_expired(config, group, now_ms), *ended, plan]
@@ -139,13 +141,13 @@ def _find_plan(config: Config, group: Group, event: DecidePlan, now_ms: int) -> 
         ", ".join(sorted(one.plan_id for one in list_waiting(group, config, now_ms))) or "none"
     )
     raise _refused(
-        f"no plan {event.plan_id!r} of group {group.group_id} waits; waiting are {waiting}"
+        f"no plan {event.plan_id!r} of group {group.group_id} is waiting; waiting are {waiting}"
     )
 
 
 def _check_plan(group: Group, event: DecidePlan, plan: PlanMade | None) -> PlanMade:
     if plan is None:
-        raise _refused("there is no plan in the request: give one")
+        raise _refused("the request contains no plan: give one")
     if plan.group_id != group.group_id or plan.plan_id != event.plan_id or not plan.plan_id:
         raise _refused(
             f"the plan is {plan.plan_id!r} of group {plan.group_id!r}, asked for is "
@@ -165,7 +167,7 @@ def _refuse_bad_values(plan: PlanMade) -> None:
     try:
         made = msgspec.json.decode(msgspec.json.encode(plan), type=PlanMade)
     except (msgspec.MsgspecError, TypeError, UnicodeError, OverflowError) as error:
-        raise _refused(f"the plan cannot be read: {error}; give it as it was made") from None
+        raise _refused(f"the plan cannot be read: {error}; give it unchanged") from None
     small = [made.group_epoch, made.assignment_epoch]
     small += [n for move in made.moves for n in (move.first_partition, move.partition_count)]
     summary = made.summary
@@ -173,7 +175,7 @@ def _refuse_bad_values(plan: PlanMade) -> None:
     large += [summary.moved, summary.placed, summary.weights_known]
     fits = all(0 <= n <= INT32_MAX for n in small) and all(abs(n) < INT64 for n in large)
     if not fits or any(move.partition_count < 1 for move in made.moves):
-        raise _refused("the plan has a number out of bounds; give it as it was made")
+        raise _refused("the plan has a number out of bounds; give it unchanged")
 
 
 def _refuse_unusable(config: Config, group: Group, plan: PlanMade, now_ms: int) -> None:
@@ -338,7 +340,7 @@ def _forget_expired(config: Config, group: Group, now_ms: int) -> list[Record]:
 def _used(decided: PlanDecided) -> GroupError:
     epoch = f" as epoch {decided.group_epoch}" if decided.group_epoch else ""
     return _refused(
-        f"plan {decided.plan_id} is {decided.decision} already{epoch}: a plan is used once; "
+        f"plan {decided.plan_id} is already {decided.decision}{epoch}: a plan applies once; "
         "plan again"
     )
 

@@ -230,7 +230,10 @@ def _decide(
     """Say which constraint or aim decided, and how."""
     owner = next((one for one in found if one.has), None)
     if owner is None:
-        return SUBSCRIPTION, "nobody has it: no member subscribes to its topic, or none may have it"
+        return (
+            SUBSCRIPTION,
+            "it has no owner: no member subscribes to its topic, or none may own it",
+        )
     others = [one for one in found if one.refused is None and not one.has]
     if plan_id is not None and not owner.had:
         return PLAN, f"plan {plan_id} gave it to {owner.member_id}"

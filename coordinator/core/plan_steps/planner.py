@@ -168,7 +168,7 @@ def suppose(basis: PlanBasis, options: PlanOptions) -> AssignorInput:
                 like, member_id=member_id, instance_id=None, rack_id=None
             )
     if not metas:
-        raise SpecError(f"no member of group {basis.group_id!r} is left to plan for")
+        raise SpecError(f"group {basis.group_id!r} has no member left to plan for")
     loads = drain_members(basis, options)
     return leave_out(basis, replace(found, metas=metas, targets=targets, loads=loads))
 
@@ -219,7 +219,7 @@ def find_member(metas: Mapping[str, MemberMetadata], name: str, option: str) -> 
         if meta.instance_id == name:
             return member_id
     some = ", ".join(sorted(metas)[:10])
-    raise SpecError(f"{option} {name}: no such member; the group has {some or 'none'}")
+    raise SpecError(f"{option} {name}: not a member; the group has {some or 'none'}")
 
 
 def _refuse_adding(add: int, metas: Mapping[str, MemberMetadata], group_id: str) -> None:
@@ -227,7 +227,7 @@ def _refuse_adding(add: int, metas: Mapping[str, MemberMetadata], group_id: str)
         raise SpecError(f"add is {add}: give 1 to {ADD_MAX} members")
     if not metas:
         raise SpecError(
-            f"add {add}: group {group_id!r} has no member whose subscription new ones could have"
+            f"add {add}: group {group_id!r} has no member whose subscription new members could copy"
         )
 
 

@@ -103,7 +103,7 @@ class OffsetRequests:
         if silent is not None and monotonic_ms() - self._warned_ms >= WARN_AGAIN_MS:
             self._warned_ms = monotonic_ms()
             logger.warning(
-                "the Kafka cluster does not tell offsets, clients are to ask again: %s",
+                "the Kafka cluster returns no offsets, so clients must ask again: %s",
                 silent.exception(),
             )
         return Result(response=fields)

@@ -87,7 +87,7 @@ class PlanRequests(HeartbeatRequests):
     def plan_rollback(
         self, group_id: str, to_epoch: int, *, owner: str = PROCESS, reason: str = ""
     ) -> ShownPlan:
-        """Plan to go back to the target of a former epoch, minus what is no longer there.
+        """Plan to return to the target of an earlier epoch, without what no longer exists.
 
         Parameters
         ----------
@@ -113,7 +113,7 @@ class PlanRequests(HeartbeatRequests):
         if store is None:
             raise GroupError(
                 ErrorCode.INVALID_REQUEST,
-                "Former epochs are not kept: open the coordinator with a store.",
+                "Earlier epochs are not kept in memory: open the coordinator with a store.",
             )
 
         def roll_back() -> ShownPlan:
@@ -283,7 +283,7 @@ def _take_made(plan: ShownPlan | PlanMade) -> PlanMade:
     if not isinstance(made, PlanMade):
         raise GroupError(
             ErrorCode.INVALID_REQUEST,
-            f"{type(made).__name__} is no plan: give what plan() returned",
+            f"{type(made).__name__} is not a plan: give the result of plan()",
         )
     return made
 

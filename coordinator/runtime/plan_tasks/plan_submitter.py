@@ -138,7 +138,7 @@ class PlanSubmitter:
         (answer,) = self._loop.submit([event]).result()
         if isinstance(answer, GroupError):
             self._planned.pop(basis.group_id, None)  # the group moved on meanwhile
-            logger.info("plan for group %s is made again: %s", basis.group_id, answer.message)
+            logger.info("planning again for group %s: %s", basis.group_id, answer.message)
         elif plan.moves:
             logger.warning(
                 "plan %s of group %s waits for approval: %d partitions move, %d are placed",

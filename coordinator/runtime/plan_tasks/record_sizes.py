@@ -108,8 +108,8 @@ def _is_record(message: Any) -> bool:  # noqa: ANN401 - no types
     error = message.error()
     if error is not None and error.name() == "TOPIC_AUTHORIZATION_FAILED":
         raise OSError(
-            f"the Kafka cluster lets this login not read topic {message.topic()!r}: give it the "
-            "right to read, or set weights.measure to 'rate'"
+            f"the Kafka cluster does not let this login read topic {message.topic()!r}: give it "
+            "permission to read, or set weights.measure to 'rate'"
         )
     return error is None
 

@@ -63,7 +63,7 @@ class WeightPoller:
             tables = self._read()
             named = named_groups(tables)
         except (SpecError, OSError) as error:
-            logger.warning("weights are as before: %s", error)
+            logger.warning("weights stay as they were: %s", error)
             return
         except GroupError as error:
             logger.info("weights are not read: %s", error.message)  # the coordinator closes
@@ -77,7 +77,7 @@ class WeightPoller:
             try:
                 self._report(tables, basis)
             except SpecError as error:
-                logger.warning("weights of group %s are as before: %s", basis.group_id, error)
+                logger.warning("weights of group %s stay as they were: %s", basis.group_id, error)
 
     def _read(self) -> WeightTables:
         if not isinstance(self._source, KafkaWeights):

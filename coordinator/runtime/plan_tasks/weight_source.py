@@ -75,7 +75,7 @@ def open_weight_source(source: WeightSource | str | os.PathLike[str] | None) -> 
         return source
     path = Path(source)
     if not path.exists():
-        raise ConfigError(f"weights.source is {str(source)!r}: there is no such folder or table")
+        raise ConfigError(f"weights.source is {str(source)!r}: folder or table not found")
     return lambda: _read_tables(path)
 
 
@@ -161,7 +161,7 @@ def _read_weights(
         of_topic = found.setdefault(topic, {})
         if partition in of_topic:
             raise SpecError(
-                f"partitions: partition {partition} of topic {topic!r} is there twice: "
+                f"partitions: partition {partition} of topic {topic!r} appears twice: "
                 "give each partition one row"
             )
         of_topic[partition] = weight
@@ -180,7 +180,7 @@ def _read_members(rows: list[dict[str, Any]]) -> tuple[MemberLoad, ...]:
                 f"members: name is {name!r}: give an instance id, member id or client id"
             )
         if name in found:
-            raise SpecError(f"members: {name!r} is there twice: give each name one row")
+            raise SpecError(f"members: {name!r} appears twice: give each name one row")
         if state not in STATES:
             raise SpecError(f"member {name!r} has state {state!r}: give one of {', '.join(STATES)}")
         if rack is not None and not isinstance(rack, str):

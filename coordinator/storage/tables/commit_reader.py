@@ -141,7 +141,7 @@ class TableFiles:
             if add.get("deletionVector"):
                 raise CorruptLog(
                     f"{source}: rows of {name} are deleted by a deletion vector, and Muster never "
-                    f"writes one: somebody else changed the table; {RESTORE}"
+                    f"writes one: another program changed the table; {RESTORE}"
                 )
             self.files[name] = DataFile(name, int(add["size"]), add, copy)
         if remove := action.get("remove"):
@@ -166,7 +166,7 @@ def read_table_files(folder: str) -> TableFiles:
             return _read(folder, checkpoints, versions)
         except FileNotFoundError as error:  # the writer has cleaned up since we listed
             gone = error.filename
-    raise CorruptLog(f"{gone} went away whenever it was to be read: try again, or {RESTORE}")
+    raise CorruptLog(f"{gone} disappeared on every attempt to read it: try again, or {RESTORE}")
 
 
 def read_next(table: TableFiles, version: int) -> TableFiles:
@@ -196,7 +196,7 @@ def _refuse_nothing(folder: str) -> None:
         raise CorruptLog(
             f"{log_folder(folder)} has no commits, while {rows[0]} is there: {RESTORE}"
         )
-    raise NoLog(f"there is no table of a coordinator in {folder}")
+    raise NoLog(f"no coordinator's table found in {folder}")
 
 
 def _list_versions(folder: str) -> tuple[dict[int, list[str]], list[int]]:
@@ -320,7 +320,7 @@ def _resolve_path(path: str, source: str) -> str:
     parts = name.split("/")
     if not name or os.path.isabs(name) or "://" in name or "\0" in name or ".." in parts:
         raise CorruptLog(
-            f"{source} names a data file outside of its table, {path!r}: somebody else wrote it; "
+            f"{source} names a data file outside of its table, {path!r}: another program wrote it; "
             f"{RESTORE}"
         )
     return name

@@ -476,7 +476,7 @@ class FencedTable:
             self.unsure = True
             self._broken = (
                 f"the disk did not confirm {commit_file(self.path, version)} ({error}): "
-                f"nothing more is written; see to the disk, then open the store again"
+                f"nothing more is written; check the disk, then reopen the store"
             )
             raise Unconfirmed(self._broken) from None
         return True

@@ -67,7 +67,7 @@ def open_newest(disk: Files, path: str) -> DeltaTable:
     try:
         return check_format(open_delta(path), path)
     except TableNotFoundError:
-        raise NoLog(f"there is no table of a coordinator in {path}") from None
+        raise NoLog(f"no coordinator's table found in {path}") from None
     except (DeltaError, OSError) as error:
         raise _explain(disk, path, error) from None
 
@@ -75,7 +75,7 @@ def open_newest(disk: Files, path: str) -> DeltaTable:
 def _explain(disk: Files, path: str, error: Exception) -> LogError | StoreRefusedError:
     """Return the error for a table that delta-rs cannot read."""
     if disk.has_locks and not disk.is_folder(log_folder(path)):
-        return NoLog(f"there is no table of a coordinator in {path}")
+        return NoLog(f"no coordinator's table found in {path}")
     if newer := find_unsupported(path, error):
         return newer
     if reason := _find_damage(disk, path):
@@ -273,6 +273,6 @@ def _has_begun(disk: Files, path: str) -> bool:
 
 def _explain_late(path: str) -> str:
     return (
-        f"the object store lists less of {log_folder(path)} than is there: nothing is written "
-        "until it lists all"
+        f"the object store lists only a part of {log_folder(path)}: nothing is written until "
+        "it lists everything"
     )

@@ -253,8 +253,8 @@ class ObjectFiles:
                 self.remove(path)
         if missing:
             raise ConfigError(
-                f"{root} is on an object store that passes over {' and '.join(missing)} of a put: "
-                f"two coordinators could have it at once; name a store that has conditional puts, "
+                f"{root} is on an object store that ignores {' and '.join(missing)} of a put: "
+                f"two coordinators could own it at once; use a store with conditional puts, "
                 f"or a folder"
             )
 
@@ -276,9 +276,9 @@ class ObjectFiles:
                 continue
             return tag
         raise ConfigError(
-            f"{self._bucket} is on an object store that refuses the tags (ETag) that it gives "
-            f"itself, such as {tag}: no put can replace what was read, as a lease is renewed; name "
-            f"a store whose tags are strong and stay, or a folder"
+            f"{self._bucket} is on an object store that refuses its own tags (ETag), such as "
+            f"{tag}: no put can replace the object that was read, so no lease can be renewed; use "
+            f"a store whose tags are strong and stable, or a folder"
         )
 
     def _put(self, path: str, content: bytes, mode: Any) -> Any:  # noqa: ANN401 - obstore's
@@ -336,7 +336,7 @@ def resolve_create(files: Files, path: str, content: bytes) -> None:
     except FileNotFoundError:
         raise _unknown(path) from None
     if there != content:
-        raise FileExistsError(errno.EEXIST, "another object is there", path)
+        raise FileExistsError(errno.EEXIST, "another object exists there", path)
 
 
 class _ConflictError(OSError):
@@ -346,8 +346,8 @@ class _ConflictError(OSError):
 def _unknown(path: str) -> OSError:
     return _ConflictError(
         errno.EAGAIN,
-        "the put conflicts with nothing that is there: it may land later, or the store refuses the "
-        "tags (ETag) that it gives",
+        "the put conflicts, but no object exists there: it may arrive later, or the store refuses "
+        "its own tags (ETag)",
         path,
     )
 
@@ -383,7 +383,7 @@ def _explaining(path: str) -> Iterator[None]:
     except FileNotFoundError:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path) from None
     except (AlreadyExistsError, PreconditionError):
-        raise FileExistsError(errno.EEXIST, "another object is there", path) from None
+        raise FileExistsError(errno.EEXIST, "another object exists there", path) from None
     except (BaseError, NotImplementedError) as error:
         why = explain_store_error(error)
         raise find_refusal(path, why) or OSError(errno.EIO, why, path) from None

@@ -91,7 +91,7 @@ class Patience:
             raise CommitFailed(f"the store {self._root} cannot be opened: {error}") from None
         if not self._tries:
             self._since_ms = monotonic_ms()
-            logger.warning("the store %s is waited for: %s", self._root, silence or error)
+            logger.warning("waiting for the store %s: %s", self._root, silence or error)
         _WAITED_FOR.add(self._root)
         try:
             self._sleep(PAUSES_S[min(self._tries, len(PAUSES_S) - 1)])
@@ -109,7 +109,7 @@ class Patience:
         """Go on: the store has answered all that it was asked."""
         if self._tries:
             waited_s = (monotonic_ms() - self._since_ms) / 1000
-            logger.warning("the store %s is waited for no more: %.0f s", self._root, waited_s)
+            logger.warning("the store %s answers again after %.0f s", self._root, waited_s)
         self._end()
 
     def _end(self) -> None:

@@ -84,8 +84,8 @@ def set_aside_torn(disk: Files, table: str) -> None:
     with disk.lock(os.path.join(root, "_locks", f"{name}.repair"), LOCK_S) as held:
         if not held:
             raise CorruptLog(
-                f"{find_torn(disk, table)} is torn, and another process has been at work on it for "
-                f"{LOCK_S:.0f} s: end it and open the store again"
+                f"{find_torn(disk, table)} is torn, and another process has been using it for "
+                f"{LOCK_S:.0f} s: stop that process, then reopen the store"
             )
         for path in find_torn(disk, table):
             aside = os.path.join(root, "_set_aside", f"{name}-{os.path.basename(path)}")

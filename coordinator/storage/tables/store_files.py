@@ -58,8 +58,8 @@ def root_of(store: str | os.PathLike[str]) -> str:
     scheme = SCHEMES.get(found[1].lower())
     if scheme is None:
         raise ConfigError(
-            f"the store {hide_secret(text)} is at no {KNOWN}: name one, or a folder; one of that "
-            "name is given with ./ before it"
+            f"the store {hide_secret(text)} has an unknown scheme: use {KNOWN}; for a local "
+            "folder of that name write it with ./ before it"
         )
     if scheme == "file":
         return _root_of_file(text)
@@ -73,7 +73,7 @@ def root_of(store: str | os.PathLike[str]) -> str:
     steps = {"", ".", ".."} & set(inside.split("/")[:-1])
     if not _PLACE.fullmatch(place) or set(inside) & set("?#") or steps:
         raise ConfigError(
-            f"the store {hide_secret(text)} is no plain {scheme}://BUCKET/FOLDER: it has a "
+            f"the store {hide_secret(text)} is not a plain {scheme}://BUCKET/FOLDER: it has a "
             "password, a query, an empty name, a step (. or ..), or a bucket of more than ASCII "
             "letters, digits and . _ -; credentials are given by the environment"
         )

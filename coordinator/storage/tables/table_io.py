@@ -88,14 +88,14 @@ class TableRef:
         head, at, tail = name.rpartition("@")
         if at and not os.path.exists(name):
             if not tail.isdigit():
-                raise SpecError(f"{what} {name!r}: {tail!r} is no version; give PATH@NUMBER")
+                raise SpecError(f"{what} {name!r}: {tail!r} is not a version; give PATH@NUMBER")
             path, version = head, int(tail)
         if not os.path.isfile(path) and DeltaTable.is_deltatable(path):
             return cls(path, version, delta=True)
         if not os.path.exists(path):
             raise SpecError(f"{what} {path!r} not found: give a Delta table or Parquet")
         if version is not None:
-            raise SpecError(f"{what} {path!r} is no Delta table, so it has no version {version}")
+            raise SpecError(f"{what} {path!r} is not a Delta table, so it has no version {version}")
         if not _is_parquet(Path(path)):
             raise SpecError(f"{what} {path!r} is neither a Delta table nor Parquet")
         return cls(path, None, delta=False)

@@ -176,7 +176,7 @@ def describe_cluster(request: Request, cluster: Cluster) -> Call:
     return respond_with(
         {
             "error_code": ErrorCode.none if brokers else ErrorCode.unsupported_endpoint_type,
-            "error_message": None if brokers else "There are no controllers here: ask for brokers.",
+            "error_message": None if brokers else "Muster has no controllers: ask for brokers.",
             "cluster_id": cluster.cluster_id,
             "controller_id": _find_leader(cluster).node_id,
             "brokers": [

@@ -164,7 +164,7 @@ def _list_other_settings(asked: Any, cluster: Cluster) -> Settings:  # noqa: ANN
             raise RefusedError(Code.invalid_request, message)
         return _list_node_settings(cluster.kafka) if kind == BROKER else {}
     if kind not in {CLIENT_METRICS, GROUP}:
-        raise RefusedError(Code.invalid_request, f"Nothing has settings of type {kind}.")
+        raise RefusedError(Code.invalid_request, f"No resource of type {kind} has settings.")
     if not name:
         raise RefusedError(Code.invalid_request, "The resource's name is empty: give one.")
     return {}
@@ -230,7 +230,9 @@ def _read_changes(asked: Any) -> Changes:  # noqa: ANN401
     changes: Changes = {}
     for one in asked.configs:
         if one.config_operation not in {SET, DELETE} or one.name in changes:
-            message = f"{one.name}: set it or delete it, once; it is no list to append to."
+            message = (
+                f"{one.name}: set it or delete it, once; it is not a list that can be appended to."
+            )
             raise RefusedError(Code.invalid_request, message)
         changes[one.name] = None if one.config_operation == DELETE else one.value or ""
     return changes
