@@ -134,7 +134,7 @@ def get_assignor(name: str, **options: object) -> Assignor:
     make = _BUILT_IN.get(name) or _find_added(name)
     if make is None:
         known = ", ".join(assignor_names())
-        raise SpecError(f"unknown assignor {name!r}: the known ones are {known}")
+        raise SpecError(f"unknown assignor {name!r}: give one of {known}")
     for option in options:
         if not _takes(make, option):
             _refuse_option(name, option)
@@ -142,7 +142,7 @@ def get_assignor(name: str, **options: object) -> Assignor:
         return make(**options)
     except TypeError as error:
         given = ", ".join(options) or "no options"
-        raise SpecError(f"assignor {name!r} cannot be made with {given}: {error}") from None
+        raise SpecError(f"assignor {name!r} cannot be created with {given}: {error}") from None
 
 
 def _takes(make: Callable[..., Assignor], option: str) -> bool:
@@ -158,4 +158,4 @@ def _takes(make: Callable[..., Assignor], option: str) -> bool:
 def _refuse_option(name: str, option: str) -> NoReturn:
     others = [other for other, make in _BUILT_IN.items() if _takes(make, option)]
     remedy = f", or use {' or '.join(others)}" if others else ""
-    raise SpecError(f"assignor {name!r} takes no option {option!r}: leave it out{remedy}")
+    raise SpecError(f"assignor {name!r} has no option {option!r}: omit it{remedy}")

@@ -45,7 +45,7 @@ _VARIABLES = (
 
 NO_CREDENTIALS = "no credentials were found"
 NO_BUCKET = "NoSuchBucket"
-NO_BUCKET_SAID = "there is no such bucket or container: check the URL and the endpoint"
+NO_BUCKET_SAID = "bucket or container not found: check the URL and the endpoint"
 _NO_TAGS = "ETag Header missing"
 NO_TAGS_SAID = "the store gives its objects no tags (ETag): name another store"
 _LOCKED_OUT = ("401 ", "403 ", NO_CREDENTIALS)
@@ -130,11 +130,12 @@ def check_table(url: str, version: int | None, what: str) -> None:
         if "Unknown scheme" in str(error):
             known = ", ".join(f"{scheme}://" for scheme in _VARIABLES)
             raise SpecError(
-                f"{what} {url!r}: scheme {urlsplit(url).scheme!r} is none of {known}; "
-                "--engine spark reads what Spark has a file system for"
+                f"{what} {url!r}: scheme {urlsplit(url).scheme!r} is not one of {known}; "
+                "--engine spark reads any URL for which Spark has a file system"
             ) from None
         raise SpecError(
-            f"{what} {url!r} is no Delta table: from a URL only those are read without Spark"
+            f"{what} {url!r} is not a Delta table: without Spark, only Delta tables can be read "
+            "from a URL"
         ) from None
     except (DeltaError, OSError, ValueError) as error:
         raise unreachable_error(url, what, error) from None

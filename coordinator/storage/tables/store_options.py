@@ -69,7 +69,8 @@ def check_environment(scheme: str) -> None:
             )
         if name in _ENDPOINTS and not used_settings().endpoint and not is_endpoint(value):
             raise ConfigError(
-                f"{name} is no plain URL: give http://HOST:PORT or https://HOST:PORT, or unset it"
+                f"{name} is not a plain URL: give http://HOST:PORT or https://HOST:PORT, or unset "
+                "it"
             )
 
 

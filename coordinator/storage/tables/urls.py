@@ -42,7 +42,7 @@ def split_url(url: str, what: str) -> SplitResult:
         return urlsplit(url)
     except ValueError:  # its words may repeat a password
         raise SpecError(
-            f"{what} {hide_secret(url)!r} is no URL: its host or bucket has a bracket, or a "
+            f"{what} {hide_secret(url)!r} is not a URL: its host or bucket has a bracket, or a "
             "character that can be read as two"
         ) from None
 
@@ -60,7 +60,7 @@ def path_of(url: str, what: str = "the URL") -> str:
     parts = split_url(url, what)
     if parts.netloc not in ("", "localhost") or parts.query or parts.fragment:
         raise SpecError(
-            f"{what} {url!r} is no plain file:///FOLDER: it has a host, a query or a fragment; "
+            f"{what} {url!r} is not a plain file:///FOLDER: it has a host, a query or a fragment; "
             "write %3F for ? and %23 for #"
         )
     return unquote(parts.path)
