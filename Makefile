@@ -28,6 +28,7 @@ check: $(READY)  ## lint, types, layers and commit subjects only
 	@$(BIN)/ruff format --quiet --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache
+	@$(BIN)/python tools/mirror.py --check
 	@$(BIN)/python tools/commits.py
 
 test-fast: $(READY)  ## tests that need no Spark

@@ -7,11 +7,14 @@ of wrong types is answered like any other one that is refused.
 
 from __future__ import annotations
 
+import inspect
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
+
+from msgspec.structs import replace
 
 from coordinator.core.events import Answer, Event, Heartbeat, needs_member_id
 from coordinator.core.state import State
@@ -22,7 +25,22 @@ from coordinator.runtime.event_processor import EventProcessor, HeartbeatResult
 from coordinator.runtime.responses import Answers, HeartbeatAnswer
 from coordinator.status import Status, refusal
 
+P = ParamSpec("P")
 T = TypeVar("T")
+
+
+def _with_parameters_of(
+    method: Callable[P, object],
+) -> Callable[[Callable[..., T]], Callable[P, T]]:
+    """Give a method the parameters of another one, for type checkers, for `help` and for pages."""
+
+    def give(function: Callable[..., T]) -> Callable[P, T]:
+        returns = inspect.signature(function).return_annotation
+        signature = inspect.signature(method).replace(return_annotation=returns)
+        function.__signature__ = signature  # type: ignore[attr-defined]
+        return function
+
+    return give
 
 
 class HeartbeatRequests(ABC):
@@ -90,38 +108,16 @@ class HeartbeatRequests(ABC):
         GroupError
             It was refused; Fenced: the member is not the group's any more and has to join again.
         """
-        return self.submit_heartbeat(
-            group_id=group_id,
-            member_id=member_id,
-            member_epoch=member_epoch,
-            instance_id=instance_id,
-            rack_id=rack_id,
-            rebalance_timeout_ms=rebalance_timeout_ms,
-            subscribed_topic_names=subscribed_topic_names,
-            subscribed_topic_regex=subscribed_topic_regex,
-            server_assignor=server_assignor,
-            topic_partitions=topic_partitions,
-            client_id=client_id,
-            client_host=client_host,
-            version=version,
-        ).result()
+        fields = dict(locals())
+        del fields["self"]
+        return self.submit_heartbeat(**fields).result()
 
+    @_with_parameters_of(consumer_group_heartbeat)
     def submit_heartbeat(
         self,
         *,
-        group_id: str,
-        member_id: str,
-        member_epoch: int,
-        instance_id: str | None = None,
-        rack_id: str | None = None,
-        rebalance_timeout_ms: int = -1,
-        subscribed_topic_names: Sequence[str] | None = None,
-        subscribed_topic_regex: str | None = None,
-        server_assignor: str | None = None,
-        topic_partitions: Mapping[str, Sequence[int]] | None = None,
-        client_id: str = "",
-        client_host: str = "",
         version: int = 1,
+        **fields: Any,  # noqa: ANN401 - the other's
     ) -> Future[HeartbeatAnswer]:
         """Send a heartbeat without waiting.
 
@@ -140,22 +136,9 @@ class HeartbeatRequests(ABC):
             Cancelled before its turn, the heartbeat is not done. Its result raises what
             consumer_group_heartbeat raises.
         """
-        if needs_member_id(version, member_epoch, member_id):
-            member_id = str(uuid.uuid4())
-        event = Heartbeat(
-            group_id=group_id,
-            member_id=member_id,
-            member_epoch=member_epoch,
-            instance_id=instance_id,
-            rack_id=rack_id,
-            rebalance_timeout_ms=rebalance_timeout_ms,
-            subscribed_topic_names=subscribed_topic_names,
-            subscribed_topic_regex=subscribed_topic_regex,
-            server_assignor=server_assignor,
-            topic_partitions=topic_partitions,
-            client_id=client_id,
-            client_host=client_host,
-        )
+        event = Heartbeat(**fields)
+        if needs_member_id(version, event.member_epoch, event.member_id):
+            event = replace(event, member_id=str(uuid.uuid4()))
         found = self._loop.submit([event])
         return futures.then(found, _heartbeat_answer)
 
