@@ -28,7 +28,7 @@ from coordinator.history.log_rows import LogRows
 from coordinator.storage.delta_log import find_root
 from coordinator.storage.lease import Holder
 from coordinator.storage.nodes import Node, StoreNodes
-from coordinator.storage.record_log import NoLog
+from coordinator.storage.record_log import NoLog, Unreachable
 from coordinator.storage.tables.files import Files
 from coordinator.storage.tables.recovery import commit_file
 from coordinator.storage.tables.store_files import files_at
@@ -299,6 +299,8 @@ class StoreReader:
         self._lock = threading.Lock()
         self._past = Kept(8)
         self._next_look, self._changed, self._looks = 0.0, False, 0
+        self._unseen = ""
+        """Why the last look failed; empty if it did not."""
         self._followed = Followed(LogReader(self.store))
         self._commit = self._stamp(self._followed.look.reading.version)
 
@@ -313,19 +315,34 @@ class StoreReader:
         return self._followed.look.reading.position
 
     def has_changed(self) -> bool:
-        """Whether the log has new commits, as far as can be seen without reading it."""
+        """Whether the log has new commits, as far as can be seen without reading it.
+
+        Raises
+        ------
+        OSError, Unreachable
+            It cannot be seen, now or a moment ago.
+        """
         now = time.monotonic()
         if self._changed or now < self._next_look:
+            if self._unseen:
+                raise Unreachable(self._unseen)
             return self._changed
         self._next_look = now + self._disk.poll_s  # of an object store: a look is two requests
+        try:
+            self._changed, self._unseen = self._look(), ""
+        except OSError as error:  # nobody is shown what was there before, nor waits for it again
+            self._next_look, self._unseen = time.monotonic() + self._disk.poll_s, str(error)
+            raise
+        return self._changed
+
+    def _look(self) -> bool:
         version = self._followed.look.reading.version
         # The next commit may have come and been cleaned up, or this be another store by now.
-        self._changed = (
+        return (
             self._disk.exists(commit_file(self._folder, version + 1))
             or self._commit is None
             or self._commit != self._stamp(version)
         )
-        return self._changed
 
     def count_changes(self) -> int:
         """Return a number that is another one once the store has changed.

@@ -171,3 +171,29 @@ def test_what_is_cleaned_up_while_a_page_reads_it_is_no_fault_of_the_page(
         with pytest.raises(urllib.error.HTTPError, match="503") as refused:
             get(pages.url)
         assert f"The store cannot be read: {error}" in refused.value.read().decode()
+
+
+def test_no_page_shows_old_rows_while_the_store_does_not_answer(s3):
+    """Neither the page that asks the store nor those after it, which do not ask it again."""
+    place = s3.new_store()
+    with (
+        Coordinator.open(place, topics={"t": 1}) as coordinator,
+        WebServer(place, listen="127.0.0.1:0") as pages,
+    ):
+        coordinator.offset_commit(group_id="o", topics={"t": {0: 1}})
+        assert get(pages.url)[0] == 200
+        s3.fault("503", times=9_999)
+        time.sleep(2.5)  # until the store is asked again
+        for _ in range(3):
+            with pytest.raises(urllib.error.HTTPError, match="503") as refused:
+                get(pages.url)
+            assert "The store cannot be read" in refused.value.read().decode()
+        s3.heal()
+        until = time.monotonic() + 30
+        while True:
+            try:
+                assert get(pages.url)[0] == 200
+                break
+            except urllib.error.HTTPError:
+                assert time.monotonic() < until
+                time.sleep(0.2)
