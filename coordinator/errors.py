@@ -94,7 +94,7 @@ class GroupError(Exception):
 
 
 class Fenced(GroupError):  # noqa: N818 - what Kafka calls it
-    """The member, or its epoch, is not the group's any more: its partitions may be another's."""
+    """The member or its epoch is outdated: its partitions may belong to another member."""
 
 
 class PartitionsRefusedError(GroupError):

@@ -67,7 +67,7 @@ def frame(
     Raises
     ------
     SpecError
-        There is no such store or view, `as_of` is invalid or outside of the log, `group_id` is not
+        The store or view does not exist, `as_of` is invalid or outside the log, `group_id` is not
         a string, or the view has no column `group_id`.
     LogError
         The log cannot be read. LostTarget, a subclass: rows of a target in force are missing.

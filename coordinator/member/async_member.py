@@ -127,14 +127,14 @@ class AsyncMember(MemberOptions):
         self._opened().pause([place_of(place) for place in partitions])
 
     async def resume(self, *partitions: Place) -> None:
-        """Have work done again: it is called anew for each partition that was paused.
+        """Resume work: the function is called again for each paused partition.
 
         See `Member.resume`.
         """
         self._opened().resume([place_of(place) for place in partitions])
 
     async def leave(self, *, for_a_while: bool = False) -> None:
-        """Stop all work, commit, revoke, and leave the group; twice is no fault.
+        """Stop all work, commit, revoke, and leave the group; a second call does nothing.
 
         In a callback and in work it returns at once: the member leaves when they have ended.
         See `Member.leave`.

@@ -1,4 +1,4 @@
-"""Write rows of partitions to a Delta table, each once, whoever dies, repeats itself or wakes up.
+"""Write rows of partitions to a Delta table, each once, despite crashes, retries and zombies.
 
 A batch of a partition carries Delta's transaction (`txnAppId`, `txnVersion`): the group and the
 partition, and the offset of the batch's last row. Delta commits it only if the partition is where
@@ -111,7 +111,7 @@ class ExactlyOnceTable:
     Raises
     ------
     deltalake.exceptions.TableNotFoundError
-        There is no such table.
+        The table does not exist.
     """
 
     def __init__(

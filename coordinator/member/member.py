@@ -128,7 +128,7 @@ class Member(MemberOptions):
         Raises
         ------
         Fenced
-            A partition is not the member's any more: stop its work.
+            The member no longer owns a partition: stop its work.
         GroupError
             Refused, or not answered in time.
         """
@@ -146,7 +146,7 @@ class Member(MemberOptions):
         Raises
         ------
         Fenced
-            A partition is not the member's any more: stop its work.
+            The member no longer owns a partition: stop its work.
         """
         driver = self._opened()
         found = read_offsets(offsets)
@@ -193,7 +193,7 @@ class Member(MemberOptions):
     def pause(self, *partitions: Place) -> None:
         """Have the work on partitions stop; they stay the member's own, and heartbeats go on.
 
-        The calls are told to stop by their `stop`. It is forgotten when a partition moves.
+        Their calls are stopped through `stop`. A pause ends when the partition moves.
 
         Parameters
         ----------
@@ -203,7 +203,7 @@ class Member(MemberOptions):
         Raises
         ------
         Fenced
-            A partition is not the member's (any more).
+            The member does not, or no longer, own a partition.
         """
         driver = self._opened()
         found = [place_of(place) for place in partitions]
@@ -214,7 +214,7 @@ class Member(MemberOptions):
         self._thread.ask(pause())
 
     def resume(self, *partitions: Place) -> None:
-        """Have work done again: it is called anew for each partition that was paused.
+        """Resume work: the function is called again for each paused partition.
 
         Parameters
         ----------
@@ -231,7 +231,7 @@ class Member(MemberOptions):
         self._thread.ask(resume())
 
     def leave(self, *, for_a_while: bool = False) -> None:
-        """Stop all work, commit, revoke, and leave the group; twice is no fault.
+        """Stop all work, commit, revoke, and leave the group; a second call does nothing.
 
         In a callback and in work it returns at once: the member leaves when they have ended. In a
         process that was forked it does nothing: the member is its parent's.

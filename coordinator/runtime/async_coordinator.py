@@ -317,7 +317,7 @@ class AsyncCoordinator:
         return await asyncio.to_thread(self._coordinator.waiting_plans, group_id)
 
     async def close(self) -> None:
-        """Answer what is asked, hand the store over at once, and stop; twice is no fault.
+        """Answer pending requests, release the store, and stop; a second call does nothing.
 
         See `Coordinator.close`.
         """

@@ -143,12 +143,12 @@ class Coordinator(ServiceRequests):
 
     @property
     def _loop(self) -> EventLoop:
-        """The loop, for who asks it something."""
+        """The event loop, for callers that submit to it."""
         self._refuse_forked()
         return self._inner
 
     def _refuse_forked(self) -> None:
-        """Refuse a child that was forked: no thread of ours is there, nobody would answer."""
+        """Refuse a forked child: it has no thread of ours, so no request would be answered."""
         here = os.getpid()
         if here != self._process:
             raise GroupError(
@@ -164,7 +164,7 @@ class Coordinator(ServiceRequests):
         self.close()
 
     def close(self) -> None:
-        """Answer what is asked, hand the store over at once, and stop; twice is no fault.
+        """Answer pending requests, release the store, and stop; a second call does nothing.
 
         In a forked child this does nothing: the coordinator is its parent's.
         """

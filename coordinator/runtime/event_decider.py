@@ -53,8 +53,8 @@ class DecidedBatch(NamedTuple):
     records
         Of all events, in order; they are in the state already.
     broken
-        The index of an event whose records contradict the state: our bug. The state is worth
-        nothing then.
+        The index of an event whose records contradict the state: a bug in Muster. Discard
+        the state.
     """
 
     answers: list[Answer]

@@ -184,7 +184,7 @@ class GroupRequests(PlanRequests):
         Raises
         ------
         Fenced
-            The member, or its epoch, is not the group's any more: nothing is committed.
+            The member or its epoch is outdated: nothing is committed.
         PartitionsRefusedError
             Offsets of some partitions are not committed; those of the others are.
         GroupError
@@ -221,7 +221,7 @@ class GroupRequests(PlanRequests):
         Raises
         ------
         Fenced
-            The member, or its epoch, is not the group's any more.
+            The member or its epoch is outdated.
         GroupError
             The request was refused otherwise.
         """
@@ -266,7 +266,7 @@ class GroupRequests(PlanRequests):
         Raises
         ------
         GroupError
-            There is no such group, or it has no members.
+            The group does not exist, or has no members.
         """
         return GroupAnswer(self._ask(PrepareAssignment(group_id, str(uuid.uuid4()))))
 
@@ -292,7 +292,7 @@ class GroupRequests(PlanRequests):
             One row a range of partitions: `member_id`, `topic`, `first_partition`,
             `partition_count`.
         assignor
-            What computed it, for whoever reads the group's history.
+            What computed it; shown in the group's history.
         partial
             Whether it only goes part of the way; the group asks for the rest.
 

@@ -106,7 +106,7 @@ class HeartbeatRequests(ABC):
         Raises
         ------
         GroupError
-            It was refused; Fenced: the member is not the group's any more and has to join again.
+            It was refused; Fenced: the member is no longer in the group and must rejoin.
         """
         fields = dict(locals())
         del fields["self"]

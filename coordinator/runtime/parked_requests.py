@@ -1,4 +1,4 @@
-"""Joins and syncs of classic groups that wait for others, and those that need not any more.
+"""Joins and syncs of classic groups that wait for others, and those that no longer have to.
 
 The core decides who waits for what. Here is only who is owed an answer: whatever becomes of the
 group, the log or the store, everyone who waits gets one, once.

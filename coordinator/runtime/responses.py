@@ -42,7 +42,7 @@ class HeartbeatAnswer:
         Raises
         ------
         GroupError
-            The heartbeat was refused; Fenced when the member is not in the group any more.
+            The heartbeat was refused; Fenced if the member is no longer in the group.
         """
         if self.error_code:
             raise GroupError(ErrorCode(self.error_code), self.error_message or self.error)

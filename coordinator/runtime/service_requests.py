@@ -35,7 +35,7 @@ class ServiceRequests(GroupRequests):
 
     @abstractmethod
     def close(self) -> None:
-        """Answer what is asked, hand the store over at once, and stop; twice is no fault."""
+        """Answer pending requests, release the store, and stop; a second call does nothing."""
 
     @abstractmethod
     def when_closed(self, work: Callable[[], object]) -> None:

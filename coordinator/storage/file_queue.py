@@ -78,7 +78,7 @@ class FileQueue:
         self._move(name + self._ending, reason)
 
     def set_strangers_aside(self) -> None:
-        """Do so with what has a message's ending, but is none; every object is a file."""
+        """Quarantine entries with the suffix that are not regular files; objects always are."""
         if self._disk.poll_s:
             return
         for file in self._files():

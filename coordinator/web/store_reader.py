@@ -132,7 +132,7 @@ class Look:
         Raises
         ------
         NoGroupError
-            There is no such group.
+            The group does not exist.
         """
         found = self.view(name, group_id)
         if not len(found) and not self.has_group(group_id):

@@ -81,7 +81,7 @@ def register(
     Raises
     ------
     SpecError
-        There is no store, the position or time is outside of its log, or the engine is unknown.
+        The store does not exist, the position or time is outside its log, or the engine is unknown.
     ConfigError
         The store is on this machine's disk, and executors do not see it.
     """

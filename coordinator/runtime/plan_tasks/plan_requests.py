@@ -67,7 +67,7 @@ class PlanRequests(HeartbeatRequests):
         Raises
         ------
         GroupError
-            There is no such group, or the assignor refuses it: its message says why.
+            The group does not exist, or the assignor refuses it; the message says why.
         """
         checked = self._check_settings(settings)
         basis = self._take_basis(group_id)
@@ -106,7 +106,7 @@ class PlanRequests(HeartbeatRequests):
         Raises
         ------
         GroupError
-            There is no such group or epoch, or the coordinator keeps nothing on a disk.
+            The group or epoch does not exist, or the coordinator has no store.
         """
         basis = self._take_basis(group_id)
         store = self._processor.log.store
@@ -240,7 +240,7 @@ class PlanRequests(HeartbeatRequests):
         Raises
         ------
         GroupError
-            There is no such group.
+            The group does not exist.
         """
 
         def look(state: State) -> list[PlanMade]:
