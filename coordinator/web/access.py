@@ -15,9 +15,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from coordinator.config import Config, ConfigError, ServerConfig
-from coordinator.wire.access import Access, ReloadingFile, warn_of_readers
+from coordinator.wire.access import Access, HttpLogins, ReloadingFile, tls_files, warn_of_readers
 from coordinator.wire.acls import CLUSTER, Acls, Operation, Resource, ResourceType, normalize_host
-from coordinator.wire.http_logins import HttpLogins, tls_files
 from coordinator.wire.listener import is_loopback, names_loopback, parse_address
 from coordinator.wire.sasl import Users, parse_basic
 from coordinator.wire.session import ANONYMOUS

@@ -20,7 +20,7 @@ from coordinator.http.page_server import (
     HEAD_S,
     PageServer,
 )
-from coordinator.wire.http_logins import HttpLogins
+from coordinator.wire.access import HttpLogins
 from coordinator.wire.sasl import Users
 from tests.wire.test_access import certificates, tls_of
 
