@@ -205,9 +205,21 @@ class CatalogTopic(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class TopicsReported:
-    """All topics as the catalog reports them now."""
+    """All topics as the catalog reports them now; or a slice of what changed among very many.
+
+    Attributes
+    ----------
+    topics
+        All there are; of a slice, those that are new or others than before.
+    gone
+        Of a slice, those that are no more; None: `topics` are all.
+    more
+        Whether another slice of the same change follows: until the last, no group notices.
+    """
 
     topics: Mapping[str, CatalogTopic]
+    gone: Sequence[str] | None = None
+    more: bool = False
 
 
 @dataclass(frozen=True, slots=True)

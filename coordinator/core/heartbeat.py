@@ -31,12 +31,7 @@ from coordinator.core.events import (
     SetTimer,
     Task,
 )
-from coordinator.core.member_removal import (
-    end_timers,
-    hash_after,
-    not_found,
-    unused_regexes,
-)
+from coordinator.core.member_removal import end_timers, hash_after, not_found, unused_regexes
 from coordinator.core.member_update import (
     MemberUpdate,
     check_heartbeat,
@@ -63,6 +58,7 @@ from coordinator.core.records import (
     Tombstone,
 )
 from coordinator.core.state import Group, GroupState, State
+from coordinator.core.subscriptions import is_to_notice
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.kafka_config import group_value
 from coordinator.reasons import Reason
@@ -152,7 +148,7 @@ def raise_epoch(state: State, config: Config, update: MemberUpdate, now_ms: int)
         reason = _joined_or(Reason.SUBSCRIPTION_CHANGED, update)
     if reason is None and _is_assignor_changed(config, settings, update, now_ms):
         reason = _joined_or(Reason.ASSIGNOR_CHANGED, update)
-    metadata_hash, stale = group.topics_hash, group.topics_hash != group.noticed_hash
+    metadata_hash, stale = group.topics_hash, is_to_notice(state, group)
     if update.names_changed or update.regex_changed:
         gone = [update.old] if update.old else []
         metadata_hash = hash_after(state, group, gone, update.meta, unused)
@@ -246,7 +242,7 @@ def _is_refresh_due(
             return True  # before 0: the clock of a coordinator before us was ahead
     if set(used) != set(group.regexes):
         return True
-    return min(found.version for found in resolved) < state.new_topics_version
+    return not state.topics_awaited and min(f.version for f in resolved) < state.new_topics_version
 
 
 def preferred_assignor(config: Config, wishes: Mapping[str, int]) -> str:

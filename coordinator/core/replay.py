@@ -117,6 +117,14 @@ def note_waiting(state: State, group_id: str, member_id: str) -> None:
         member.looked_at = group.revision
 
 
+def note_topics(state: State, *, more: bool) -> None:
+    """Note whether the rest of a change of topics is still to come.
+
+    No news: whoever replays the log has all of it, or asks the catalog before a member is answered.
+    """
+    state.topics_awaited = more
+
+
 def _put_classic(state: State, group: ClassicGroup) -> None:
     before = state.classic.get(group.group_id)
     state.classic_bytes += group.size_bytes - (0 if before is None else before.size_bytes)

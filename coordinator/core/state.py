@@ -369,6 +369,8 @@ class State:
     """
     topics_version: int = 0
     """How often topics changed; versions of regexes are of this count (G-82)."""
+    topics_awaited: bool = False
+    """Whether the rest of a change of topics is still to come; no record says so."""
     new_topics_version: int = 0
     """The version that last brought a topic that was not there (G-83)."""
 

@@ -82,6 +82,11 @@ def hash_with(
     return (total + hash_of(topics, new) - hash_of(topics, ended)) % (1 << HASH_BITS)
 
 
+def is_to_notice(state: State, group: Group) -> bool:
+    """Whether topics changed that a group subscribes to, all of them that changed together."""
+    return group.topics_hash != group.noticed_hash and not state.topics_awaited
+
+
 def matched_now(group: Group, record: RegexResolved) -> tuple[Sequence[str], Sequence[str]]:
     """Return the topics that a regex matches now and did not, in order, and those it does no more.
 

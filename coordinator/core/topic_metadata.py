@@ -20,7 +20,10 @@ def update_topics(state: State, event: TopicsReported) -> Result:
 
     Groups notice at their next heartbeat, by the hash.
     """
-    gone = sorted(state.topics.keys() - event.topics.keys())
+    if event.gone is None:
+        gone = sorted(state.topics.keys() - event.topics.keys())
+    else:
+        gone = sorted(state.topics.keys() & set(event.gone))
     records: list[Record] = [Tombstone(TopicChanged.kind, name=name) for name in gone]
     for name in sorted(name for name, seen in event.topics.items() if _is_other(state, name, seen)):
         seen, old = event.topics[name], state.topics.get(name)

@@ -16,6 +16,7 @@ from coordinator.runtime.plan_tasks.weight_poller import WeightPoller
 from coordinator.runtime.plan_tasks.weight_source import WeightSource
 from coordinator.runtime.proposal_submitter import ProposalSubmitter
 from coordinator.runtime.threads_left import leave
+from coordinator.runtime.topic_catalog import slice_report
 from coordinator.status import Status
 from coordinator.storage.lease import Lease
 from coordinator.storage.record_log import Fenced, LogError
@@ -196,6 +197,8 @@ class BackgroundTasks:
 
     def _poll_topics(self) -> None:
         """Ask the catalog here, where it may take its time, and tell the event loop."""
-        event = self._loop.processor.look_at_topics()
+        processor = self._loop.processor
+        event = processor.look_at_topics()
         if event is not None:
-            self._loop.submit([event]).result()
+            for slice_ in slice_report(event, processor.state.topics):
+                self._loop.submit([slice_]).result()

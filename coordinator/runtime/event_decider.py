@@ -25,9 +25,10 @@ from coordinator.core.events import (
     Result,
     TimerFired,
     TimerKey,
+    TopicsReported,
 )
 from coordinator.core.records import MembersAdvanced, Record, TargetMetadata
-from coordinator.core.replay import keep_classic, note_waiting, replay
+from coordinator.core.replay import keep_classic, note_topics, note_waiting, replay
 from coordinator.core.state import State
 from coordinator.core.state_machine import step
 from coordinator.core.steady_heartbeat import answer_steady_heartbeat, answer_steady_heartbeats
@@ -127,6 +128,8 @@ class EventDecider:
                 logger.exception("no answer to %r", event)
                 answers.append(our_fault())
                 continue
+            if type(event) is TopicsReported:
+                note_topics(state, more=event.more)
             if not (result.records or result.timers or result.classic):
                 answers.append(result)  # as most heartbeats, which a batch has very many of
                 continue

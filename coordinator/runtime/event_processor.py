@@ -249,11 +249,10 @@ class EventProcessor:
 
     def _write(self, records: Sequence[Record]) -> bool:
         """Make records durable; False when they are not, and memory was dropped."""
-        if not records:
-            return True
-        if not self._try(lambda: self._writer.append(records)):
+        if records and not self._try(lambda: self._writer.append(records)):
             return False
-        if self.state.topics_version != self._topics_version:
+        changed = self.state.topics_version != self._topics_version
+        if changed and not self.state.topics_awaited:
             self._show_topics()
         return True
 
@@ -427,7 +426,10 @@ class EventProcessor:
         """
         if self.topic_watch is None or self.status is not Status.ACTIVE:
             return None
-        return self.topic_watch.look(self.state.topics)
+        found = self.topic_watch.look(self.state.topics)
+        if found is None and self.state.topics_awaited:
+            return TopicsReported({}, gone=())  # whoever was to bring the rest did not
+        return found
 
     def _show_topics(self) -> None:
         self._topics_version = self.state.topics_version

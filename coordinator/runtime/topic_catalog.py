@@ -6,7 +6,7 @@ import base64
 import json
 import logging
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -24,6 +24,8 @@ from coordinator.runtime.kafka.offsets import OffsetRequests
 from coordinator.storage.tables.table_io import UnreadableTableError, read_delta
 
 PARTITIONS_MAX = 2**31 - 1
+SLICE_MAX = 4_000
+"""Changes of topics that a step takes: others wait while they are looked at and written."""
 logger = logging.getLogger("muster.coordinator")
 
 
@@ -110,13 +112,40 @@ def _report_changes(catalog: TopicCatalog, known: Mapping[str, Topic]) -> Topics
     """Ask a catalog; None where its topics are just those that are known."""
     seen = catalog.topics()
     same = len(seen) == len(known) and all(
-        name in known
-        and known[name].key.topic_id == topic.topic_id
-        and known[name].partitions == topic.partitions
-        and known[name].racks == topic.racks
-        for name, topic in seen.items()
+        _is_known(known, name, topic) for name, topic in seen.items()
     )
     return None if same else TopicsReported(seen)
+
+
+def _is_known(known: Mapping[str, Topic], name: str, seen: CatalogTopic) -> bool:
+    """Whether a topic is known just as it is seen."""
+    topic = known.get(name)
+    return (
+        topic is not None
+        and topic.key.topic_id == seen.topic_id
+        and topic.partitions == seen.partitions
+        and topic.racks == seen.racks
+    )
+
+
+def slice_report(
+    event: TopicsReported, known: Mapping[str, Topic], most: int = SLICE_MAX
+) -> Iterator[TopicsReported]:
+    """Yield a report in slices of so many changes, in the order of the whole's; any thread may.
+
+    Between them the loop answers others. Where there are few changes, it is the only slice.
+    """
+    before = dict(known)
+    gone = sorted(before.keys() - event.topics.keys())
+    changed = sorted(n for n, seen in event.topics.items() if not _is_known(before, n, seen))
+    if event.gone is not None or len(gone) + len(changed) <= most:
+        yield event
+        return
+    for at in range(0, len(gone) + len(changed), most):
+        end = at + most
+        names = changed[max(0, at - len(gone)) : max(0, end - len(gone))]
+        topics = {name: event.topics[name] for name in names}
+        yield TopicsReported(topics, gone[at:end], more=end < len(gone) + len(changed))
 
 
 def catalog_of(source: str, settings: Mapping[str, str] | None = None) -> TopicCatalog:

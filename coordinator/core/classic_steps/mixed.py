@@ -56,6 +56,7 @@ from coordinator.core.records import (
 from coordinator.core.replay import replay_alone
 from coordinator.core.state import Group, Member, State
 from coordinator.core.state_records import records_of_group
+from coordinator.core.subscriptions import is_to_notice
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.reasons import Reason
 
@@ -252,7 +253,7 @@ def _needs_join(state: State, config: Config, group: Group, now_ms: int) -> bool
     old = now_ms >= group.assignment_timestamp + FORGOTTEN_MS
     if group.classic_members < len(group.members) or not old:
         return False
-    if group.topics_hash != group.noticed_hash:
+    if is_to_notice(state, group):
         return True
     settings = state.settings.get(group.group_id, {})
     behind = group.epoch > group.assignment_epoch
