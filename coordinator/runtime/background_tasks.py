@@ -188,7 +188,7 @@ class BackgroundTasks:
                 elif not self._not_renewed:
                     logger.warning(
                         "the lease was not renewed, though the log is ours: it was removed or "
-                        "taken, or the store refuses the tags (ETag) that it gives; it is %s",
+                        "taken, or the store refuses its own tags (ETag); it is %s",
                         back,
                     )
                 self._not_renewed = True

@@ -190,7 +190,7 @@ def test_logins_and_access_lists_are_those_of_the_coordinator(store, secured):
         assert client.get("/", auth=login).status_code == 401
     assert client.get("/", headers={"authorization": "Basic ???"}).status_code == 401
     assert [row[0] for row in rows_of(client.get("/", auth=("ann", "secret")))] == ["billing"]
-    assert rows_of(client.get("/", auth=("eve", "words"))) == [["There is no group yet."]]
+    assert rows_of(client.get("/", auth=("eve", "words"))) == [["There are no groups yet."]]
     assert len(rows_of(client.get("/", auth=("root", "wood")))) == 5
     assert client.get("/group?id=billing", auth=("ann", "secret")).status_code == 200
     hidden = client.get("/group.json?id=ledger", auth=("ann", "secret"))

@@ -80,8 +80,8 @@ def test_groups_that_need_somebody_come_first(tmp_path):
     assert 0 < sum(row["state"] in unsettled for row in rows) < len(rows)
     shown = [row[0] for row in rows_of(client.get("/?rows=500"))]
     assert shown == [row["group_id"] for row in wanted]
-    assert "First what has not settled" not in client.get("/").text
-    assert "First what has not settled" in client.get("/?sort=group_id").text
+    assert "Unsettled groups first" not in client.get("/").text
+    assert "Unsettled groups first" in client.get("/?sort=group_id").text
 
 
 def test_groups_are_filtered_by_text_and_state(stories):

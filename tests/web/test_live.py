@@ -300,6 +300,6 @@ def test_serve_shows_its_groups(tmp_path, muster_here):
     ) as process:  # fmt: skip
         url = process.stdout.readline().split()[-1]
         with following(url, "/live?view=groups") as groups:
-            groups("There is no group yet.")
+            groups("There are no groups yet.")
         process.send_signal(signal.SIGTERM)
         assert process.wait(20) == 0

@@ -138,10 +138,10 @@ def test_who_coordinates_since_when_and_who_stands_by(tmp_path):
             group_id="g", member_id="m1", member_epoch=0, rebalance_timeout_ms=60_000,
             subscribed_topic_names=["a"], topic_partitions={},
         )  # fmt: skip
-        assert "Nobody coordinates" not in browse(store, now_ms=wall_ms()).get("/group?id=g").text
-    assert "Nobody coordinates" in browse(store, now_ms=wall_ms()).get("/group?id=g").text
+        assert "No coordinator runs" not in browse(store, now_ms=wall_ms()).get("/group?id=g").text
+    assert "No coordinator runs" in browse(store, now_ms=wall_ms()).get("/group?id=g").text
     page = " ".join(browse(store, now_ms=wall_ms()).get("/").text.split())
-    assert "Nobody coordinates this store." in page
+    assert "No coordinator runs on this store." in page
     assert "claimed it last, <time" in page
 
 
