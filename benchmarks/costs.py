@@ -20,7 +20,7 @@ from benchmarks.shape import EPOCH, GROUP, Shape
 from benchmarks.store import temporary_store, write_group
 from coordinator.clock import wall_ms
 from coordinator.compute.engine import TargetRequest, compute_target
-from coordinator.compute.proposal import read_stored_target
+from coordinator.compute.stored_target import read_stored_target
 from coordinator.config import Config
 from coordinator.core import target_builder
 from coordinator.core.plans.assignor_options import AssignorOptions
@@ -168,5 +168,5 @@ def _spark(shape: Shape) -> float:
             began = time.perf_counter()
             request = replace(_job(basis.input, shape), computation_id=run_id, store=str(store))
             found = delegated(spark, request, Config())
-            read_stored_target(str(store), found, basis.input.spec(), basis.input.topics)
+            read_stored_target(str(store), found, basis.input)
         return time.perf_counter() - began

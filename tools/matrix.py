@@ -21,7 +21,7 @@ SPARKS = {
 }
 """The ends of the ranges in pyproject.toml, as far as they were tested."""
 TESTS = (
-    "assignors", "demo", "embedding", "foreach_owner", "input", "nightly", "propose_target",
+    "assign_store", "assignors", "demo", "embedding", "foreach_owner", "input", "nightly",
     "session", "spark_tables", "submit", "tables", "target_job", "views", "views_at",
 )  # fmt: skip
 """What is on Spark: tests/spark/test_*.py."""

@@ -13,12 +13,12 @@ import msgspec
 
 from assignors import SpecError
 from coordinator.clock import wall_ms
-from coordinator.compute.plan_answers import ask_about_plan, make_request
+from coordinator.compute.plan_answers import ask_about_plan
 from coordinator.config import Config
+from coordinator.core.events import Action, DecidePlan
 from coordinator.core.records import PlanMade
-from coordinator.storage import plan_queue
+from coordinator.storage.inbox import Inbox
 from coordinator.storage.lease import Lease
-from coordinator.storage.plan_queue import Action
 from coordinator.storage.tables.table_io import BusyError
 
 LOOK_S = 0.1
@@ -89,6 +89,7 @@ def ask_coordinator(
     plan_id: str,
     plan: PlanMade | None = None,
     reason: str = "",
+    request_id: str = "",
 ) -> int:
     """Ask a store's coordinator about a plan, and return the group epoch that it began, or 0.
 
@@ -103,12 +104,13 @@ def ask_coordinator(
     """
     from coordinator.history.log_reader import LogReader  # noqa: PLC0415 - takes its time
 
-    request = make_request(action, group_id, plan_id, plan, user_name(), reason)
+    request_id = request_id or uuid.uuid4().hex
+    request = DecidePlan(action, group_id, plan_id, plan, user_name(), reason, request_id)
     lease = Lease(store, "", "", config.lease, wall_ms)
 
     def wait() -> None:
         if lease.holder() is None:
-            _serve_request(store, config, request.request_id)
+            _serve_request(store, config, request_id)
         else:
             time.sleep(LOOK_S)
 
@@ -127,7 +129,7 @@ def _serve_request(store: str, config: Config, request_id: str) -> None:
         until = time.monotonic() + PATIENCE_S
         while (
             coordinator.status == "active"
-            and request_id in plan_queue.list_plan_requests(store)
+            and request_id in Inbox(store).waiting()
             and time.monotonic() < until
         ):
             time.sleep(LOOK_S)

@@ -1,4 +1,4 @@
-"""Compute targets outside the state machine: engines, the choice between them, external proposals.
+"""Compute targets outside the state machine: engines, and the choice between them.
 
 An engine gets a group and returns its target. The core decides whether to install it; this room
 must not.

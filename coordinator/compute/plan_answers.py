@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import time
-import uuid
 from collections.abc import Callable
 
 from assignors import SpecError
-from coordinator.compute.proposal_inbox import find_verdict
-from coordinator.core.records import ACCEPTED, PlanMade, ProposalJudged
-from coordinator.storage import plan_queue
-from coordinator.storage.plan_queue import Action, PlanRequest
+from coordinator.core.events import DecidePlan
+from coordinator.core.records import ACCEPTED, RequestAnswered
+from coordinator.storage.delta_log import read_log
+from coordinator.storage.inbox import Inbox
 from coordinator.storage.tables.table_io import BusyError
 
 
 def ask_about_plan(
     store: str,
-    request: PlanRequest,
+    request: DecidePlan,
     after: int,
     wait: Callable[[], None],
     patience_s: float,
@@ -39,30 +39,41 @@ def ask_about_plan(
     BusyError
         No coordinator answered in time, or it failed over the request.
     """
-    plan_queue.put_plan_request(store, request)
+    inbox = Inbox(store)
+    inbox.put(request)
     try:
-        judged = _await_answer(store, request.request_id, after, wait, patience_s)
+        judged = _await_answer(store, inbox, request.request_id, after, wait, patience_s)
     finally:
-        plan_queue.remove_plan_request(store, request.request_id)
+        inbox.remove(request.request_id)
     if judged.reason != ACCEPTED:
         raise SpecError(judged.reason.partition(": ")[2] or judged.reason)
     return judged.group_epoch
 
 
-def make_request(
-    action: Action, group_id: str, plan_id: str, plan: PlanMade | None, by: str, reason: str
-) -> PlanRequest:
-    """Return a request with an id of its own."""
-    return PlanRequest(uuid.uuid4().hex, action, group_id, plan_id, plan, by, reason)
+def find_answer(
+    store: str | os.PathLike[str], request_id: str, after: int
+) -> tuple[RequestAnswered | None, int]:
+    """Return the answer to a request, if the log has it, and the last position searched."""
+    for batch in read_log(store, after):
+        after = batch.position
+        for record in batch.records:
+            if isinstance(record, RequestAnswered) and record.computation_id == request_id:
+                return record, after
+    return None, after
 
 
 def _await_answer(
-    store: str, request_id: str, after: int, wait: Callable[[], None], patience_s: float
-) -> ProposalJudged:
+    store: str,
+    inbox: Inbox,
+    request_id: str,
+    after: int,
+    wait: Callable[[], None],
+    patience_s: float,
+) -> RequestAnswered:
     until = time.monotonic() + patience_s
     while time.monotonic() < until:
-        waits = request_id in plan_queue.list_plan_requests(store)
-        found, after = find_verdict(store, request_id, after)
+        waits = request_id in inbox.waiting()
+        found, after = find_answer(store, request_id, after)
         if found is not None:
             return found
         if not waits:  # a request that was answered is taken away only then

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, Literal, NamedTuple, TypeAlias
 
 import msgspec
@@ -16,7 +16,6 @@ from coordinator.core.partition_spans import Spans
 from coordinator.core.records import (
     Audited,
     LoadsNoted,
-    MemberMetadata,
     PlanMade,
     Record,
     TargetMember,
@@ -234,7 +233,7 @@ class RegexesResolved:
 
 @dataclass(frozen=True, slots=True)
 class ComputedTarget:
-    """A target that was computed outside a step: by an engine, or by a job of its own.
+    """A target that was computed outside a step, by an engine.
 
     It is either changes, of a target that this process has, or a whole one that a job wrote to the
     table of targets; its rows are then read from there, once, and checked before it is submitted.
@@ -242,7 +241,7 @@ class ComputedTarget:
     Attributes
     ----------
     computation_id
-        Of the computation that was prepared; of a job of its own, its run id.
+        Of the computation that was prepared.
     group_epoch, position
         What it was computed for: the group as the log has it up to this position.
     moved, partial
@@ -265,28 +264,14 @@ class ComputedTarget:
     whole: WholeTarget | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ProposeTarget:
-    """A target that a job of its own wrote to the table, checked; or why it is refused.
-
-    Attributes
-    ----------
-    members
-        Those that it was computed for.
-    refusal
-        What was found wrong with it; there is no target then.
-    """
-
-    group_id: str
-    group_epoch: int
-    run_id: str
-    target: ComputedTarget | None = None
-    members: Mapping[str, MemberMetadata] = field(default_factory=dict)
-    refusal: GroupError | None = None
+REQUEST = "request"
+"""Names the kind of a request in a file (storage/inbox.py)."""
+Action: TypeAlias = Literal["apply", "approve", "reject", "propose", "expire"]
 
 
-@dataclass(frozen=True, slots=True)
-class DecidePlan:
+class DecidePlan(
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field=REQUEST, tag="plan"
+):
     """A plan is applied, approved or rejected, or proposed: then it waits for approval.
 
     Or it is asked whether plans of a group have expired: which these are, the coordinator knows.
@@ -299,7 +284,7 @@ class DecidePlan:
         Of a request from another process, which finds the answer in the log; "" is none.
     """
 
-    action: Literal["apply", "approve", "reject", "propose", "expire"]
+    action: Action
     group_id: str
     plan_id: str
     plan: PlanMade | None = None
@@ -378,7 +363,6 @@ Event: TypeAlias = (
     | ListConfiguredGroups
     | PrepareAssignment
     | InstallAssignment
-    | ProposeTarget
     | DecidePlan
     | ReportLoads
     | TopicsReported

@@ -384,16 +384,16 @@ class PlanDecided(Record, frozen=True, gc=False):
     expires_ms: Long = 0
 
 
-class ProposalJudged(Record, frozen=True, gc=False):
-    """The decision about a proposed target: `accepted`, or the error; no state.
+class RequestAnswered(Record, frozen=True, gc=False):
+    """The answer to a request of another process: `accepted`, or the error; no state.
 
-    The job waits for it.
+    `computation_id` is the request's id; the process that asked waits for it.
     """
 
     kind: ClassVar[str] = "proposal"
     group_id: str
     computation_id: str
-    """The run's."""
+    """The request's."""
     group_epoch: Int
     reason: str
 
@@ -447,7 +447,7 @@ KINDS: dict[str, type[Record]] = {
         LoadsNoted,
         PlanMade,
         PlanDecided,
-        ProposalJudged,
+        RequestAnswered,
         Audited,
         Tombstone,
     )

@@ -32,9 +32,9 @@ from coordinator.core.records import (
     OffsetCommitted,
     PlanDecided,
     PlanMade,
-    ProposalJudged,
     Record,
     RegexResolved,
+    RequestAnswered,
     TargetMember,
     TargetMetadata,
     Tombstone,
@@ -311,7 +311,7 @@ def _apply_decision(record: PlanDecided, state: State) -> None:
 
 
 @_apply.register
-def _ignore(record: ProposalJudged | Audited, state: State) -> None:
+def _ignore(record: RequestAnswered | Audited, state: State) -> None:
     """Change nothing: it is for the job that waits, or for those who ask later."""
 
 

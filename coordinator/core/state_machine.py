@@ -54,7 +54,6 @@ from coordinator.core.events import (
     OffsetDelete,
     OffsetFetch,
     PrepareAssignment,
-    ProposeTarget,
     RecordAudit,
     RegexesResolved,
     ReportLoads,
@@ -223,7 +222,6 @@ HANDLERS: Mapping[type[Event], Handler] = MappingProxyType(
         # Targets that are not computed in a step
         PrepareAssignment: target_install.prepare_computation,
         InstallAssignment: _dated(target_install.install_assignment),
-        ProposeTarget: _dated(target_install.answer_proposal),
         ComputedTarget: _dated(target_install.install_computed),
         TargetFailed: _unset(target_install.give_up_computation),
         TargetLost: _unset(target_install.drop_lost_target),

@@ -1,9 +1,9 @@
 """Install a target assignment computed outside a step (K-38…K-50, S-30…S-32).
 
-By an external computer, which asks with PrepareAssignment and answers with InstallAssignment; by
-the coordinator's own engine; or by a job of its own, which proposes it. Each comes to a
-ComputedTarget, and `_install_target` makes it the group's. A computation id stands in place of
-Kafka's chosen member: an unknown or superseded one is UNKNOWN_MEMBER_ID.
+By an external computer, which asks with PrepareAssignment and answers with InstallAssignment, or by
+the coordinator's own engine. Each comes to a ComputedTarget, and `_install_target` makes it the
+group's. A computation id stands in place of Kafka's chosen member: an unknown or superseded one is
+UNKNOWN_MEMBER_ID.
 """
 
 from __future__ import annotations
@@ -16,17 +16,14 @@ from coordinator.core.events import (
     ComputedTarget,
     InstallAssignment,
     PrepareAssignment,
-    ProposeTarget,
     Result,
     TargetFailed,
     TargetLost,
 )
 from coordinator.core.partition_spans import drop_epochs
 from coordinator.core.records import (
-    ACCEPTED,
     ComputationPrepared,
     GroupMetadata,
-    ProposalJudged,
     Record,
     TargetMember,
     TargetMetadata,
@@ -105,35 +102,6 @@ def install_computed(state: State, event: ComputedTarget, now_ms: int) -> Result
     group = _get_group(state, event.group_id)
     found = _find_computation(group, event.computation_id, event.group_epoch)
     return _install_target(group, found, event, now_ms)
-
-
-def answer_proposal(state: State, event: ProposeTarget, now_ms: int) -> Result:
-    """Install what an external job proposes, or say why not; the job reads the answer in the log.
-
-    What the group's own engine is computing meanwhile is superseded.
-    """
-    records: list[Record] = []
-    verdict = ACCEPTED
-    try:
-        records = _install_proposed(state, event, now_ms)
-    except GroupError as error:
-        verdict = f"{error.code.name}: {error.message}"
-    judged = ProposalJudged(event.group_id, event.run_id, event.group_epoch, verdict)
-    return Result([*records, judged], verdict)
-
-
-def _install_proposed(state: State, event: ProposeTarget, now_ms: int) -> list[Record]:
-    if event.refusal is not None:
-        raise event.refusal
-    group = _get_group(state, event.group_id)
-    if group.installed is not None and group.installed.computation_id == event.run_id:
-        return []  # we crashed after the installation, before its file was taken away
-    if event.group_epoch <= group.assignment_epoch:
-        raise _stale(group, event.group_epoch)
-    assert event.target is not None
-    run = ComputationPrepared(event.group_id, event.run_id, event.group_epoch, now_ms)
-    found = Computation(run, dict(event.members), [], {})
-    return _install_target(group, found, event.target, now_ms).records
 
 
 def _stale(group: Group, group_epoch: int) -> GroupError:

@@ -21,7 +21,7 @@ from coordinator.core.records import (
     PARTITION_METADATA,
     Audited,
     ComputationPrepared,
-    ProposalJudged,
+    RequestAnswered,
     TargetMetadata,
 )
 from coordinator.history import current_views, epoch_views, owners_view, ownership_view, plan_view
@@ -136,7 +136,7 @@ def _read_targets(log: LogRows) -> pa.Table:
 
 def _name_runs(log: LogRows) -> pa.Table:
     """Return the runs that the log names: asked for, installed, or judged."""
-    kinds = [ComputationPrepared.kind, TargetMetadata.kind, ProposalJudged.kind]
+    kinds = [ComputationPrepared.kind, TargetMetadata.kind, RequestAnswered.kind]
     rows = log.past(kinds, ["group_id", "computation_id"])
     return pa.table(
         {name: combine_chunks(rows[name]).cast(pa.string()) for name in rows.column_names}

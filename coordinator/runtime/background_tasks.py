@@ -9,12 +9,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from coordinator.runtime.event_loop import EventLoop
+from coordinator.runtime.inbox_reader import InboxReader
 from coordinator.runtime.log_maintenance import LogMaintenance
 from coordinator.runtime.plan_tasks.kafka_weights import KafkaWeights
 from coordinator.runtime.plan_tasks.plan_submitter import PlanSubmitter
 from coordinator.runtime.plan_tasks.weight_poller import WeightPoller
 from coordinator.runtime.plan_tasks.weight_source import WeightSource
-from coordinator.runtime.proposal_submitter import ProposalSubmitter
 from coordinator.runtime.threads_left import leave
 from coordinator.runtime.topic_catalog import slice_report
 from coordinator.status import Status
@@ -48,7 +48,7 @@ class PeriodicTask:
 
 
 class BackgroundTasks:
-    """The lease, topics, weights, plans, proposals and log maintenance of one coordinator.
+    """The lease, topics, weights, plans, requests and log maintenance of one coordinator.
 
     Parameters
     ----------
@@ -88,9 +88,7 @@ class BackgroundTasks:
                 loop.maintenance_due,
             ),
             PeriodicTask("topics", config.topics.poll_ms / 1000, self._poll_topics),
-            PeriodicTask(
-                "plans", max(config.plans.poll_ms / 1000, poll_s), PlanSubmitter(loop).run
-            ),
+            PeriodicTask("plans", config.plans.poll_ms / 1000, PlanSubmitter(loop).run),
         ]
         if weights is not None:
             poller = WeightPoller(loop, weights)
@@ -98,7 +96,8 @@ class BackgroundTasks:
             while_serving.append(PeriodicTask("weights", every_s, poller.run))
         if store is not None:
             every_s = max(config.engine.proposals_ms / 1000, poll_s)
-            while_serving.append(PeriodicTask("proposals", every_s, ProposalSubmitter(loop).run))
+            reader = InboxReader(loop, self.maintenance)
+            while_serving.append(PeriodicTask("requests", every_s, reader.run))
         self._tasks = [*while_loading, *while_serving]
         self._while_loading = [self._thread(task) for task in while_loading]
         self._while_serving = [self._thread(task) for task in while_serving]

@@ -7,10 +7,9 @@ import time
 
 from coordinator.runtime.event_processor import EventProcessor
 from coordinator.status import Status
-from coordinator.storage import admin_requests
+from coordinator.storage.inbox import Inbox
 from coordinator.storage.record_log import LogError, MaintenanceStopped
 from coordinator.storage.state_loader import pack_log, write_snapshot
-from coordinator.storage.tables.store_files import files_at
 
 PAUSE_S = 10.0
 """How long a run that failed is not repeated: each of them reads the log."""
@@ -32,8 +31,8 @@ class LogMaintenance:
         self._processor = processor
         self._snapshot_at = 0
         """The position of the last snapshot."""
-        self._next_look = 0.0
-        """When requests are looked for again; on an object store each look costs."""
+        self._requests: dict[str, Inbox] = {}
+        """Requests to compact that wait, and where they are."""
         self._next_run = 0.0
 
     def start(self) -> None:
@@ -71,15 +70,16 @@ class LogMaintenance:
         members = sum(len(group.members) for group in list(processor.state.groups.values()))
         return rows >= ROWS_A_MEMBER * members
 
+    def ask_to_compact(self, inbox: Inbox, request_id: str) -> None:
+        """Have the log packed soon; the request goes once it is. Any thread may ask."""
+        self._requests[request_id] = inbox
+
     def _compact(self) -> None:
-        """Do what `muster compact` requested; the request goes once it is done."""
-        store = self._processor.log.store
-        if store is None or time.monotonic() < self._next_look:
+        """Do what `muster compact` asked for."""
+        if not self._requests:
             return
-        self._next_look = time.monotonic() + files_at(store).poll_s
-        admin_requests.set_unknown_aside(store)
-        requests = admin_requests.list_requests(store, admin_requests.COMPACT)
-        if requests:
-            self._snapshot_at = pack_log(self._processor.log, self._processor.clock())
-        for request in requests:
-            admin_requests.remove_request(store, request)
+        requests = dict(self._requests)
+        self._snapshot_at = pack_log(self._processor.log, self._processor.clock())
+        for request_id, inbox in requests.items():
+            inbox.remove(request_id)
+            self._requests.pop(request_id, None)

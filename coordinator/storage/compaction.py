@@ -21,9 +21,9 @@ from coordinator import progress
 from coordinator.clock import wall_ms
 from coordinator.config import Config
 from coordinator.core.records import GroupMetadata, TargetMetadata
-from coordinator.storage import admin_requests
 from coordinator.storage.data_files import list_parts
 from coordinator.storage.delta_log import DeltaLog, find_root, open_log_table
+from coordinator.storage.inbox import Compact, Inbox
 from coordinator.storage.lease import Lease
 from coordinator.storage.log_scan import scan_all_groups
 from coordinator.storage.record_log import LogError
@@ -112,11 +112,12 @@ def _compact_log(store: str, config: Config, now_ms: int, patience_s: float) -> 
 
 def _ask_coordinator(store: str, lease: Lease, patience_s: float) -> None:
     """Wait until the live coordinator has compacted the log."""
-    request = admin_requests.put_request(store, admin_requests.COMPACT)
+    inbox, request_id = Inbox(store), f"compact-{uuid.uuid4().hex}"
+    inbox.put(Compact(request_id))
     until = time.monotonic() + patience_s
-    while request in admin_requests.list_requests(store, admin_requests.COMPACT):
+    while request_id in inbox.waiting():
         if time.monotonic() > until:
-            admin_requests.remove_request(store, request)
+            inbox.remove(request_id)
             raise BusyError(
                 f"the coordinator of {store} ({lease.holder()}) did not compact the log within "
                 f"{patience_s:g} s: check it, then try again"

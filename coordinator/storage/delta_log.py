@@ -87,7 +87,7 @@ CLAIM_TRIES = 200
 SNAPSHOT_FILES_KEPT_MS = 300_000
 """Only a load reads them, and it is through with them by then."""
 
-FOLDERS = ("log", "snapshots", "targets", "proposals", "requests", "plans")
+FOLDERS = ("log", "snapshots", "targets", "inbox", "proposals", "requests", "plans")
 """What a store has in its folder."""
 
 logger = logging.getLogger("muster.coordinator")

@@ -7,13 +7,14 @@ approve`, so it makes no difference whether the coordinator is in this process.
 from __future__ import annotations
 
 import threading
+import uuid
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from coordinator.clock import wall_ms
-from coordinator.compute.plan_answers import ask_about_plan, make_request
+from coordinator.compute.plan_answers import ask_about_plan
 from coordinator.config import LeaseConfig
+from coordinator.core.events import Action, DecidePlan
 from coordinator.storage.lease import Lease
-from coordinator.storage.plan_queue import Action
 from coordinator.storage.tables.table_io import BusyError
 
 LOOK_S = 0.2
@@ -58,7 +59,7 @@ class PlanDecider:
         BusyError
             No coordinator is there, or it did not answer: nothing was decided.
         """
-        request = make_request(action, group_id, plan_id, None, by, reason)
+        request = DecidePlan(action, group_id, plan_id, None, by, reason, uuid.uuid4().hex)
 
         def ask() -> int:
             self._refuse_alone()

@@ -188,7 +188,7 @@ def assign(
                 "--store and --group read their input from the store: omit spec, tables, "
                 "output, plot, --allow-empty, and options of weighted"
             )
-        _propose(store, group, (assignor, imbalance, max_moves, run_id), engine, settings)
+        _assign_store(store, group, (assignor, imbalance, max_moves, run_id), engine, settings)
         return
     options = _options((assignor, imbalance, max_moves), own, settings)
     wanted = Output(output, format_, report or json_, json_, _plot_path(plot, title), title)
@@ -249,22 +249,22 @@ def _inputs(engine: EngineChoice, named: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-def _propose(
+def _assign_store(
     store: str | None,
     group: str | None,
     asked: tuple[str | None, str | None, int | None, str | None],
     engine: EngineChoice,
     config: Config,
 ) -> None:
-    """Compute the target of a store's group, and print the coordinator's verdict."""
+    """Compute the target of a store's group, and print what its coordinator answered."""
     if store is None or group is None:
         raise SpecError("--store and --group require each other: give both")
     if engine == EngineChoice.local:
         raise SpecError("--engine local: the coordinator itself computes locally; omit --engine")
-    from spark_jobs.jobs.propose_target import ProposalOptions, propose_target  # noqa: PLC0415 - others never import pyspark
+    from spark_jobs.jobs.assign_store import StoreJob, assign_store  # noqa: PLC0415 - others never import pyspark
 
     with interruptible(), progress.show("computing a target"):
-        done = propose_target(ProposalOptions(store, group, *asked), config)
+        done = assign_store(StoreJob(store, group, *asked), config)
     print(as_json(done))  # noqa: T201 - the answer
 
 

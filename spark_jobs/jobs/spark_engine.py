@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from assignors import PartitionRanges
 from coordinator import progress
 from coordinator.compute.engine import Engine, TargetRequest
-from coordinator.compute.proposal import read_stored_target
+from coordinator.compute.stored_target import read_stored_target
 from coordinator.config import Config
 from coordinator.core.events import ComputedTarget
 from coordinator.core.plans.assignor_options import AssignorOptions
@@ -183,7 +183,7 @@ class SparkEngine(Engine):
             stored = target.stored
             assert stored is not None
             self._say(run)("loading", stored.ranges)
-            target = read_stored_target(store, target, request.input.spec(), request.input.topics)
+            target = read_stored_target(store, target, request.input)
         finally:
             with self._lock:
                 self._runs.remove(run)

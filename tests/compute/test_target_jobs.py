@@ -6,6 +6,7 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from prometheus_client import generate_latest
 
@@ -108,6 +109,31 @@ def test_target_that_differs_from_its_digest_changes_nothing(tmp_path, engine, w
         assert "its members keep what they have" not in caplog.text
         engine.named.clear()
         assert sorted(map(len, members.settle().values())) == [2, 2, 2]
+
+
+def overlap(rows):
+    return pa.concat_tables([rows, rows.slice(0, 1).set_column(0, "member_id", [["m2"]])])
+
+
+def gap(rows):
+    return rows.slice(1)
+
+
+def unknown_member(rows):
+    return rows.set_column(0, "member_id", [["m9"] * len(rows)])
+
+
+@pytest.mark.behaviour("K-47", "S-32")
+@pytest.mark.parametrize("spoil", [overlap, gap, unknown_member])
+def test_rows_that_are_no_assignment_are_refused(tmp_path, engine, spoil, caplog):
+    """They have the digest that was said: an engine computed wrongly."""
+    right, engine.spoil = engine.spoil, spoil
+    with opened(tmp_path, engine) as coordinator:
+        members = Members(coordinator)
+        members.join("m1", "m2")
+        wait_for(lambda: "The assignment is refused" in caplog.text)
+        engine.spoil = right
+        assert sorted(map(len, members.settle().values())) == [3, 3]
 
 
 @pytest.mark.parametrize("how", ["table gone", "file gone", "file cut", "rows swapped"])

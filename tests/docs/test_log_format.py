@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import runpy
 
-from coordinator.compute.proposal import Proposal
+from coordinator.core.events import DecidePlan
 from coordinator.storage import target_table
 from coordinator.storage.record_schema import RANGE
 from tests.conftest import ROOT
@@ -39,6 +39,6 @@ def test_a_column_has_its_words_at_one_record_only():
     assert {column: said for column, said in texts.items() if len(said) > 1} == {}
 
 
-def test_targets_and_proposals_have_the_fields_of_the_page():
+def test_targets_and_requests_have_the_fields_of_the_page():
     assert set(target_table.COLUMNS) <= names_in("Targets")
-    assert set(Proposal.__struct_fields__) <= names_in("Proposals")
+    assert set(DecidePlan.__struct_fields__) <= names_in("Requests")

@@ -8,10 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from coordinator.config import PlansConfig
+from coordinator.core.events import DecidePlan
 from coordinator.core.records import PlanMade
 from coordinator.history import frame
 from coordinator.kafka_config import kafka_config
-from coordinator.storage.plan_queue import PlanRequest, list_plan_requests, put_plan_request
+from coordinator.storage.inbox import Inbox
 from tests.support.members import wait_for
 
 from .process import QUICK, Node
@@ -42,7 +43,9 @@ def killed(store: Path, seed: int, times: int) -> Outcome:
         plan = _propose(node, drains=drains)
         before, after = (HALVES, DRAINED) if drains else (DRAINED, HALVES)
         assert _look(store, plan.plan_id) == ("waiting", before)
-        put_plan_request(store, PlanRequest(f"r{at}", "approve", "g", plan.plan_id, by="User:ann"))
+        Inbox(store).put(
+            DecidePlan("approve", "g", plan.plan_id, by="User:ann", request_id=f"r{at}")
+        )
         time.sleep(chance.uniform(0, DIES_S))
         node.kill()
         found = _look(store, plan.plan_id)
@@ -50,7 +53,7 @@ def killed(store: Path, seed: int, times: int) -> Outcome:
         applied_before += found[0] == "applied"
         node = Node(store, CONFIG)
         node.wait_serves()
-        wait_for(lambda: not list_plan_requests(store))
+        wait_for(lambda: not Inbox(store).waiting())
         assert _look(store, plan.plan_id) == ("applied", after)
         epochs |= _epochs_of(store, plan.plan_id)
         assert len(epochs) == at + 1, "a plan was applied twice"

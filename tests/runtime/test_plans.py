@@ -12,20 +12,21 @@ import pytest
 
 from assignors import SpecError
 from coordinator import Coordinator, GroupError
-from coordinator.compute.proposal_inbox import find_verdict
+from coordinator.compute.plan_answers import find_answer
 from coordinator.config import Config, WeightsConfig
 from coordinator.core.classic.embedded import Subscription, write_subscription
 from coordinator.core.classic.events import JoinGroup, Protocol
-from coordinator.core.events import CatalogTopic
+from coordinator.core.events import CatalogTopic, DecidePlan
 from coordinator.core.plan_steps.planner import digest_of
 from coordinator.core.plans.values import PlannedMove
 from coordinator.history.frames import frame
 from coordinator.history.log_reader import LogReader
 from coordinator.history.past_target import explain_past_partition
+from coordinator.runtime.inbox_reader import InboxReader
 from coordinator.runtime.plan_tasks.plan_submitter import PlanSubmitter
 from coordinator.runtime.plan_tasks.weight_poller import WeightPoller
 from coordinator.runtime.plan_tasks.weight_source import WeightTables
-from coordinator.storage.plan_queue import PlanRequest, put_plan_request
+from coordinator.storage.inbox import Inbox
 
 MANUAL = {"consumer.assignor.approval": "manual"}
 BY_WEIGHT = {"group.consumer.assignors": ["weighted"]}
@@ -465,16 +466,17 @@ def test_requests_of_other_processes_are_answered_or_set_aside(running, tmp_path
     group = running(store=store)
     group.beat("m1", "m2")
     plan = group.coordinator.plan("g", drain=["m1"]).plan
-    folder = store / "plans"
+    folder = store / "inbox"
     folder.mkdir(exist_ok=True)
     (folder / "junk.json").write_text("{")
     for name, asked in (("one", "apply"), ("two", "apply"), ("three", "approve")):
-        put_plan_request(store, PlanRequest(name, asked, "g", plan.plan_id, plan, "User:ann"))
-    group.submitter.run()
+        request = DecidePlan(asked, "g", plan.plan_id, plan, "User:ann", "", name)
+        Inbox(store).put(request)
+    InboxReader(group.coordinator._loop, group.coordinator._background.maintenance).run()
     assert list(folder.glob("*.json")) == []
     assert [path.name[-9:] for path in (store / "_set_aside").glob("*.json")] == ["junk.json"]
-    assert find_verdict(store, "one", 0)[0].reason == "accepted"
-    assert "is already applied" in find_verdict(store, "two", 0)[0].reason
+    assert find_answer(store, "one", 0)[0].reason == "accepted"
+    assert "is already applied" in find_answer(store, "two", 0)[0].reason
     (row,) = frame(store, "plans").to_pylist()
     assert (row["status"], row["decided_by"], row["moved"]) == ("applied", "User:ann", 3)
 

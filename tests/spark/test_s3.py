@@ -86,18 +86,18 @@ def test_targets_of_spark_are_in_the_store_and_outlive_their_coordinator(store, 
         assert reached.table(view).count() == frame(store, view).num_rows > 0
 
 
-def test_a_job_of_its_own_proposes_a_target(store, reached):
-    from spark_jobs.jobs.propose_target import ProposalOptions, propose_target
+def test_a_job_of_its_own_plans_and_applies(store, reached):
+    from spark_jobs.jobs.assign_store import StoreJob, assign_store
 
     idle = TableEngine()
     idle.let.clear()
     with opened(store, idle) as coordinator:
         members = Members(coordinator)
         members.join("m1", "m2")
-        done = propose_target(ProposalOptions(store, "g", run_id="monday"), SPARK)
-        assert (done["verdict"], done["members"], done["ranges"]) == ("accepted", 2, 2)
+        done = assign_store(StoreJob(store, "g", run_id="monday"), SPARK)
+        assert (done["verdict"], done["members"], done["placed"]) == ("accepted", 2, 7)
         assert sorted(map(len, members.settle().values())) == [3, 4]
-        again = propose_target(ProposalOptions(store, "g", run_id="monday"), SPARK)
+        again = assign_store(StoreJob(store, "g", run_id="monday"), SPARK)
         assert again["already_judged"]
     idle.close()
 

@@ -18,7 +18,7 @@ from coordinator.core.records import (
     CurrentMember,
     GroupMetadata,
     MemberMetadata,
-    ProposalJudged,
+    RequestAnswered,
     TargetMember,
     TargetMetadata,
     Tombstone,
@@ -204,7 +204,7 @@ def test_targets_are_as_of_the_position_too(spark, tmp_path, engine):
         GroupMetadata("big", 2, 0, "member joined", "m1"),
         ComputationPrepared("big", "run-1", 2, 0),
         TargetMetadata("big", 2, computation_id="run-2", targets_version=version),
-        ProposalJudged("big", "run-3", 2, "refused"),
+        RequestAnswered("big", "run-3", 2, "refused"),
         ComputationPrepared("another", "run-unknown", 2, 0),
     ]
     stored([Batch(1, NOON, 1, []), Batch(0, NOON, 1, records)], tmp_path)

@@ -12,8 +12,9 @@ import pytest
 from coordinator import Coordinator
 from coordinator.config import Config, EngineConfig, LogConfig
 from coordinator.core.records import TargetMetadata
-from coordinator.storage import admin_requests, compaction
+from coordinator.storage import compaction
 from coordinator.storage.delta_log import read_log
+from coordinator.storage.inbox import Compact, Inbox
 from coordinator.storage.log_scan import list_data_files
 from coordinator.storage.tables.table_io import BusyError
 from tests.support.members import AT_ONCE, Members, wait_for
@@ -124,25 +125,18 @@ def test_a_live_coordinator_packs_its_own_log(tmp_path, engine):
         fetched = coordinator.offset_fetch(group_id="simple")
         assert fetched["topics"]["a"][0]["committed_offset"] == 11
         assert len(list_data_files(tmp_path)) == done.log_files_after
-    assert admin_requests.list_requests(tmp_path, admin_requests.COMPACT) == []
+    assert Inbox(tmp_path).waiting() == []
 
 
 def test_a_request_that_is_being_written_is_none_yet(tmp_path):
     """If it were removed, its writer would have nothing to rename."""
-    name = admin_requests.put_request(tmp_path, admin_requests.COMPACT)
-    folder = tmp_path / "requests"
-    (folder / f"{name}.request.123").touch()
-    assert admin_requests.list_requests(tmp_path, admin_requests.COMPACT) == [name]
+    Inbox(tmp_path).put(Compact("compact-1"))
+    (tmp_path / "inbox" / "compact-1.json.123").touch()
+    assert Inbox(tmp_path).waiting() == ["compact-1"]
 
 
 def test_a_coordinator_that_does_not_answer_is_named(tmp_path, engine, monkeypatch):
     with opened(tmp_path, engine) as coordinator:
-        monkeypatch.setattr(
-            "coordinator.storage.admin_requests.list_requests", lambda *_: ["compact-x"]
-        )
-        monkeypatch.setattr(
-            "coordinator.storage.admin_requests.put_request", lambda *_: "compact-x"
-        )
         monkeypatch.setattr(coordinator._background.maintenance, "_compact", lambda: None)
         with pytest.raises(BusyError, match=r"did not compact the log within 0.2 s: check it"):
             compaction.compact(tmp_path, CONFIG, now(), patience_s=0.2)

@@ -15,8 +15,9 @@ from coordinator import Coordinator
 from coordinator.backup import backup, restore
 from coordinator.config import Config, ConfigError, LogConfig, folder_mode, parse
 from coordinator.history.frames import frame
-from coordinator.storage import admin_requests, compaction
+from coordinator.storage import compaction
 from coordinator.storage.delta_log import DeltaLog
+from coordinator.storage.inbox import Compact, Inbox
 from coordinator.storage.state_loader import write_snapshot
 from coordinator.storage.tables.filesystem import Filesystem
 from coordinator.verify import verify
@@ -65,11 +66,12 @@ def lived(store, settings):
         members = Members(coordinator)
         members.join("m1")
         members.settle()
-        request = admin_requests.put_request(store, admin_requests.COMPACT)
-        wait_for(lambda: request not in admin_requests.list_requests(store, admin_requests.COMPACT))
-        (store / "requests" / "x.request").mkdir()
+        inbox = Inbox(store)
+        inbox.put(Compact("compact-1"))
+        wait_for(lambda: not inbox.waiting())
+        (store / "inbox" / "x.json").mkdir()
         wait_for(lambda: list(store.glob("_set_aside/*.reason")))
-        admin_requests.put_request(store, "other")
+        inbox.put(Compact("compact-2"))
         yield coordinator
 
 
@@ -79,11 +81,11 @@ def test_everything_in_a_store_has_its_mode(tmp_path, mask, text):
     store, wanted = tmp_path / "store", int(text, 8)
     with umask(mask):
         for _ in lived(store, config(text)):
-            (aside,) = store.glob("_set_aside/requests-*.request")
+            (aside,) = store.glob("_set_aside/inbox-*.json")
             aside.rmdir()  # what others made stays theirs
             assert wrong(store, wanted) == {}
         names = {path.name for path in store.rglob("*")}
-        assert {"_lease", "log", "snapshots", "requests", "_set_aside", "_last_checkpoint"} <= names
+        assert {"_lease", "log", "snapshots", "inbox", "_set_aside", "_last_checkpoint"} <= names
         compaction.compact(store, Config(), 1)  # by whom the settings are not known
         assert wrong(store, wanted) == {}
         backup(store, tmp_path / "backup")

@@ -9,16 +9,17 @@ import threading
 import uuid
 from concurrent.futures import Future, ThreadPoolExecutor
 
-import msgspec
 import pyarrow as pa
 import pytest
 
 from coordinator.compute.engine import Engine, TargetRequest
-from coordinator.compute.proposal import Proposal, read_stored_target
+from coordinator.compute.stored_target import read_stored_target
 from coordinator.config import Config
 from coordinator.core import target_builder
+from coordinator.core.events import ComputedTarget
 from coordinator.core.plans.assignor_options import AssignorOptions
 from coordinator.core.records import TargetMetadata
+from coordinator.core.target_assignment import StoredTarget
 from coordinator.history.former_targets import read_basis
 from coordinator.history.log_reader import LogReader
 from coordinator.storage.delta_log import read_log
@@ -104,12 +105,15 @@ class TableEngine(Engine):
         version = write_rows(job.store, job.group_id, job.group_epoch, run_id, rows)
         self.wrote.set()
         self.deliver.wait()
-        proposal = Proposal(
-            job.group_id, job.group_epoch, job.position, run_id, job.assignor, version,
-            digest_rows(rows), spec.member_count, len(rows),
-        )  # fmt: skip
-        proposal = msgspec.structs.replace(proposal, **self.named)
-        return read_stored_target(job.store, proposal.target(), spec, job.input.topics)
+        facts = {
+            "assignment_epoch": job.group_epoch, "run_id": run_id, "version": version,
+            "digest": digest_rows(rows), "members": spec.member_count, "ranges": len(rows),
+        }  # fmt: skip
+        stored = StoredTarget(job.group_id, **facts | self.named)
+        target = ComputedTarget(
+            job.group_id, run_id, job.group_epoch, job.position, job.assignor, stored=stored
+        )
+        return read_stored_target(job.store, target, job.input)
 
     def cancel(self, group_id):
         self.cancelled.append(group_id)

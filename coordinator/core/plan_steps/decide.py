@@ -47,8 +47,8 @@ from coordinator.core.records import (
     LoadsNoted,
     PlanDecided,
     PlanMade,
-    ProposalJudged,
     Record,
+    RequestAnswered,
     TargetMember,
     TargetMetadata,
     Tombstone,
@@ -85,8 +85,8 @@ def decide_plan(state: State, config: Config, event: DecidePlan, now_ms: int) ->
     return Result([*result.records, _judge(event, epoch, ACCEPTED)], ACCEPTED)
 
 
-def _judge(event: DecidePlan, epoch: int, verdict: str) -> ProposalJudged:
-    return ProposalJudged(event.group_id, event.request_id, epoch, verdict)
+def _judge(event: DecidePlan, epoch: int, verdict: str) -> RequestAnswered:
+    return RequestAnswered(event.group_id, event.request_id, epoch, verdict)
 
 
 def _decide(state: State, config: Config, event: DecidePlan, now_ms: int) -> Result:

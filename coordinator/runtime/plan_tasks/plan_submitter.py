@@ -1,4 +1,4 @@
-"""Requests about plans from other processes, and plans for groups that wait for approval."""
+"""Plans for groups that wait for approval."""
 
 from __future__ import annotations
 
@@ -13,16 +13,13 @@ from coordinator.core.plans.approval import is_manual, keeps_target, list_waitin
 from coordinator.core.state import State
 from coordinator.errors import GroupError
 from coordinator.runtime.event_loop import EventLoop
-from coordinator.runtime.refusal_counts import RefusalCounts
 from coordinator.status import Status
-from coordinator.storage import plan_queue
-from coordinator.storage.file_queue import MessageError
 
 logger = logging.getLogger("muster.coordinator")
 
 
 class PlanSubmitter:
-    """Submits what is asked of plans to the event loop; one thread runs it.
+    """Plans for groups that wait for approval, and ends what expired; one thread runs it.
 
     Parameters
     ----------
@@ -34,51 +31,17 @@ class PlanSubmitter:
         self._loop = loop
         self._planned: dict[str, int] = {}
         """The group epoch for which each group was planned last."""
-        self._refusals = RefusalCounts(loop.processor)
 
     def run(self) -> None:
-        """Submit the requests that wait, and plan for groups that wait for approval."""
+        """End plans that expired, and plan for groups that wait for approval."""
         if self._loop.processor.status is not Status.ACTIVE:
             return
         try:
-            if self._loop.processor.log.store is not None:
-                self._submit_requests(self._loop.processor.log.store)
             self._end_expired()
             for basis in self._loop.call(self._find_waiting).result():
                 self._plan(basis)
         except GroupError as error:
             logger.info("plans wait: %s", error.message)  # the coordinator closes, or is fenced
-
-    def _submit_requests(self, store: str) -> None:
-        for request_id in plan_queue.list_plan_requests(store):
-            try:
-                self._submit(store, request_id)
-            except FileNotFoundError:
-                continue  # whoever asked does not wait any more
-            except MessageError as error:
-                plan_queue.set_plan_request_aside(store, request_id, str(error))
-
-    def _submit(self, store: str, request_id: str) -> None:
-        asked = plan_queue.read_plan_request(store, request_id)
-        event = DecidePlan(
-            asked.action,
-            asked.group_id,
-            asked.plan_id,
-            asked.plan,
-            asked.by,
-            asked.reason,
-            request_id,
-        )
-        (answer,) = self._loop.submit([event]).result()
-        if isinstance(answer, GroupError):  # not even the refusal was written
-            if self._refusals.add(request_id):
-                plan_queue.set_plan_request_aside(store, request_id, answer.message)
-            return
-        self._refusals.forget(request_id)
-        if asked.action in {"apply", "approve"}:
-            self._loop.target_jobs.supersede(asked.group_id)
-        logger.info("plan %s of group %s: %s", asked.plan_id, asked.group_id, answer.response)
-        plan_queue.remove_plan_request(store, request_id)
 
     def _end_expired(self) -> None:
         """Say in the log which plans wait no longer; a group that still waits is planned anew."""

@@ -30,7 +30,6 @@ from coordinator.core.events import (
     OffsetDelete,
     OffsetFetch,
     PrepareAssignment,
-    ProposeTarget,
     Result,
     TargetLost,
     TimerFired,
@@ -350,21 +349,19 @@ class Player(VirtualCoordinator):
             epoch = int(rest.pop(0)[6:])
         self.processor.run([InstallAssignment(group, computation, epoch, table(by_member(rest)))])
 
-    def _do_propose(self, words: list[str]) -> None:
-        """A job of its own wrote a target into the table, for the group as it is now."""
+    def _do_deliver(self, words: list[str]) -> None:
+        """An engine wrote the target of a computation to the table."""
         group, run, *rest = words
         found = self.state.groups[group]
-        epoch = found.epoch
-        if rest and rest[0].startswith("epoch="):
-            epoch = int(rest.pop(0)[6:])
+        epoch = found.computation.record.group_epoch if found.computation else found.epoch
         rows = table(by_member(rest))
         topics = self.state.topics
         ids = pa.array([topics[name].key.topic_id for name in rows["topic"].to_pylist()])
         whole = WholeTarget.of(rows.append_column("topic_id", ids))
         stored = StoredTarget(group, epoch, run, 1, 0, len(found.members), len(whole))
-        target = ComputedTarget(group, run, epoch, 0, "external", stored=stored, whole=whole)
-        event = ProposeTarget(group, epoch, run, target, dict(found.metas))
-        self.processor.run([event])
+        self.processor.run(
+            [ComputedTarget(group, run, epoch, 0, "external", stored=stored, whole=whole)]
+        )
 
     def _do_lose_target(self, words: list[str]) -> None:
         """The rows of the group's whole target are gone from the table of targets."""
@@ -415,8 +412,6 @@ class Player(VirtualCoordinator):
             self._say("answer", ", ".join(f"{t} {p} {c}" for t, p, c in codes))
         elif isinstance(event, InstallAssignment):
             self._say("answer", f"target epoch {found['assignment_epoch']}, {found['moved']} moved")  # type: ignore[index]
-        elif isinstance(event, ProposeTarget):
-            self._say("answer", str(found).split(":")[0])
 
     def _heartbeat_text(self, event: Event, response: HeartbeatResponse) -> str:
         assert isinstance(event, Heartbeat)

@@ -1,4 +1,4 @@
-"""A group's target computed by a Spark job of its own, which never writes the log."""
+"""A group's target planned and applied by a Spark job of its own, which never writes the log."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import threading
 import pytest
 
 from coordinator import Coordinator
-from coordinator.compute import proposal_inbox
 from coordinator.config import Config, EngineConfig
 from coordinator.core.records import TargetMetadata
 from coordinator.storage.delta_log import read_log
+from coordinator.storage.inbox import Inbox
 from tests.support.members import WHILE_JOBS_RUN, Members
 
 pytestmark = pytest.mark.spark
@@ -30,34 +30,34 @@ def installed(store):
 
 
 def test_live_coordinator_installs_a_jobs_target(spark, tmp_path, engine):
-    from spark_jobs.jobs.propose_target import ProposalOptions, propose_target
+    from spark_jobs.jobs.assign_store import StoreJob, assign_store
 
-    wanted = ProposalOptions(str(tmp_path), "g", run_id="monday")
+    wanted = StoreJob(str(tmp_path), "g", run_id="monday")
     with Coordinator.open(tmp_path, topics={"a": 6}, config=CONFIG, engine=engine) as coordinator:
         members = Members(coordinator)
         members.join("m1", "m2")
-        done = propose_target(wanted, CONFIG)
-        assert (done["verdict"], done["members"], done["ranges"]) == ("accepted", 2, 2)
+        done = assign_store(wanted, CONFIG)
+        assert (done["verdict"], done["members"], done["placed"]) == ("accepted", 2, 6)
         assert sorted(map(len, members.settle().values())) == [3, 3]
-        again = propose_target(wanted, CONFIG)
+        again = assign_store(wanted, CONFIG)
         assert again == {"run_id": "monday", "already_judged": True, "verdict": "accepted"}
-        idle = propose_target(ProposalOptions(str(tmp_path), "g"), CONFIG)
-        assert (idle["verdict"], idle["group_epoch"]) == ("nothing to compute", 3)
-    assert [r.computation_id for r in installed(tmp_path) if r.computation_id] == ["monday"]
+        idle = assign_store(StoreJob(str(tmp_path), "g"), CONFIG)
+        assert (idle["verdict"], idle["group_epoch"]) == ("nothing to compute", done["group_epoch"])
+    assert [r.plan_id for r in installed(tmp_path) if r.plan_id] == [done["plan_id"]]
 
 
 def test_of_two_jobs_one_is_installed_and_one_refused(spark, tmp_path, engine):
-    from spark_jobs.jobs.propose_target import ProposalOptions, propose_target
+    from spark_jobs.jobs.assign_store import StoreJob, assign_store
 
     outcomes = {}
 
     def job(name):
         try:
-            outcomes[name] = propose_target(
-                ProposalOptions(str(tmp_path), "g", run_id=name), CONFIG
-            )["verdict"]
+            outcomes[name] = assign_store(StoreJob(str(tmp_path), "g", run_id=name), CONFIG)[
+                "verdict"
+            ]
         except RuntimeError as error:
-            outcomes[name] = str(error).split(":")[0]
+            outcomes[name] = str(error)
 
     with Coordinator.open(tmp_path, topics={"a": 6}, config=CONFIG, engine=engine) as coordinator:
         Members(coordinator).join("m1", "m2")
@@ -66,7 +66,9 @@ def test_of_two_jobs_one_is_installed_and_one_refused(spark, tmp_path, engine):
             thread.start()
         for thread in both:
             thread.join()
-    assert sorted(outcomes.values()) == ["STALE_MEMBER_EPOCH", "accepted"]
+    accepted, refused = sorted(outcomes.values())
+    assert accepted == "accepted"
+    assert "is for another state of group g" in refused
 
 
 def test_job_without_a_coordinator_opens_one(spark, tmp_path, engine, muster_here):
@@ -76,7 +78,7 @@ def test_job_without_a_coordinator_opens_one(spark, tmp_path, engine, muster_her
     done = muster_here("assign", "--store", tmp_path, "--group", "g", "--assignor", "range")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["verdict"] == "accepted"
-    assert proposal_inbox.list_proposals(tmp_path) == []
+    assert Inbox(tmp_path).waiting() == []
     assert not (tmp_path / "_lease.json").exists()
     assert installed(tmp_path)[-1].assignor == "range"
     with Coordinator.open(tmp_path, topics={"a": 6}, config=CONFIG, engine=engine) as coordinator:
@@ -100,4 +102,4 @@ def test_bad_input_is_refused(tmp_path, muster_here, words, said):
     done = muster_here("assign", *words, cwd=tmp_path)
     assert done.returncode == 2
     assert said in done.stderr.decode()
-    assert not (tmp_path / "store" / "proposals").exists()
+    assert not (tmp_path / "store" / "inbox").exists()

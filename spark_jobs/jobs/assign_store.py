@@ -1,0 +1,103 @@
+"""`muster assign --store … --group …`: plan a group's target on Spark, and apply the plan.
+
+It is `muster plan --engine spark` and `muster apply` in one, for a group that waits for a target.
+The store's coordinator decides; if there is none, this process is one until then.
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+from typing import Any
+
+from assignors import SpecError
+from coordinator import progress
+from coordinator.cli.plan_files import ask_coordinator, user_name
+from coordinator.clock import wall_ms
+from coordinator.compute.plan_answers import find_answer
+from coordinator.config import Config
+from coordinator.core.plan_steps.planner import PlanOptions, make_plan
+from coordinator.core.plans.approval import IMBALANCE, MAX_MOVES
+from coordinator.core.records import ACCEPTED
+from coordinator.history.former_targets import read_basis
+from coordinator.history.log_reader import LogReader
+from coordinator.kafka_config import group_settings
+from coordinator.storage.tables.store_files import root_of
+from spark_jobs.jobs.spark_engine import SparkEngine
+from spark_jobs.session.cluster import await_executors, try_again_if_lost
+from spark_jobs.session.session import scratch_warehouse, spark_session
+
+
+@dataclass(frozen=True, slots=True)
+class StoreJob:
+    """What to assign. Options that are None follow from the group.
+
+    Attributes
+    ----------
+    run_id
+        A repeated run with the same id does nothing.
+    """
+
+    store: str
+    group_id: str
+    assignor: str | None = None
+    imbalance: str | None = None
+    max_moves: int | None = None
+    run_id: str | None = None
+
+
+def assign_store(job: StoreJob, config: Config) -> dict[str, Any]:
+    """Plan the target of a store's group, apply the plan, and return the outcome.
+
+    Raises
+    ------
+    SpecError
+        There is no such group, or the assignor refuses it.
+    NoLog
+        There is no store.
+    BusyError
+        No executor ran a task in time, or no coordinator answered: nothing is changed.
+    RuntimeError
+        The coordinator refused the plan; the message says why.
+    """
+    store, run_id = root_of(job.store), job.run_id or str(uuid.uuid4())
+    reading = LogReader(store)
+    basis = read_basis(reading, config, job.group_id)
+    if job.run_id is not None:
+        before, _ = find_answer(store, run_id, after=0)
+        if before is not None and before.reason != ACCEPTED:
+            raise RuntimeError(before.reason)
+        if before is not None:
+            return {"run_id": run_id, "already_judged": True, "verdict": ACCEPTED}
+    facts = {"group_id": job.group_id, "group_epoch": basis.group_epoch}
+    if basis.group_epoch <= basis.assignment_epoch:
+        return facts | {"verdict": "nothing to compute", "position": reading.position}
+    asked = {IMBALANCE: job.imbalance, MAX_MOVES: job.max_moves}
+    given = {name: value for name, value in asked.items() if value is not None}
+    settings = group_settings(config.kafka, given)
+    options = PlanOptions(job.assignor or "", settings, owner=user_name(), reason=f"run {run_id}")
+    with progress.task("starting Spark"):
+        spark = spark_session("muster-assign", conf=scratch_warehouse())
+    await_executors(spark, config.engine.timeout_ms / 1000)
+    engine = SparkEngine(spark, config)
+    plan = try_again_if_lost(lambda: make_plan(basis, options, config, wall_ms(), engine.assign))
+    made = plan.plan
+    with progress.task("waiting for the coordinator's answer"):
+        try:
+            epoch = ask_coordinator(
+                store, config, "apply", job.group_id, made.plan_id, made, request_id=run_id
+            )
+        except SpecError as error:
+            raise RuntimeError(str(error)) from None
+    return {
+        "group_id": job.group_id,
+        "group_epoch": epoch,
+        "position": reading.position,
+        "run_id": run_id,
+        "plan_id": made.plan_id,
+        "assignor": made.assignor,
+        "members": made.summary.members,
+        "moved": made.summary.moved,
+        "placed": made.summary.placed,
+        "verdict": ACCEPTED,
+    }
