@@ -42,7 +42,6 @@ from coordinator.core.member_update import (
 )
 from coordinator.core.partition_spans import Spans, drop_epochs, has_partitions
 from coordinator.core.plans.approval import keeps_target
-from coordinator.core.plans.assignor_options import AssignorOptions
 from coordinator.core.reconcile import ReconcileGoal, reconcile
 from coordinator.core.records import (
     ClassicGroupWritten,
@@ -393,8 +392,7 @@ def _update_target(
     )
     roster = target_builder.build_input(state, group, change, now_ms)
     roster = roster.without(roster.find_bereft())  # others do not wait for these topics
-    options = AssignorOptions.of_target(assignor, settings, config)
-    ranges = target_builder.assign_in_step(roster, options, epoch.number)
+    ranges = target_builder.assign_in_step(roster, (assignor, settings, config), epoch.number)
     if ranges is None:
         return target
     members, moved = target_builder.diff_targets(group.group_id, roster, ranges)

@@ -6,7 +6,7 @@ changed get a record, members gone since are dropped, members new since have an 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
@@ -20,6 +20,7 @@ from assignors.partition_ranges import Verdict
 from assignors.prior_ownership import RangeColumns
 from assignors.quality import find_problems
 from assignors.registry import knows_loads
+from coordinator.config import Config
 from coordinator.core.partition_spans import Spans, count_partitions, subtract_spans
 from coordinator.core.plans.assignor_options import AssignorOptions
 from coordinator.core.plans.load_columns import list_racks, load_columns
@@ -200,15 +201,21 @@ def run_assignor(spec: GroupSpec, options: AssignorOptions) -> PartitionRanges:
 
 
 def assign_in_step(
-    roster: AssignorInput, options: AssignorOptions, epoch: int
+    roster: AssignorInput, asked: tuple[str, Mapping[str, str], Config], epoch: int
 ) -> PartitionRanges | None:
     """Run a group's assignor within a step; None keeps the target, for constraints that clash.
+
+    Parameters
+    ----------
+    asked
+        The assignor's name, the group's settings and the coordinator's.
 
     Raises
     ------
     GroupError
         UNKNOWN_SERVER_ERROR: the assignor fails.
     """
+    options = AssignorOptions.of_target(*asked)
     try:
         return run_assignor(roster.spec(options.assignor), options)
     except (SpecError, ValueError, MemoryError) as error:

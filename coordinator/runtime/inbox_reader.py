@@ -15,7 +15,7 @@ from coordinator.storage.record_log import LogError
 
 TRIES = 3
 """How often in a row a request is refused before the log has an answer, until it is set aside."""
-NOT_PROPOSED = "jobs propose no targets any more: run `muster assign` of this version"
+NOT_PROPOSED = "jobs no longer propose targets: run `muster assign` of this version"
 logger = logging.getLogger("muster.coordinator")
 
 
@@ -65,7 +65,7 @@ class InboxReader:
             except RequestError as error:
                 inbox.set_aside(request_id, str(error))
             except (OSError, LogError) as error:
-                logger.warning("request %s is answered later: %s", request_id, error)
+                logger.warning("deferring the answer to request %s: %s", request_id, error)
             except Exception as error:
                 logger.exception("request %s cannot be answered", request_id)
                 inbox.set_aside(request_id, one_line(error))

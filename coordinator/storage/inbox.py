@@ -118,12 +118,12 @@ class Inbox:
         self._move(request_id + self._ending, reason)
 
     def set_strangers_aside(self) -> None:
-        """Do so with what has a request's ending, but is none; every object is a file."""
+        """Set entries aside that are named like requests, but are not regular files."""
         if self._disk.poll_s:
             return
         for file in self._files():
             if not self._is_one(file):
-                self._move(file, "it is no file, or its name is no text")
+                self._move(file, "it is not a regular file, or its name is not text")
 
     def _move(self, file: str, reason: str) -> None:
         """Move a file; one that cannot be moved stays, and holds up nobody."""

@@ -131,6 +131,11 @@ AssignorName = Annotated[
     str | None, typer.Option(help="range, uniform, sticky, weighted, …", show_default="uniform")
 ]
 
+Title = Annotated[str | None, typer.Option(help="The title of the plot.", show_default="assignor")]
+RunId = Annotated[
+    str | None, typer.Option(help="The id of this run; a repeated run writes nothing.")
+]
+
 
 def assign(
     spec: SpecPath = None,
@@ -161,12 +166,8 @@ def assign(
     plot: Annotated[
         str | None, typer.Option(help="Draw loads and moves to FILE.png or FILE.svg.")
     ] = None,
-    title: Annotated[
-        str | None, typer.Option(help="The title of the plot.", show_default="assignor")
-    ] = None,
-    run_id: Annotated[
-        str | None, typer.Option(help="The id of this run; a repeated run writes nothing.")
-    ] = None,
+    title: Title = None,
+    run_id: RunId = None,
     allow_empty: AllowEmpty = False,
     max_forgotten: MaxForgotten = MAX_FORGOTTEN,
     store: StorePath = None,

@@ -467,11 +467,9 @@ def test_requests_of_other_processes_are_answered_or_set_aside(running, tmp_path
     group.beat("m1", "m2")
     plan = group.coordinator.plan("g", drain=["m1"]).plan
     folder = store / "inbox"
-    folder.mkdir(exist_ok=True)
-    (folder / "junk.json").write_text("{")
     for name, asked in (("one", "apply"), ("two", "apply"), ("three", "approve")):
-        request = DecidePlan(asked, "g", plan.plan_id, plan, "User:ann", "", name)
-        Inbox(store).put(request)
+        Inbox(store).put(DecidePlan(asked, "g", plan.plan_id, plan, "User:ann", "", name))
+    (folder / "junk.json").write_text("{")
     InboxReader(group.coordinator._loop, group.coordinator._background.maintenance).run()
     assert list(folder.glob("*.json")) == []
     assert [path.name[-9:] for path in (store / "_set_aside").glob("*.json")] == ["junk.json"]
