@@ -29,7 +29,7 @@ from coordinator.storage.record_decoder import ValueCache, decode_batches
 from coordinator.storage.record_encoder import encode_records
 from coordinator.storage.record_log import Batch, CorruptLog, LogError, NoLog, Unreachable
 from coordinator.storage.record_schema import SCHEMA
-from coordinator.storage.tables.claims import Claim, Claims, has_history, note_claim
+from coordinator.storage.tables.claims import Claim, Claims, has_history, note_claim, numbers_of
 from coordinator.storage.tables.commit_writer import TableAction
 from coordinator.storage.tables.fenced_table import FencedTable
 from coordinator.storage.tables.files import Files
@@ -88,7 +88,7 @@ def write_snapshot(
     """
     with table.lock:
         handle = table.load()
-        there = _list_snapshots(handle)
+        there = _list_snapshots(table.path, handle)
     ours = sorted(one for one in there if one.is_of(claims))
     if any(one.position == position for one in ours):
         return []
@@ -143,7 +143,7 @@ def list_snapshots(disk: Files, path: str) -> list[Snapshot]:
 def find_lost_rows(snapshots: Sequence[Snapshot], log: DeltaTable, path: str) -> str | None:
     """Return what is to be said of a log that ends before a snapshot of it; None if it does not."""
     last = max((part.last for part in list_parts(log)), default=0)
-    claims = Claims(log.transaction_version)
+    claims = Claims(numbers_of(path, lambda: log))
     ahead = [one.position for one in snapshots if one.position > last and one.is_of(claims)]
     if not ahead:
         return None
@@ -155,7 +155,7 @@ def find_lost_rows(snapshots: Sequence[Snapshot], log: DeltaTable, path: str) ->
 
 def _open_snapshots(disk: Files, path: str) -> dict[Snapshot, list[Part]]:
     try:
-        return _list_snapshots(FencedTable(path, disk, sync=False).refresh())
+        return _list_snapshots(path, FencedTable(path, disk, sync=False).refresh())
     except NoLog:
         return {}
     except Unreachable:  # else a log that has lost rows would be opened, or read from its beginning
@@ -183,9 +183,9 @@ def _read_snapshot(
     return found
 
 
-def _list_snapshots(table: DeltaTable) -> dict[Snapshot, list[Part]]:
+def _list_snapshots(path: str, table: DeltaTable) -> dict[Snapshot, list[Part]]:
     found: dict[Snapshot, list[Part]] = {}
-    claims = Claims(table.transaction_version)
+    claims = Claims(numbers_of(path, lambda: table))
     for part in list_parts(table):
         one = Snapshot(part.snapshot, part.epoch, claims.get(part.epoch))
         found.setdefault(one, []).append(part)

@@ -12,12 +12,9 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from deltalake import DeltaTable
-from deltalake.exceptions import DeltaError
 
-from coordinator.storage.record_log import CommitFailed
 from coordinator.storage.tables.commit_writer import APP
-from coordinator.storage.tables.newest_version import find_silence
-from coordinator.storage.tables.store_files import explain
+from coordinator.storage.tables.newest_version import read_number
 
 _NAME = "muster.claim.{}.{}"
 
@@ -98,17 +95,11 @@ class Claims:
 def numbers_of(path: str, load: Callable[[], DeltaTable]) -> Callable[[str], int | None]:
     """Return what looks up the numbers that a log's table keeps, in the table as it is loaded.
 
-    It raises `Unreachable`, or `CommitFailed` where a successor has cleaned up what it reads.
+    It raises as `read_number` does.
     """
 
     def number_of(name: str) -> int | None:
-        try:
-            found = load().transaction_version(name)
-        except (DeltaError, OSError) as error:
-            raise find_silence(path, error) or CommitFailed(
-                f"the claims of {path} cannot be read: {explain(path, error)}"
-            ) from None
-        return None if found is None else int(found)
+        return read_number(path, load(), name)
 
     return number_of
 

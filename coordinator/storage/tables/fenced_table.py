@@ -59,6 +59,7 @@ from coordinator.storage.tables.newest_version import (
     load_surely,
     open_surely,
     open_to_read,
+    read_number,
 )
 from coordinator.storage.tables.protocol import find_unwritten
 from coordinator.storage.tables.read_table import ReadTable, open_table
@@ -202,7 +203,7 @@ class FencedTable:
 
     def _refuse_older(self, opened: DeltaTable) -> None:
         """Refuse to go back, but to a table whose higher epoch says that we are fenced."""
-        epoch = opened.transaction_version(APP) or 0
+        epoch = read_number(self.path, opened, APP) or 0
         if opened.version() < self.version and epoch <= self.epoch:
             raise CorruptLog(
                 f"{self.path} was at version {self.version} and is at {opened.version()}: another "
@@ -483,7 +484,7 @@ class FencedTable:
 
     def _adopt(self, handle: DeltaTable) -> None:
         """Know a version, all of it or nothing: one with the digest of another breaks the chain."""
-        version, epoch = handle.version(), handle.transaction_version(APP) or 0
+        version, epoch = handle.version(), read_number(self.path, handle, APP) or 0
         unwritten, digest = find_unwritten(handle), read_digest(self._disk, self.path, version)
         self._handle, self.version, self.epoch = handle, version, epoch
         self._unwritten, self._digest, self.unsure = unwritten, digest, False

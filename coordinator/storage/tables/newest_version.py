@@ -17,7 +17,14 @@ import pyarrow as pa
 from deltalake import DeltaTable, Field, Schema
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
-from coordinator.storage.record_log import CorruptLog, LogError, NewerLog, NoLog, Unreachable
+from coordinator.storage.record_log import (
+    CommitFailed,
+    CorruptLog,
+    LogError,
+    NewerLog,
+    NoLog,
+    Unreachable,
+)
 from coordinator.storage.tables.files import Files, StoreRefusedError
 from coordinator.storage.tables.floor import read_floor
 from coordinator.storage.tables.protocol import find_unread
@@ -150,6 +157,27 @@ def find_silence(path: str, error: Exception) -> Unreachable | StoreRefusedError
         return None
     why = explain(path, error)
     return find_refusal(path, why) or Unreachable(f"{path} cannot be read now: {why}")
+
+
+def read_number(path: str, table: DeltaTable, name: str) -> int | None:
+    """Return a number that a table keeps for an application.
+
+    delta-rs looks it up in the table's log when it is asked, which may be long after it opened it.
+
+    Raises
+    ------
+    Unreachable
+        The store does not answer.
+    CommitFailed
+        A successor has cleaned up what was to be read: look at the newest version again.
+    """
+    try:
+        found = table.transaction_version(name)
+    except (DeltaError, OSError) as error:
+        raise find_silence(path, error) or CommitFailed(
+            f"{path} cannot be read as it was opened: {explain(path, error)}"
+        ) from None
+    return None if found is None else int(found)
 
 
 def _find_damage(disk: Files, path: str) -> str | None:

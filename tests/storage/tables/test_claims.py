@@ -92,11 +92,36 @@ def test_a_start_after_many_takes_no_more_looks_than_after_few(tmp_path, monkeyp
 def test_a_claim_that_a_successor_has_cleaned_up_is_an_error_of_the_log():
     """Maintenance of a coordinator that slept reads what is gone: it ends, and says why."""
 
-    def load():
-        raise DeltaError("Kernel error: File not found")
+    class Gone:
+        def transaction_version(self, _name):
+            raise DeltaError("Kernel error: File not found")
 
-    claims = Claims(numbers_of("store/log", load))
+    claims = Claims(numbers_of("store/log", Gone))
     claims.add(7, Claim(70, 1))
     with pytest.raises(CommitFailed, match="store/log cannot be read"):
         claims.get(3)
     assert claims.get(8) is None, "of a successor: its log is not ours"
+
+
+@pytest.mark.parametrize("table", ["log", "snapshots"])
+def test_a_table_that_was_cleaned_up_since_it_was_opened_is_an_error_of_the_log(
+    table, tmp_path, monkeypatch
+):
+    """delta-rs reads a checkpoint when it is asked for a number: a raw error would end a thread."""
+    log = DeltaLog.open(tmp_path, LogConfig())
+    log.claim("one", "", 1)
+    log.append([OffsetCommitted("g", "foo", "id", 0, 1)], 1)
+    write_snapshot(log, 1)
+    log.append([OffsetCommitted("g", "foo", "id", 0, 2)], 2)
+    real = DeltaTable.transaction_version
+
+    def look_up(found, name):
+        if found.table_uri.rstrip("/").endswith(table):
+            raise DeltaError("Object 3.checkpoint.parquet not found")
+        return real(found, name)
+
+    monkeypatch.setattr(DeltaTable, "transaction_version", look_up)
+    ask = {"log": lambda: log.claim("two", "", 2), "snapshots": lambda: write_snapshot(log, 2)}
+    with pytest.raises(CommitFailed, match=f"{table} cannot be read as it was opened"):
+        ask[table]()
+    log.close()
