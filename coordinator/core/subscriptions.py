@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from itertools import chain
+from itertools import chain, filterfalse
 from operator import attrgetter
 
 from coordinator.core.partition_spans import kafka_id
@@ -50,7 +50,7 @@ def names_new(group: Group, names: Sequence[str]) -> Sequence[str]:
     known = group.names
     if known.keys().isdisjoint(names):
         return names
-    return [name for name in names if name not in known]
+    return list(filterfalse(known.__contains__, names))
 
 
 def names_ended(group: Group, names: Sequence[str]) -> Sequence[str]:
@@ -98,8 +98,8 @@ def matched_now(group: Group, record: RegexResolved) -> tuple[Sequence[str], Seq
     if old.topics == record.topics:
         return (), ()
     before, now = group.matched[record.regex], set(record.topics)
-    come = [name for name in record.topics if name not in before]
-    return come, [name for name in old.topics if name not in now]
+    come = list(filterfalse(before.__contains__, record.topics))
+    return come, list(filterfalse(now.__contains__, old.topics))
 
 
 def begin_subscriptions(state: State, group: Group, names: Sequence[str]) -> None:

@@ -211,7 +211,7 @@ def test_regexes_are_resolved_by_few_lines_of_python_for_each_topic():
     life.beat("m1")
     life.beat("m1", -1)
     found = life.lines[RegexesResolved]
-    assert max(found) <= 4 * len(life.state.topics), found
+    assert max(found) <= len(life.state.topics), found
 
 
 def test_a_member_is_given_topics_by_few_lines_of_python_for_each():
