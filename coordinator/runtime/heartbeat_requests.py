@@ -113,12 +113,7 @@ class HeartbeatRequests(ABC):
         return self.submit_heartbeat(**fields).result()
 
     @_with_parameters_of(consumer_group_heartbeat)
-    def submit_heartbeat(
-        self,
-        *,
-        version: int = 1,
-        **fields: Any,  # noqa: ANN401 - the other's
-    ) -> Future[HeartbeatAnswer]:
+    def submit_heartbeat(self, **fields: Any) -> Future[HeartbeatAnswer]:  # noqa: ANN401
         """Send a heartbeat without waiting.
 
         Parameters
@@ -136,6 +131,7 @@ class HeartbeatRequests(ABC):
             Cancelled before its turn, the heartbeat is not done. Its result raises what
             consumer_group_heartbeat raises.
         """
+        version = fields.pop("version", 1)
         event = Heartbeat(**fields)
         if needs_member_id(version, event.member_epoch, event.member_id):
             event = replace(event, member_id=str(uuid.uuid4()))
