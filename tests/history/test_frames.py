@@ -12,7 +12,6 @@ import pytest
 
 from assignors import SpecError
 from coordinator.config import LogConfig
-from coordinator.core.partition_spans import TopicKey
 from coordinator.core.records import GroupMetadata, MemberMetadata, TargetMetadata, TopicChanged
 from coordinator.history import VIEWS, frame
 from coordinator.history.frames import read_view
@@ -149,12 +148,15 @@ def test_damaged_log_is_an_error(lived):
 
 
 def test_missing_target_is_an_error(tmp_path):
-    orders = TopicKey("orders", "o")
     install = TargetMetadata(
         "big", 2, NOON, "uniform",
         computation_id="run", targets_version=1, digest=1, members=1, ranges=1,
     )  # fmt: skip
-    records = [TopicChanged(*orders, 1), MemberMetadata("big", "m1"), GroupMetadata("big", 2, 0)]
+    records = [
+        TopicChanged("orders", "o", 1),
+        MemberMetadata("big", "m1"),
+        GroupMetadata("big", 2, 0),
+    ]
     log = DeltaLog(tmp_path, LogConfig(fsync=False))
     log.claim("test", "", NOON)
     log.append([*records, install], NOON)

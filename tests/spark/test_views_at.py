@@ -159,7 +159,7 @@ def test_targets_in_the_table_and_in_the_log(spark, tmp_path):
     write_targets(tmp_path, "run-lost", targets_of(["m3", "m2", "m1"]))  # of a job that died
     version = write_targets(tmp_path, "run-1", rows)
     before = [
-        TopicChanged(*ORDERS, 6),
+        TopicChanged(ORDERS.name, ORDERS.topic_id, 6),
         *(MemberMetadata("big", m, subscribed_topic_names=("orders",)) for m in ("m1", "m2", "m3")),
         GroupMetadata("big", 2, 0, "member joined", "m3"),
         TargetMember("big", "m1", ((ORDERS, 0, 6),)),
