@@ -17,7 +17,7 @@ from coordinator import Coordinator
 from coordinator.clock import wall_ms
 from coordinator.config import Config
 from coordinator.core.events import Heartbeat
-from coordinator.core.records import OffsetCommitted
+from coordinator.core.state.records import OffsetCommitted
 from coordinator.storage.delta_log import DeltaLog
 
 TITLE = "The coordinator"

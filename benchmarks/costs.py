@@ -22,9 +22,9 @@ from coordinator.clock import wall_ms
 from coordinator.compute.engine import TargetRequest, compute_target
 from coordinator.compute.stored_target import read_stored_target
 from coordinator.config import Config
-from coordinator.core import target_builder
-from coordinator.core.plans.assignor_options import AssignorOptions
-from coordinator.core.target_builder import AssignorInput
+from coordinator.core.targets import target_builder
+from coordinator.core.targets.assignor_options import AssignorOptions
+from coordinator.core.targets.target_builder import AssignorInput
 from coordinator.history.former_targets import read_basis
 from coordinator.history.log_reader import LogReader
 from coordinator.storage.delta_log import DeltaLog

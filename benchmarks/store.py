@@ -12,7 +12,8 @@ from pathlib import Path
 from benchmarks.shape import EPOCH, GROUP, Shape, small_group_id
 from coordinator.clock import wall_ms
 from coordinator.config import Config
-from coordinator.core.records import (
+from coordinator.core.state.groups import Topic
+from coordinator.core.state.records import (
     CurrentMember,
     GroupConfigured,
     GroupMetadata,
@@ -22,7 +23,6 @@ from coordinator.core.records import (
     TargetMetadata,
     TopicChanged,
 )
-from coordinator.core.state import Topic
 from coordinator.runtime.topic_catalog import topic_id_of
 from coordinator.storage.delta_log import DeltaLog
 from coordinator.storage.state_loader import write_snapshot

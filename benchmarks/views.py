@@ -14,7 +14,8 @@ from benchmarks.shape import GROUP, member_id, small_group_id
 from benchmarks.store import BATCH, temporary_store, write_small_groups
 from coordinator.clock import wall_ms
 from coordinator.config import Config
-from coordinator.core.records import (
+from coordinator.core.state.groups import Topic
+from coordinator.core.state.records import (
     CurrentMember,
     GroupMetadata,
     MemberMetadata,
@@ -23,7 +24,6 @@ from coordinator.core.records import (
     TargetMetadata,
     TopicChanged,
 )
-from coordinator.core.state import Topic
 from coordinator.history import frame
 from coordinator.reasons import Reason
 from coordinator.runtime.topic_catalog import topic_id_of

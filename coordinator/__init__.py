@@ -14,7 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from coordinator.core.plan_steps.planner import ShownPlan
+    from coordinator.core.plans.planner import ShownPlan
     from coordinator.errors import Fenced, GroupError, PartitionsRefusedError, UnavailableError
     from coordinator.member.application import AsyncStop, Stop
     from coordinator.member.async_member import AsyncMember
@@ -63,7 +63,7 @@ _ROOMS = {
     "HeartbeatAnswer": "coordinator.runtime.responses",
     "Member": "coordinator.member.member",
     "PartitionsRefusedError": "coordinator.errors",
-    "ShownPlan": "coordinator.core.plan_steps.planner",
+    "ShownPlan": "coordinator.core.plans.planner",
     "Stop": "coordinator.member.application",
     "TopicPartition": "coordinator.member.transport",
     "UnavailableError": "coordinator.errors",

@@ -2,7 +2,7 @@
 
     python docs/log_format.py
 
-Its source is coordinator/core/records.py. A test writes the tables again and compares.
+Its source is coordinator/core/state/records.py. A test writes the tables again and compares.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from coordinator.core.record_fields import Mark, RecordField
+from coordinator.core.state.record_fields import Mark, RecordField
 from coordinator.storage.record_schema import (
     FIELDS,
     HELD_RANGES,

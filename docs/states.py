@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 from enum import Enum
 from pathlib import Path
 
-from coordinator.core.reconcile import ALLOWED_MOVES
-from coordinator.core.state import GROUP_MOVES
+from coordinator.core.consumer.reconcile import ALLOWED_MOVES
+from coordinator.core.state.groups import GROUP_MOVES
 from coordinator.member.states import MOVES
 
 DESIGN = Path(__file__).resolve().parent / "design"

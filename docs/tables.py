@@ -21,7 +21,7 @@ from typer.core import TyperArgument
 
 from coordinator.cli.main import ENTRY_POINTS
 from coordinator.config import Config
-from coordinator.core.state import State
+from coordinator.core.state.groups import State
 from coordinator.errors import ErrorCode
 from coordinator.history.view_schemas import VIEW_SCHEMAS
 from coordinator.kafka_config import KafkaConfig, group_defaults

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from assignors.registry import Assignor, assignor_names, get_assignor
     from coordinator.config import Config, ConfigError
     from coordinator.config import parse as parse_config
-    from coordinator.core.plan_steps.planner import ShownPlan
+    from coordinator.core.plans.planner import ShownPlan
     from coordinator.errors import (
         ErrorCode,
         Fenced,
@@ -145,7 +145,7 @@ _PLACES = {
     "PartitionRanges": "assignors.partition_ranges:PartitionRanges",
     "PartitionsRefusedError": "coordinator.errors:PartitionsRefusedError",
     "Push": "coordinator.push.push:Push",
-    "ShownPlan": "coordinator.core.plan_steps.planner:ShownPlan",
+    "ShownPlan": "coordinator.core.plans.planner:ShownPlan",
     "SpecError": "assignors.errors:SpecError",
     "Stop": "coordinator.member.application:Stop",
     "TopicCatalog": "coordinator.runtime.topic_catalog:TopicCatalog",

@@ -18,7 +18,7 @@ from benchmarks.store import temporary_store, write_group
 from coordinator import Coordinator
 from coordinator.clock import wall_ms
 from coordinator.config import Config
-from coordinator.core.records import OffsetCommitted
+from coordinator.core.state.records import OffsetCommitted
 from coordinator.storage.delta_log import DeltaLog
 from tests.support.s3.client import S3Server, Versitygw
 

@@ -23,8 +23,8 @@ from benchmarks.store import temporary_store, write_group
 from coordinator import Coordinator
 from coordinator.clock import wall_ms
 from coordinator.config import Config
-from coordinator.core.partition_spans import TopicKey
-from coordinator.core.records import (
+from coordinator.core.state.partition_spans import TopicKey
+from coordinator.core.state.records import (
     CurrentMember,
     GroupMetadata,
     MemberMetadata,

@@ -20,7 +20,7 @@ from coordinator.assign.outputs import (
 )
 from coordinator.assign.runs import Run, find_run, identify
 from coordinator.assign.safeguards import Safeguards
-from coordinator.core.plans.assignor_options import AssignorOptions
+from coordinator.core.targets.assignor_options import AssignorOptions
 from coordinator.storage.tables.shared_table import NONE
 from coordinator.storage.tables.store_files import is_remote
 from coordinator.storage.tables.table_io import TableRef

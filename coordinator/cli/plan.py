@@ -20,8 +20,8 @@ from coordinator.cli.terminal import Terminal
 from coordinator.clock import wall_ms
 from coordinator.compute.engine import LOCAL, open_engine
 from coordinator.config import Config, ConfigError
-from coordinator.core.plan_steps.planner import PlanOptions, ShownPlan, make_plan, make_rollback
-from coordinator.core.records import PlanMade
+from coordinator.core.plans.planner import PlanOptions, ShownPlan, make_plan, make_rollback
+from coordinator.core.state.records import PlanMade
 from coordinator.history.former_targets import read_basis, read_former_targets
 from coordinator.history.log_reader import LogReader, format_time
 from coordinator.history.view_rows import list_rows

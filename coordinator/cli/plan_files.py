@@ -16,7 +16,7 @@ from coordinator.clock import wall_ms
 from coordinator.compute.plan_answers import ask_about_plan
 from coordinator.config import Config
 from coordinator.core.events import Action, DecidePlan
-from coordinator.core.records import PlanMade
+from coordinator.core.state.records import PlanMade
 from coordinator.storage.inbox import Inbox
 from coordinator.storage.lease import Lease
 from coordinator.storage.tables.table_io import BusyError

@@ -17,11 +17,11 @@ from assignors.quality import find_problems
 from assignors.registry import assignor_names
 from coordinator.compute.group_columns import GroupColumns
 from coordinator.config import Config
-from coordinator.core import target_builder
 from coordinator.core.events import ComputedTarget
-from coordinator.core.plan_steps.planner import assign_here
-from coordinator.core.plans.assignor_options import AssignorOptions
-from coordinator.core.target_builder import AssignorInput
+from coordinator.core.plans.planner import assign_here
+from coordinator.core.targets import target_builder
+from coordinator.core.targets.assignor_options import AssignorOptions
+from coordinator.core.targets.target_builder import AssignorInput
 
 ENTRY_POINTS = "muster.engines"
 LOCAL = "local"

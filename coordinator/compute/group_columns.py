@@ -17,9 +17,9 @@ from assignors import GroupSpec
 from assignors.arrays import Bools, offsets_of
 from assignors.group_spec import order_members
 from assignors.prior_ownership import PriorOwnership
-from coordinator.core.state import Mark, Topic
-from coordinator.core.target_assignment import Targets, WholeTarget
-from coordinator.core.target_builder import AssignorInput
+from coordinator.core.state.groups import Mark, Topic
+from coordinator.core.state.target_assignment import Targets, WholeTarget
+from coordinator.core.targets.target_builder import AssignorInput
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from assignors import SpecError
 from coordinator.core.events import DecidePlan
-from coordinator.core.records import ACCEPTED, RequestAnswered
+from coordinator.core.state.records import ACCEPTED, RequestAnswered
 from coordinator.storage.delta_log import read_log
 from coordinator.storage.inbox import Inbox
 from coordinator.storage.tables.table_io import BusyError

@@ -12,8 +12,8 @@ from coordinator.core.events import (
     Event,
     OffsetDelete,
 )
-from coordinator.core.partition_spans import TopicKey, spans_of
-from coordinator.core.records import Audited, Record, Tombstone
+from coordinator.core.state.partition_spans import TopicKey, spans_of
+from coordinator.core.state.records import Audited, Record, Tombstone
 
 GROUP_DELETED, OFFSETS_DELETED = "group_deleted", "offsets_deleted"
 CONFIG_ALTERED = "group_config_altered"

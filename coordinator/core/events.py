@@ -10,17 +10,17 @@ import msgspec
 import pyarrow as pa
 
 from coordinator.core.bounded import INT32_MAX, Int32, Int64, Partition, Text
-from coordinator.core.classic.events import ClassicEvent, Parked
-from coordinator.core.classic.group import ClassicGroup
-from coordinator.core.partition_spans import Spans
-from coordinator.core.records import (
+from coordinator.core.classic_events import ClassicEvent, Parked
+from coordinator.core.state.classic_group import ClassicGroup
+from coordinator.core.state.partition_spans import Spans
+from coordinator.core.state.records import (
     Audited,
     LoadsNoted,
     PlanMade,
     Record,
     TargetMember,
 )
-from coordinator.core.target_assignment import StoredTarget, WholeTarget
+from coordinator.core.state.target_assignment import StoredTarget, WholeTarget
 from coordinator.errors import ErrorCode, GroupError
 
 TimerKey: TypeAlias = tuple[str, str, str]

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from coordinator.config import Config, ConfigError
+from coordinator.core.consumer.heartbeat import preferred_assignor
+from coordinator.core.consumer.member_update import refuse_new_group
 from coordinator.core.events import (
     AlterConfig,
     ConfigureGroup,
@@ -17,12 +19,10 @@ from coordinator.core.events import (
     ListGroups,
     Result,
 )
-from coordinator.core.heartbeat import preferred_assignor
-from coordinator.core.member_update import refuse_new_group
 from coordinator.core.offsets import end_of_group, end_of_offset
-from coordinator.core.partition_spans import Spans, drop_epochs, partitions_by
-from coordinator.core.records import GroupConfigured, LoadsNoted, Record, Tombstone
-from coordinator.core.state import GroupState, Member, State
+from coordinator.core.state.groups import GroupState, Member, State
+from coordinator.core.state.partition_spans import Spans, drop_epochs, partitions_by
+from coordinator.core.state.records import GroupConfigured, LoadsNoted, Record, Tombstone
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.kafka_config import group_defaults, group_settings
 

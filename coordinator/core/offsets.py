@@ -6,8 +6,9 @@ See docs/design/behaviours.md#offsets-list-describe-delete.
 from __future__ import annotations
 
 from coordinator.config import Config
-from coordinator.core.classic.events import CONSUMER
-from coordinator.core.classic.group import ClassicGroup, ClassicState
+from coordinator.core.classic_events import CONSUMER
+from coordinator.core.consumer.member_removal import not_found, unknown_member
+from coordinator.core.consumer.member_update import refuse_new_group
 from coordinator.core.events import (
     HEARTBEAT,
     CommittedOffset,
@@ -18,10 +19,10 @@ from coordinator.core.events import (
     Result,
     SetTimer,
 )
-from coordinator.core.member_removal import not_found, unknown_member
-from coordinator.core.member_update import refuse_new_group
-from coordinator.core.partition_spans import epoch_of
-from coordinator.core.records import (
+from coordinator.core.state.classic_group import ClassicGroup, ClassicState
+from coordinator.core.state.groups import Group, Member, State
+from coordinator.core.state.partition_spans import epoch_of
+from coordinator.core.state.records import (
     PARTITION_METADATA,
     ClassicGroupWritten,
     GroupMetadata,
@@ -31,7 +32,6 @@ from coordinator.core.records import (
     TargetMetadata,
     Tombstone,
 )
-from coordinator.core.state import Group, Member, State
 from coordinator.errors import ErrorCode, GroupError
 
 MINUTE_MS = 60_000

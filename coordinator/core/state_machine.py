@@ -14,9 +14,13 @@ from typing import Any, TypeAlias
 import msgspec
 
 from coordinator.config import Config
-from coordinator.core import group_admin, offsets, target_install, topic_metadata
+from coordinator.core import group_admin, offsets, topic_metadata
 from coordinator.core.audit import with_audit
-from coordinator.core.classic.events import (
+from coordinator.core.classic import membership
+from coordinator.core.classic.describe import describe_group
+from coordinator.core.classic.join import join_group
+from coordinator.core.classic.sync import sync_group
+from coordinator.core.classic_events import (
     ClassicHeartbeat,
     DescribeClassicGroup,
     GroupsLoaded,
@@ -26,12 +30,10 @@ from coordinator.core.classic.events import (
     SyncGroup,
     SyncGroupResponse,
 )
-from coordinator.core.classic_steps import membership, mixed
-from coordinator.core.classic_steps.describe import describe_group
-from coordinator.core.classic_steps.downgrade import remove_or_downgrade
-from coordinator.core.classic_steps.join import join_group
-from coordinator.core.classic_steps.sync import sync_group
-from coordinator.core.classic_steps.upgrade import upgrade_group
+from coordinator.core.consumer.heartbeat import heartbeat
+from coordinator.core.consumer.member_removal import Removal, expire_member
+from coordinator.core.consumer.member_removal import leave_group as leave_consumer_group
+from coordinator.core.consumer.member_update import check_heartbeat
 from coordinator.core.events import (
     JOIN,
     LEAVE,
@@ -63,13 +65,13 @@ from coordinator.core.events import (
     TimerFired,
     TopicsReported,
 )
-from coordinator.core.heartbeat import heartbeat
-from coordinator.core.member_removal import Removal, expire_member
-from coordinator.core.member_removal import leave_group as leave_consumer_group
-from coordinator.core.member_update import check_heartbeat
-from coordinator.core.plan_steps import decide as plans
-from coordinator.core.plan_steps import note_loads
-from coordinator.core.state import Group, State
+from coordinator.core.migration import mixed
+from coordinator.core.migration.downgrade import remove_or_downgrade
+from coordinator.core.migration.upgrade import upgrade_group
+from coordinator.core.plans import decide as plans
+from coordinator.core.plans import note_loads
+from coordinator.core.state.groups import Group, State
+from coordinator.core.targets import target_install
 from coordinator.errors import ErrorCode, GroupError
 
 Handler: TypeAlias = Callable[[State, Config, Any, int], Result]

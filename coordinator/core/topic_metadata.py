@@ -9,9 +9,15 @@ from collections.abc import Sequence
 
 from coordinator.core.events import CatalogTopic, RegexesResolved, Result, TopicsReported
 from coordinator.core.offsets import end_of_offset
-from coordinator.core.records import GroupMetadata, Record, RegexResolved, Tombstone, TopicChanged
-from coordinator.core.state import Group, State
-from coordinator.core.subscriptions import hash_with, matched_now
+from coordinator.core.state.groups import Group, State
+from coordinator.core.state.records import (
+    GroupMetadata,
+    Record,
+    RegexResolved,
+    Tombstone,
+    TopicChanged,
+)
+from coordinator.core.state.subscriptions import hash_with, matched_now
 from coordinator.reasons import Reason
 
 

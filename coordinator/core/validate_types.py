@@ -8,7 +8,7 @@ import msgspec
 import pyarrow as pa
 
 from coordinator.core.bounded import TEXT_MAX
-from coordinator.core.classic.events import (
+from coordinator.core.classic_events import (
     ClassicHeartbeat,
     DescribeClassicGroup,
     JoinGroup,
@@ -32,7 +32,7 @@ from coordinator.core.events import (
     OffsetFetch,
     PrepareAssignment,
 )
-from coordinator.core.records import PlanMade
+from coordinator.core.state.records import PlanMade
 from coordinator.errors import ErrorCode, GroupError
 
 REQUESTS = (

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from assignors.arrays import Bools, Longs
-from coordinator.core.records import ClassicGroupWritten, MemberState
+from coordinator.core.state.records import ClassicGroupWritten, MemberState
 from coordinator.history.keyed_rows import (
     Timeline,
     combine_chunks,

@@ -14,7 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from assignors.arrays import Bools, Longs
-from coordinator.core.records import (
+from coordinator.core.state.groups import GROUP_STATES, GroupState, StateColumns
+from coordinator.core.state.records import (
     CurrentMember,
     GroupMetadata,
     MemberMetadata,
@@ -26,8 +27,7 @@ from coordinator.core.records import (
     TargetMetadata,
     TopicChanged,
 )
-from coordinator.core.state import GROUP_STATES, GroupState, StateColumns
-from coordinator.core.target_assignment import StoredTarget
+from coordinator.core.state.target_assignment import StoredTarget
 from coordinator.history import classic_views
 from coordinator.history.incarnations import Incarnations
 from coordinator.history.keyed_rows import (

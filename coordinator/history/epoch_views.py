@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from assignors.arrays import Longs, offsets_of
-from coordinator.core.records import (
+from coordinator.core.state.records import (
     GroupMetadata,
     MemberMetadata,
     RegexResolved,

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from coordinator.core.records import KINDS, PARTITION_METADATA, TopicChanged
+from coordinator.core.state.records import KINDS, PARTITION_METADATA, TopicChanged
 from coordinator.history.log_reader import LogReader
 from coordinator.history.log_rows import LogRows
 from coordinator.storage.record_log import CLAIM

@@ -6,9 +6,9 @@ import pyarrow.compute as pc
 
 from assignors import SpecError
 from coordinator.config import Config
-from coordinator.core.plan_steps.inputs import PlanBasis, take_basis
-from coordinator.core.records import TargetMetadata
-from coordinator.core.target_assignment import Targets
+from coordinator.core.plans.inputs import PlanBasis, take_basis
+from coordinator.core.state.records import TargetMetadata
+from coordinator.core.state.target_assignment import Targets
 from coordinator.errors import GroupError
 from coordinator.history.log_reader import LogReader
 from coordinator.history.log_rows import LogRows

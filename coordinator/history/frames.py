@@ -16,7 +16,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from assignors import SpecError
-from coordinator.core.records import (
+from coordinator.core.state.records import (
     KINDS,
     PARTITION_METADATA,
     Audited,

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from assignors.arrays import Longs
-from coordinator.core.records import ClassicGroupWritten, GroupMetadata
+from coordinator.core.state.records import ClassicGroupWritten, GroupMetadata
 from coordinator.history.keyed_rows import (
     combine_chunks,
     encode_keys,

@@ -18,10 +18,10 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
 from assignors import SpecError
-from coordinator.core.records import Record
-from coordinator.core.replay import replay, set_whole_target
-from coordinator.core.state import Group, State
-from coordinator.core.target_assignment import NOT_READ
+from coordinator.core.state.groups import Group, State
+from coordinator.core.state.records import Record
+from coordinator.core.state.replay import replay, set_whole_target
+from coordinator.core.state.target_assignment import NOT_READ
 from coordinator.storage.data_files import Part, list_parts, read_parts
 from coordinator.storage.delta_log import find_root, follow_log_table, open_log_table
 from coordinator.storage.record_decoder import ValueCache, decode_rows

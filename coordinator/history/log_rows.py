@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from assignors import SpecError
-from coordinator.core.records import TopicChanged
+from coordinator.core.state.records import TopicChanged
 from coordinator.history.log_reader import LogReader
 from coordinator.storage.data_files import AS_TEXT_ONCE
 from coordinator.storage.log_scan import LogScan

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from coordinator.core.records import MemberMetadata, RegexResolved
+from coordinator.core.state.records import MemberMetadata, RegexResolved
 from coordinator.history import classic_views
 from coordinator.history.current_views import (
     NAMES,

@@ -29,7 +29,12 @@ import pyarrow.compute as pc
 
 from assignors.arrays import Bools, Longs
 from coordinator.core.events import JOIN
-from coordinator.core.records import CurrentMember, GroupMetadata, MemberMetadata, TargetMetadata
+from coordinator.core.state.records import (
+    CurrentMember,
+    GroupMetadata,
+    MemberMetadata,
+    TargetMetadata,
+)
 from coordinator.history import epoch_views
 from coordinator.history.classic_views import read_classic_holdings
 from coordinator.history.epoch_views import CLIENT, SUBSCRIBED_ANEW, TargetCauses

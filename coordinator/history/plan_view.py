@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from coordinator.core.records import PlanDecided, PlanMade
+from coordinator.core.state.records import PlanDecided, PlanMade
 from coordinator.history.incarnations import Incarnations
 from coordinator.history.keyed_rows import (
     combine_chunks,

@@ -8,19 +8,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from coordinator.config import Config
-from coordinator.core.classic.group import ClassicGroup
-from coordinator.core.classic.written import record_of
 from coordinator.core.events import DescribeGroup
 from coordinator.core.group_admin import CLASSIC_MEMBER, describe_group
-from coordinator.core.partition_spans import (
+from coordinator.core.state.classic_group import ClassicGroup
+from coordinator.core.state.classic_written import record_of
+from coordinator.core.state.groups import GroupState, State
+from coordinator.core.state.partition_spans import (
     Spans,
     TopicKey,
     add_epoch,
     drop_epochs,
     partitions_by,
 )
-from coordinator.core.records import ClassicMemberWritten, MemberState
-from coordinator.core.state import GroupState, State
+from coordinator.core.state.records import ClassicMemberWritten, MemberState
 from coordinator.history.frames import read_view
 from coordinator.history.log_reader import LogReader, format_time
 from coordinator.history.log_rows import LogRows

@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
 
 from coordinator.clock import monotonic_ms
-from coordinator.core.partition_spans import Spans
+from coordinator.core.state.partition_spans import Spans
 from coordinator.errors import ErrorCode, Fenced, GroupError
 from coordinator.member.application import Application
 from coordinator.member.events import (

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from coordinator.core.events import Heartbeat, HeartbeatResponse
-from coordinator.core.partition_spans import Spans
+from coordinator.core.state.partition_spans import Spans
 from coordinator.errors import GroupError
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from uuid import UUID
 
 from coordinator.core.events import JOIN, Heartbeat, HeartbeatResponse
-from coordinator.core.partition_spans import TopicKey, spans_of
+from coordinator.core.state.partition_spans import TopicKey, spans_of
 from coordinator.errors import ErrorCode, GroupError, UnavailableError
 from coordinator.member.events import MemberSettings
 from coordinator.member.kafka_connection import NO_ERROR, KafkaConnection

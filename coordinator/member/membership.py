@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from coordinator.core.events import JOIN, LEAVE, LEAVE_FOR_A_WHILE
-from coordinator.core.partition_spans import Spans, subtract_spans
+from coordinator.core.state.partition_spans import Spans, subtract_spans
 from coordinator.errors import ErrorCode, GroupError, IllegalStateError
 from coordinator.member.events import (
     Action,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from coordinator.core.events import Heartbeat
-from coordinator.core.partition_spans import Spans, kafka_id, partitions_by
+from coordinator.core.state.partition_spans import Spans, kafka_id, partitions_by
 from coordinator.member.events import MemberSettings, Subscribe
 
 

@@ -13,8 +13,8 @@ import pyarrow as pa
 
 from coordinator.compute.engine import LOCAL
 from coordinator.core.events import Heartbeat
-from coordinator.core.plan_steps.planner import ShownPlan
-from coordinator.core.records import PlanMade
+from coordinator.core.plans.planner import ShownPlan
+from coordinator.core.state.records import PlanMade
 from coordinator.runtime.plan_tasks.plan_requests import PROCESS
 from coordinator.runtime.responses import Answers, GroupAnswer, HeartbeatAnswer
 from coordinator.runtime.service_requests import ServiceRequests

@@ -13,8 +13,12 @@ from typing import NamedTuple
 
 from coordinator.clock import Clock
 from coordinator.config import Config
-from coordinator.core.classic.events import ClassicHeartbeat
-from coordinator.core.classic_steps.membership import find_steady_member
+from coordinator.core.classic.membership import find_steady_member
+from coordinator.core.classic_events import ClassicHeartbeat
+from coordinator.core.consumer.steady_heartbeat import (
+    answer_steady_heartbeat,
+    answer_steady_heartbeats,
+)
 from coordinator.core.events import (
     Answer,
     Event,
@@ -27,11 +31,10 @@ from coordinator.core.events import (
     TimerKey,
     TopicsReported,
 )
-from coordinator.core.records import MembersAdvanced, Record, TargetMetadata
-from coordinator.core.replay import keep_classic, note_topics, note_waiting, replay
-from coordinator.core.state import State
+from coordinator.core.state.groups import State
+from coordinator.core.state.records import MembersAdvanced, Record, TargetMetadata
+from coordinator.core.state.replay import keep_classic, note_topics, note_waiting, replay
 from coordinator.core.state_machine import step
-from coordinator.core.steady_heartbeat import answer_steady_heartbeat, answer_steady_heartbeats
 from coordinator.core.validate_types import check_types
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.runtime.metrics import Metrics

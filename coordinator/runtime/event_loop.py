@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from coordinator.compute.engine import Engine
-from coordinator.core.classic.events import ClassicHeartbeat, JoinGroup, SyncGroup
+from coordinator.core.classic_events import ClassicHeartbeat, JoinGroup, SyncGroup
 from coordinator.core.events import (
     Answer,
     Event,

@@ -17,7 +17,8 @@ from typing import TypeAlias, TypeVar
 
 from coordinator.clock import Clock, SteadyClock
 from coordinator.config import Config
-from coordinator.core.classic.events import GroupsLoaded
+from coordinator.core.classic_events import GroupsLoaded
+from coordinator.core.consumer.heartbeat import ENGINE_PREFIX
 from coordinator.core.events import (
     Answer,
     ComputeTarget,
@@ -32,9 +33,8 @@ from coordinator.core.events import (
     TimerKey,
     TopicsReported,
 )
-from coordinator.core.heartbeat import ENGINE_PREFIX
-from coordinator.core.records import ComputationPrepared, Record
-from coordinator.core.state import State, TopicView
+from coordinator.core.state.groups import State, TopicView
+from coordinator.core.state.records import ComputationPrepared, Record
 from coordinator.error_text import one_line
 from coordinator.errors import GroupError
 from coordinator.runtime.event_decider import STEADY, EventDecider

@@ -24,7 +24,7 @@ from coordinator.core.events import (
     OffsetFetch,
     PrepareAssignment,
 )
-from coordinator.core.state import State
+from coordinator.core.state.groups import State
 from coordinator.runtime import responses
 from coordinator.runtime.plan_tasks.plan_requests import PROCESS, PlanRequests
 from coordinator.runtime.responses import Answers, GroupAnswer

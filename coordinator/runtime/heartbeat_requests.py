@@ -17,7 +17,7 @@ from typing import Any, ParamSpec, TypeVar
 from msgspec.structs import replace
 
 from coordinator.core.events import Answer, Event, Heartbeat, needs_member_id
-from coordinator.core.state import State
+from coordinator.core.state.groups import State
 from coordinator.errors import GroupError
 from coordinator.runtime import futures, responses
 from coordinator.runtime.event_loop import EventLoop

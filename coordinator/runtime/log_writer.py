@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from coordinator.clock import Clock
-from coordinator.core.records import Record
+from coordinator.core.state.records import Record
 from coordinator.runtime.metrics import Metrics
 from coordinator.storage.record_log import RecordLog
 

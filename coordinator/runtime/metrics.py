@@ -12,10 +12,11 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import GaugeMetricFamily, Metric
 
 from coordinator.config import MetricsConfig
-from coordinator.core.classic.group import ClassicState
 from coordinator.core.events import Event, Heartbeat, OffsetCommit
-from coordinator.core.partition_spans import count_partitions
-from coordinator.core.records import (
+from coordinator.core.state.classic_group import ClassicState
+from coordinator.core.state.groups import GroupState, State
+from coordinator.core.state.partition_spans import count_partitions
+from coordinator.core.state.records import (
     ClassicGroupWritten,
     GroupMetadata,
     OffsetCommitted,
@@ -23,7 +24,6 @@ from coordinator.core.records import (
     TargetMetadata,
     Tombstone,
 )
-from coordinator.core.state import GroupState, State
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.reasons import SEPARATOR
 from coordinator.runtime.group_series import GroupSeries

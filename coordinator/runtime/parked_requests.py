@@ -17,7 +17,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from coordinator.core.classic.events import (
+from coordinator.core.classic_events import (
     WAITING,
     JoinGroup,
     JoinGroupResponse,

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol, Self, TypeVar
 
 from coordinator.core.events import HeartbeatResponse, Result
-from coordinator.core.partition_spans import Spans, partitions_by
-from coordinator.core.records import OffsetCommitted
+from coordinator.core.state.partition_spans import Spans, partitions_by
+from coordinator.core.state.records import OffsetCommitted
 from coordinator.errors import ErrorCode, GroupError, PartitionsRefusedError
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from coordinator.config import Config, ConfigError
 from coordinator.core.events import RecordAudit
-from coordinator.core.state import TopicView
+from coordinator.core.state.groups import TopicView
 from coordinator.errors import GroupError
 from coordinator.extras import require
 from coordinator.runtime.group_requests import GroupRequests

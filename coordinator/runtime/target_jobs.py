@@ -32,8 +32,8 @@ from coordinator.core.events import (
     TargetFailed,
     TargetLost,
 )
-from coordinator.core.plans.assignor_options import AssignorOptions
-from coordinator.core.target_builder import restore_input
+from coordinator.core.targets.assignor_options import AssignorOptions
+from coordinator.core.targets.target_builder import restore_input
 from coordinator.errors import GroupError
 from coordinator.extras import MissingExtraError
 from coordinator.runtime.event_processor import EventProcessor

@@ -11,7 +11,6 @@ import numpy as np
 
 from coordinator.clock import Clock
 from coordinator.config import Config
-from coordinator.core.classic.group import ClassicMember
 from coordinator.core.events import (
     HEARTBEAT,
     REBALANCE,
@@ -22,8 +21,9 @@ from coordinator.core.events import (
     TimerFired,
     TimerKey,
 )
-from coordinator.core.records import MemberState
-from coordinator.core.state import State
+from coordinator.core.state.classic_group import ClassicMember
+from coordinator.core.state.groups import State
+from coordinator.core.state.records import MemberState
 from coordinator.kafka_config import group_value
 
 MANY = 100

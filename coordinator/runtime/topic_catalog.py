@@ -17,8 +17,8 @@ from deltalake.exceptions import TableNotFoundError
 from coordinator.clock import Clock
 from coordinator.config import KAFKA, Config, ConfigError
 from coordinator.core.events import CatalogTopic, TopicsReported
-from coordinator.core.partition_spans import make_id
-from coordinator.core.state import Topic
+from coordinator.core.state.groups import Topic
+from coordinator.core.state.partition_spans import make_id
 from coordinator.runtime.kafka.cluster import KafkaCluster
 from coordinator.runtime.kafka.offsets import OffsetRequests
 from coordinator.storage.tables.table_io import UnreadableTableError, read_delta

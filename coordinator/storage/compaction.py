@@ -20,7 +20,7 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from coordinator import progress
 from coordinator.clock import wall_ms
 from coordinator.config import Config
-from coordinator.core.records import GroupMetadata, TargetMetadata
+from coordinator.core.state.records import GroupMetadata, TargetMetadata
 from coordinator.storage.data_files import list_parts
 from coordinator.storage.delta_log import DeltaLog, find_root, open_log_table
 from coordinator.storage.inbox import Compact, Inbox

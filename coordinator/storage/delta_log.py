@@ -17,8 +17,8 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from coordinator.config import ConfigError, LogConfig, folder_mode
-from coordinator.core.records import Record, TargetMetadata
-from coordinator.core.target_assignment import WholeTarget
+from coordinator.core.state.records import Record, TargetMetadata
+from coordinator.core.state.target_assignment import WholeTarget
 from coordinator.storage import target_table
 from coordinator.storage.data_files import (
     SNAPSHOT,

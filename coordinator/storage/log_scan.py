@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from coordinator.core.records import TopicChanged
+from coordinator.core.state.records import TopicChanged
 from coordinator.storage.data_files import AS_TEXT_ONCE, Part, list_parts
 from coordinator.storage.delta_log import open_log_table
 from coordinator.storage.record_log import CorruptLog, LogError

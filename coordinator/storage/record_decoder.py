@@ -12,9 +12,9 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from coordinator.core.partition_spans import Holding, Spans, TopicKey
-from coordinator.core.record_fields import Mark, take_apart
-from coordinator.core.records import KINDS, PARTITION_METADATA, MemberState, Record, Tombstone
+from coordinator.core.state.partition_spans import Holding, Spans, TopicKey
+from coordinator.core.state.record_fields import Mark, take_apart
+from coordinator.core.state.records import KINDS, PARTITION_METADATA, MemberState, Record, Tombstone
 from coordinator.storage.record_log import CLAIM, Batch, NewerLog
 from coordinator.storage.record_schema import COLUMN_TYPES, FIELDS, NAME_COLUMN, ColumnType
 

@@ -20,9 +20,9 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from coordinator.core.partition_spans import Holding, Spans
-from coordinator.core.record_fields import Mark, RecordField
-from coordinator.core.records import MemberState, Record, Tombstone
+from coordinator.core.state.partition_spans import Holding, Spans
+from coordinator.core.state.record_fields import Mark, RecordField
+from coordinator.core.state.records import MemberState, Record, Tombstone
 from coordinator.storage.record_schema import (
     COLUMN_TYPES,
     FIELDS,

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Protocol
 
-from coordinator.core.records import MembersAdvanced, Record, TargetMetadata
-from coordinator.core.target_assignment import WholeTarget
+from coordinator.core.state.records import MembersAdvanced, Record, TargetMetadata
+from coordinator.core.state.target_assignment import WholeTarget
 
 CLAIM = "claim"
 """The kind of the row by which a coordinator takes the log; it changes no state."""

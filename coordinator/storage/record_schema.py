@@ -32,15 +32,15 @@ from typing import Annotated, Any, ClassVar, NamedTuple, Union, get_args, get_or
 import msgspec
 import pyarrow as pa
 
-from coordinator.core.partition_spans import Holding, Spans
-from coordinator.core.record_fields import (
+from coordinator.core.state.partition_spans import Holding, Spans
+from coordinator.core.state.record_fields import (
     Key,
     Long,
     Mark,
     fields_of,
     take_apart,
 )
-from coordinator.core.records import (
+from coordinator.core.state.records import (
     KINDS,
     PARTITION_METADATA,
     MemberState,

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from coordinator.core.records import Record
+from coordinator.core.state.records import Record
 from coordinator.storage.data_files import (
     SNAPSHOT,
     Part,

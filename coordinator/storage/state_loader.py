@@ -5,10 +5,10 @@ from __future__ import annotations
 import gc
 
 from coordinator.core.events import TargetLost
-from coordinator.core.replay import replay_all, set_whole_target
-from coordinator.core.state import State
-from coordinator.core.state_records import records_of
-from coordinator.core.target_assignment import NOT_READ
+from coordinator.core.state.groups import State
+from coordinator.core.state.replay import replay_all, set_whole_target
+from coordinator.core.state.state_records import records_of
+from coordinator.core.state.target_assignment import NOT_READ
 from coordinator.storage.record_log import LostTarget, RecordLog
 
 MANY_RECORDS = 100_000

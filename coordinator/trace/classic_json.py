@@ -11,7 +11,15 @@ import struct
 from collections.abc import Mapping
 from typing import Any
 
-from coordinator.core.classic.embedded import (
+from coordinator.core.classic_events import (
+    CONSUMER,
+    DescribedGroup,
+    JoinGroupResponse,
+    LeaveGroupResponse,
+    Parked,
+    Protocol,
+)
+from coordinator.core.state.embedded import (
     HIGHEST_VERSION,
     Assignment,
     MalformedError,
@@ -21,15 +29,7 @@ from coordinator.core.classic.embedded import (
     write_assignment,
     write_subscription,
 )
-from coordinator.core.classic.events import (
-    CONSUMER,
-    DescribedGroup,
-    JoinGroupResponse,
-    LeaveGroupResponse,
-    Parked,
-    Protocol,
-)
-from coordinator.core.records import ClassicGroupWritten
+from coordinator.core.state.records import ClassicGroupWritten
 from coordinator.errors import ErrorCode
 from coordinator.trace.fields import TraceError, or_default
 

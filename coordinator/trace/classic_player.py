@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from coordinator.core.bounded import INT32_MAX
-from coordinator.core.classic.events import (
+from coordinator.core.classic_events import (
     CONSUMER,
     NAMED_SINCE,
     WAITING,
@@ -20,8 +20,8 @@ from coordinator.core.events import (
     Answer,
     Result,
 )
-from coordinator.core.records import ClassicGroupWritten, Record
-from coordinator.core.state import State
+from coordinator.core.state.groups import State
+from coordinator.core.state.records import ClassicGroupWritten, Record
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.runtime.event_processor import EventProcessor
 from coordinator.trace.classic_json import (

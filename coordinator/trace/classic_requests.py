@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from coordinator.core.classic.events import (
+from coordinator.core.classic_events import (
     CONSUMER,
     ClassicHeartbeat,
     DescribeClassicGroup,

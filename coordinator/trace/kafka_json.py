@@ -12,9 +12,10 @@ from typing import Any
 
 import msgspec
 
-from coordinator.core.partition_spans import Holding, Spans, TopicKey, partitions_by
-from coordinator.core.record_fields import Mark, RecordField, camel_case, fields_of
-from coordinator.core.records import (
+from coordinator.core.state.groups import State
+from coordinator.core.state.partition_spans import Holding, Spans, TopicKey, partitions_by
+from coordinator.core.state.record_fields import Mark, RecordField, camel_case, fields_of
+from coordinator.core.state.records import (
     KINDS,
     PARTITION_METADATA,
     ClassicGroupWritten,
@@ -23,7 +24,6 @@ from coordinator.core.records import (
     Record,
     Tombstone,
 )
-from coordinator.core.state import State
 from coordinator.trace.classic_json import show_protocols, show_written_members
 
 TYPES = {kind: record.kafka for kind, record in KINDS.items() if record.kafka}

@@ -27,8 +27,8 @@ from coordinator.core.events import (
     OffsetCommit,
     Result,
 )
-from coordinator.core.partition_spans import kafka_id, make_id
-from coordinator.core.records import MembersAdvanced
+from coordinator.core.state.partition_spans import kafka_id, make_id
+from coordinator.core.state.records import MembersAdvanced
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.kafka_config import kafka_config
 from coordinator.runtime import responses

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from coordinator.core.records import Record
+from coordinator.core.state.records import Record
 from coordinator.storage.record_decoder import ValueCache, decode_rows, read_copy
 from coordinator.storage.record_log import CorruptLog
 from coordinator.storage.tables.recovery import RESTORE

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from coordinator.core.records import ComputationPrepared, Record
+from coordinator.core.state.records import ComputationPrepared, Record
 
 BYTES = 8
 _encoder = msgspec.msgpack.Encoder(order="deterministic")

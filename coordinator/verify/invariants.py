@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from coordinator.core.partition_spans import Holding, TopicKey
-from coordinator.core.records import (
+from coordinator.core.state.partition_spans import Holding, TopicKey
+from coordinator.core.state.records import (
     CurrentMember,
     GroupMetadata,
     MemberMetadata,

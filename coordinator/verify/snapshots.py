@@ -6,8 +6,8 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from coordinator.core.state import State
-from coordinator.core.state_records import records_of
+from coordinator.core.state.groups import State
+from coordinator.core.state.state_records import records_of
 from coordinator.progress import task
 from coordinator.storage.data_files import SNAPSHOT
 from coordinator.storage.record_log import CorruptLog, NoLog

@@ -11,9 +11,9 @@ from deltalake.exceptions import DeltaError
 
 from coordinator.clock import wall_ms
 from coordinator.config import ConfigError
-from coordinator.core.records import Record, TargetMetadata
-from coordinator.core.replay import replay
-from coordinator.core.state import State
+from coordinator.core.state.groups import State
+from coordinator.core.state.records import Record, TargetMetadata
+from coordinator.core.state.replay import replay
 from coordinator.errors import IllegalStateError
 from coordinator.progress import task
 from coordinator.storage.data_files import list_parts

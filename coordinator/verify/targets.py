@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from coordinator.core.records import TargetMetadata
-from coordinator.core.state import State
+from coordinator.core.state.groups import State
+from coordinator.core.state.records import TargetMetadata
 from coordinator.progress import task
 from coordinator.storage import target_table
 from coordinator.storage.record_log import CorruptLog, LostTarget, NoLog

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from assignors.arrays import Bools, Longs
 from coordinator.core.audit import DENIED, LOGIN_FAILED, THROTTLED
-from coordinator.core.records import (
+from coordinator.core.state.records import (
     Audited,
     ClassicGroupWritten,
     CurrentMember,

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from assignors.arrays import Longs
-from coordinator.core.state import GroupState
+from coordinator.core.state.groups import GroupState
 from coordinator.history.keyed_rows import combine_chunks, flatten, to_mask, to_numbers
 from coordinator.web.activity import Activity
 from coordinator.web.store_reader import Look

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from assignors.arrays import Bools, Longs
-from coordinator.core.records import (
+from coordinator.core.state.records import (
     CurrentMember,
     MembersAdvanced,
     MemberState,

@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from coordinator.core.records import GroupConfigured
-from coordinator.core.state import GroupState
+from coordinator.core.state.groups import GroupState
+from coordinator.core.state.records import GroupConfigured
 from coordinator.history.keyed_rows import combine_chunks, to_numbers
 from coordinator.history.log_reader import format_time, parse_as_of
 from coordinator.history.view_rows import to_json_rows

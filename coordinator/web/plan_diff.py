@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from assignors.arrays import sum_by
-from coordinator.core.records import PlanMade
+from coordinator.core.state.records import PlanMade
 from coordinator.history.keyed_rows import combine_chunks, flatten, to_numbers
 from coordinator.web.errors import NoPlanError
 from coordinator.web.store_reader import Look

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from assignors.arrays import Longs, offsets_of
 from coordinator.config import KAFKA, WeightsConfig
-from coordinator.core.records import LoadsNoted
+from coordinator.core.state.records import LoadsNoted
 from coordinator.history.keyed_rows import (
     combine_chunks,
     encode_keys,

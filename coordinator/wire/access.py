@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
 from coordinator.config import ConfigError, ServerConfig
-from coordinator.core.records import Audited
+from coordinator.core.state.records import Audited
 from coordinator.wire.acceptor import network_of
 from coordinator.wire.acls import Acls, parse_acls
 from coordinator.wire.client_warnings import SAY_AGAIN_S

@@ -22,7 +22,7 @@ from coordinator.core.events import (
     Event,
     OffsetDelete,
 )
-from coordinator.core.state import TopicView
+from coordinator.core.state.groups import TopicView
 from coordinator.errors import ErrorCode
 from coordinator.wire.acls import CLUSTER, OPERATIONS, Operation, Resource
 from coordinator.wire.apis.admin_apis import HANDLERS as ADMIN

@@ -12,8 +12,8 @@ from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
 from coordinator.core.events import Answer, Event
-from coordinator.core.partition_spans import kafka_id
-from coordinator.core.state import TopicView
+from coordinator.core.state.groups import TopicView
+from coordinator.core.state.partition_spans import kafka_id
 from coordinator.kafka_config import KafkaConfig
 from coordinator.wire.acls import Acls, Operation, Resource
 from coordinator.wire.codec import VERSIONS, Api, Values

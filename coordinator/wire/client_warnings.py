@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from coordinator.core.events import JOIN
-from coordinator.core.state import TopicView
+from coordinator.core.state.groups import TopicView
 from coordinator.wire.call import from_uuid
 from coordinator.wire.codec import Api, Request
 from coordinator.wire.session import Session

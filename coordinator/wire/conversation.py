@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-from coordinator.core.classic.events import ClassicHeartbeat
+from coordinator.core.classic_events import ClassicHeartbeat
 from coordinator.core.events import JOIN, Heartbeat, HeartbeatResponse
 from coordinator.wire.acls import Acls
 

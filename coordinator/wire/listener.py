@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from typing import Protocol, Self
 
 from coordinator.config import Config, ConfigError, ServerConfig
-from coordinator.core.state import TopicView
+from coordinator.core.state.groups import TopicView
 from coordinator.status import LOST, Status
 from coordinator.storage.nodes import Node, StoreNodes
 from coordinator.wire import server

@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from coordinator.core.audit import DENIED, LOGIN_FAILED, THROTTLED, audit_record, shorten
 from coordinator.core.events import Caller
-from coordinator.core.records import Audited
+from coordinator.core.state.records import Audited
 from coordinator.wire.acls import Operation, Resource, ResourceType
 from coordinator.wire.session import Session
 

@@ -18,7 +18,7 @@ from typing import Protocol
 
 from coordinator.config import QuotasConfig, ServerConfig
 from coordinator.core.events import Answer, Event, RecordAudit, Result
-from coordinator.core.state import TopicView
+from coordinator.core.state.groups import TopicView
 from coordinator.wire.acceptor import Acceptor, ConnectionCounts
 from coordinator.wire.apis.cluster_apis import refuse_standing_by
 from coordinator.wire.apis.group_apis import encode_response

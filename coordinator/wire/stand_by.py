@@ -16,7 +16,7 @@ from assignors import SpecError
 from coordinator.clock import monotonic_ms, wall_ms
 from coordinator.config import Config
 from coordinator.core.events import Answer, Event, ListGroupIds, ListGroups, Result
-from coordinator.core.state import Topic, TopicView
+from coordinator.core.state.groups import Topic, TopicView
 from coordinator.history.current_views import read_topics
 from coordinator.history.log_reader import LogReader
 from coordinator.history.log_rows import LogRows

@@ -25,7 +25,7 @@ from coordinator.cli.report import plot, plot_path, print_groups, print_report, 
 from coordinator.cli.terminal import Terminal
 from coordinator.clock import wall_ms
 from coordinator.config import Config
-from coordinator.core.plans.assignor_options import AssignorOptions
+from coordinator.core.targets.assignor_options import AssignorOptions
 from coordinator.printable import as_json
 from coordinator.storage.tables.table_io import replace_text
 from spark_jobs.jobs.spark_assignment import SparkAssignment, assign_group

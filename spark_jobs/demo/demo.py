@@ -414,7 +414,7 @@ def _wait_for(found: Callable[[], bool]) -> bool:
 
 def _runs(stage: Stage) -> list[tuple[str, int]]:
     """Return the run id and number of ranges of each target of the large group in the table."""
-    from coordinator.core.records import TargetMetadata  # noqa: PLC0415 - the same
+    from coordinator.core.state.records import TargetMetadata  # noqa: PLC0415 - the same
     from coordinator.storage.delta_log import read_log  # noqa: PLC0415 - the command's help needs none
 
     return [

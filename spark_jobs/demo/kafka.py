@@ -9,7 +9,7 @@ from typing import Any
 from assignors import GroupSpec, PartitionRanges, SpecError, quality
 from assignors.parse import parse_json_objects
 from coordinator.config import Config
-from coordinator.core.plans.assignor_options import AssignorOptions
+from coordinator.core.targets.assignor_options import AssignorOptions
 
 VERDICTS = ("the same", "fewer moves", "fairer", "worse")
 """How Muster's assignment compares with Kafka's. A more even load may need more moves."""

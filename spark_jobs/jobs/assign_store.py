@@ -16,9 +16,9 @@ from coordinator.cli.plan_files import ask_coordinator, user_name
 from coordinator.clock import wall_ms
 from coordinator.compute.plan_answers import find_answer
 from coordinator.config import Config
-from coordinator.core.plan_steps.planner import PlanOptions, make_plan
-from coordinator.core.plans.approval import IMBALANCE, MAX_MOVES
-from coordinator.core.records import ACCEPTED
+from coordinator.core.plans.planner import PlanOptions, make_plan
+from coordinator.core.state.records import ACCEPTED
+from coordinator.core.targets.approval import IMBALANCE, MAX_MOVES
 from coordinator.history.former_targets import read_basis
 from coordinator.history.log_reader import LogReader
 from coordinator.kafka_config import group_settings

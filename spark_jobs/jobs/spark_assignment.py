@@ -22,7 +22,7 @@ from coordinator.assign.outputs import is_delta_output, refuse_folder
 from coordinator.assign.runs import Run
 from coordinator.clock import wall_ms
 from coordinator.config import Config
-from coordinator.core.plans.assignor_options import AssignorOptions
+from coordinator.core.targets.assignor_options import AssignorOptions
 from coordinator.extras import require
 from coordinator.storage.tables.shared_table import (
     check_replaceable_by_url,

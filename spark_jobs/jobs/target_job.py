@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from coordinator.compute.engine import TargetRequest
 from coordinator.config import Config
 from coordinator.core.events import ComputedTarget
-from coordinator.core.target_assignment import StoredTarget
+from coordinator.core.state.target_assignment import StoredTarget
 from coordinator.storage.log_scan import list_data_files
 from coordinator.storage.tables.store_files import is_remote
 from coordinator.storage.target_digest import join_halves

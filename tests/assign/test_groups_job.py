@@ -15,7 +15,7 @@ from coordinator.assign.local_engine import forget, forget_in_groups
 from coordinator.assign.run_job import run_job
 from coordinator.assign.safeguards import Safeguards
 from coordinator.config import Config
-from coordinator.core.plans.assignor_options import AssignorOptions
+from coordinator.core.targets.assignor_options import AssignorOptions
 from coordinator.storage.tables.table_io import read_delta
 from tests.assignors.group_tables import alone, tables_of_groups
 from tests.support import twins

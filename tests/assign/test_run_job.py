@@ -21,7 +21,7 @@ from coordinator.assign.inputs import SparkName, find_input
 from coordinator.assign.run_job import run_job
 from coordinator.assign.runs import identify
 from coordinator.config import Config
-from coordinator.core.plans.assignor_options import AssignorOptions
+from coordinator.core.targets.assignor_options import AssignorOptions
 from coordinator.storage.tables.table_io import BusyError, TableRef, read_delta, table_lock
 from tests.conftest import ROOT
 

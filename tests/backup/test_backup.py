@@ -20,7 +20,7 @@ from assignors import SpecError
 from coordinator import Coordinator
 from coordinator.backup import backup, copying, restore
 from coordinator.config import Config, ConfigError, EngineConfig, LogConfig
-from coordinator.core.records import GroupMetadata, MemberMetadata, TargetMetadata
+from coordinator.core.state.records import GroupMetadata, MemberMetadata, TargetMetadata
 from coordinator.history.log_reader import LogReader, format_time
 from coordinator.storage import maintenance
 from coordinator.storage.compaction import compact

@@ -18,8 +18,8 @@ from coordinator import Coordinator
 from coordinator.cli.plan_files import ask_coordinator, read_plan
 from coordinator.clock import wall_ms
 from coordinator.config import Config, LogConfig, PlansConfig
-from coordinator.core.plan_steps.planner import digest_of
-from coordinator.core.records import PlanMade
+from coordinator.core.plans.planner import digest_of
+from coordinator.core.state.records import PlanMade
 from coordinator.history import frame
 from coordinator.kafka_config import kafka_config
 

@@ -9,7 +9,7 @@ import pytest
 from assignors import GroupSpec, get_assignor
 from coordinator import Coordinator
 from coordinator.config import Config, EngineConfig, PlanConfig
-from coordinator.core.plans.assignor_options import AssignorOptions
+from coordinator.core.targets.assignor_options import AssignorOptions
 from tests.support.members import AT_ONCE, join, wait_for
 
 TOPICS = {"a": 5, "b": 7, "c": 3, "d": 6}

@@ -5,7 +5,7 @@ import pytest
 from assignors import assignor_names
 from assignors.registry import knows_loads, options_of
 from coordinator.config import Config, PlanConfig
-from coordinator.core.plans.assignor_options import AssignorOptions
+from coordinator.core.targets.assignor_options import AssignorOptions
 
 CAREFUL = """
 class Careful:

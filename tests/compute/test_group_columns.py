@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from assignors import get_assignor
 from coordinator.compute import group_columns
 from coordinator.compute.group_columns import GroupColumns
-from coordinator.core.records import (
+from coordinator.core.state.groups import CHANGES_LEAST, State
+from coordinator.core.state.records import (
     ComputationPrepared,
     GroupMetadata,
     MemberMetadata,
@@ -20,9 +21,8 @@ from coordinator.core.records import (
     Tombstone,
     TopicChanged,
 )
-from coordinator.core.replay import replay
-from coordinator.core.state import CHANGES_LEAST, State
-from coordinator.core.target_builder import diff_targets, restore_input
+from coordinator.core.state.replay import replay
+from coordinator.core.targets.target_builder import diff_targets, restore_input
 
 NAMES = [*(f"m{number}" for number in range(10)), "zoë"]
 LISTS = [("a",), ("a", "b"), ("b", "nowhere")]

@@ -12,7 +12,7 @@ from prometheus_client import generate_latest
 
 from coordinator import Coordinator
 from coordinator.config import Config, EngineConfig
-from coordinator.core.records import TargetMember, TargetMetadata
+from coordinator.core.state.records import TargetMember, TargetMetadata
 from coordinator.storage.delta_log import read_log
 from coordinator.storage.target_table import targets_path
 from tests.support.members import AT_ONCE, Members, beat, code_of, wait_for

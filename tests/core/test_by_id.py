@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from coordinator.core.events import AlterConfig, DescribeConfig
-from coordinator.core.partition_spans import kafka_id
-from coordinator.core.records import MemberState
+from coordinator.core.state.partition_spans import kafka_id
+from coordinator.core.state.records import MemberState
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.runtime.topic_catalog import topic_id_of
 from tests.support.coordinator_shell import Shell

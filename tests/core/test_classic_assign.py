@@ -8,15 +8,7 @@ import pytest
 
 from assignors.loads.constraints import Exclude
 from coordinator.config import Config
-from coordinator.core.classic.embedded import (
-    Assignment,
-    Subscription,
-    read_assignment,
-    write_assignment,
-    write_subscription,
-)
-from coordinator.core.classic.events import JoinGroup, LeaveGroup, Leaver, Protocol, SyncGroup
-from coordinator.core.classic.group import ClassicState
+from coordinator.core.classic_events import JoinGroup, LeaveGroup, Leaver, Protocol, SyncGroup
 from coordinator.core.events import (
     JOIN_PHASE,
     CatalogTopic,
@@ -25,12 +17,20 @@ from coordinator.core.events import (
     TimerFired,
     TopicsReported,
 )
-from coordinator.core.plans.values import TopicWeights
-from coordinator.core.records import LoadsNoted
-from coordinator.core.replay import keep_classic, replay
-from coordinator.core.state import State
+from coordinator.core.state.classic_group import ClassicState
+from coordinator.core.state.embedded import (
+    Assignment,
+    Subscription,
+    read_assignment,
+    write_assignment,
+    write_subscription,
+)
+from coordinator.core.state.groups import State
+from coordinator.core.state.plan_values import TopicWeights
+from coordinator.core.state.records import LoadsNoted
+from coordinator.core.state.replay import keep_classic, replay
+from coordinator.core.state.state_records import records_of
 from coordinator.core.state_machine import step
-from coordinator.core.state_records import records_of
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.kafka_config import CLASSIC_ASSIGNOR, kafka_config
 from tests.support.fingerprint import fingerprint

@@ -8,12 +8,12 @@ import pytest
 from msgspec.structs import replace
 
 from coordinator.config import Config, QuotasConfig
-from coordinator.core.classic.draft_dict import DraftDict, first_of
-from coordinator.core.classic.events import WAITING, JoinGroup, LeaveGroup, Leaver, Protocol
-from coordinator.core.classic.group import size_of
+from coordinator.core.classic_events import WAITING, JoinGroup, LeaveGroup, Leaver, Protocol
 from coordinator.core.events import HEARTBEAT, TimerFired
-from coordinator.core.replay import keep_classic, replay
-from coordinator.core.state import State
+from coordinator.core.state.classic_group import size_of
+from coordinator.core.state.draft_dict import DraftDict, first_of
+from coordinator.core.state.groups import State
+from coordinator.core.state.replay import keep_classic, replay
 from coordinator.core.state_machine import step
 from coordinator.errors import ErrorCode, GroupError
 from tests.support.fingerprint import fingerprint

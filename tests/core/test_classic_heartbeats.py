@@ -7,11 +7,11 @@ from itertools import product
 import pytest
 
 from coordinator.config import Config
-from coordinator.core.classic.events import ClassicHeartbeat, JoinGroup, Protocol, SyncGroup
-from coordinator.core.classic_steps.membership import find_steady_member
+from coordinator.core.classic.membership import find_steady_member
+from coordinator.core.classic_events import ClassicHeartbeat, JoinGroup, Protocol, SyncGroup
 from coordinator.core.events import HEARTBEAT, JOIN_PHASE, SetTimer, TimerFired
-from coordinator.core.replay import keep_classic, replay
-from coordinator.core.state import State
+from coordinator.core.state.groups import State
+from coordinator.core.state.replay import keep_classic, replay
 from coordinator.core.state_machine import step
 from coordinator.errors import ErrorCode, GroupError
 

@@ -10,7 +10,7 @@ import pytest
 from coordinator import Coordinator, GroupError
 from coordinator.config import Config, EngineConfig
 from coordinator.core.events import TopicsReported
-from coordinator.core.plans.load_columns import DRAINED
+from coordinator.core.targets.load_columns import DRAINED
 from coordinator.history.log_reader import LogReader
 from coordinator.history.past_target import explain_past_partition
 from coordinator.kafka_config import kafka_config

@@ -9,8 +9,8 @@ import pytest
 from coordinator import core
 from coordinator.config import Config
 from coordinator.core.events import Event, Heartbeat, Result
-from coordinator.core.replay import replay
-from coordinator.core.state import State
+from coordinator.core.state.groups import State
+from coordinator.core.state.replay import replay
 from coordinator.core.state_machine import HANDLERS, step
 from coordinator.errors import ErrorCode, GroupError
 from tests.support.fingerprint import fingerprint

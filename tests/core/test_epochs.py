@@ -7,12 +7,12 @@ import copy
 import pytest
 
 from assignors import SpecError
-from coordinator.core import target_builder
 from coordinator.core.events import ConfigureGroup, TimerFired
-from coordinator.core.records import CurrentMember, TargetMember, TargetMetadata
-from coordinator.core.replay import replay
-from coordinator.core.state import GroupState
+from coordinator.core.state.groups import GroupState
+from coordinator.core.state.records import CurrentMember, TargetMember, TargetMetadata
+from coordinator.core.state.replay import replay
 from coordinator.core.state_machine import step
+from coordinator.core.targets import target_builder
 from tests.support.coordinator_core import SESSION, STABLE, Code, kinds, lists
 
 # The target, when it is due ----------------------------------------------------------------------

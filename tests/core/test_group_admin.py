@@ -12,8 +12,8 @@ from coordinator.core.events import (
     ListGroups,
     OffsetCommit,
 )
-from coordinator.core.partition_spans import TopicKey
-from coordinator.core.records import (
+from coordinator.core.state.partition_spans import TopicKey
+from coordinator.core.state.records import (
     CurrentMember,
     GroupMetadata,
     MemberMetadata,
@@ -318,8 +318,8 @@ def test_what_a_join_writes(group):
 
 @pytest.mark.behaviour("G-149", "S-40")
 def test_tombstones_of_unknown_things_are_ignored(group):
-    from coordinator.core.records import KINDS
-    from coordinator.core.replay import replay
+    from coordinator.core.state.records import KINDS
+    from coordinator.core.state.replay import replay
 
     for kind in KINDS:
         replay(group.state, Tombstone(kind, "none", "m", "x", 0))

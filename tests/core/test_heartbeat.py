@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from coordinator.core.consumer.steady_heartbeat import (
+    answer_steady_heartbeat,
+    answer_steady_heartbeats,
+)
 from coordinator.core.events import HeartbeatResponse
-from coordinator.core.records import (
+from coordinator.core.state.records import (
     CurrentMember,
     GroupMetadata,
     MemberMetadata,
@@ -13,7 +17,6 @@ from coordinator.core.records import (
     TargetMember,
     Tombstone,
 )
-from coordinator.core.steady_heartbeat import answer_steady_heartbeat, answer_steady_heartbeats
 from coordinator.errors import GroupError
 from tests.support.coordinator_core import (
     REBALANCE,

@@ -22,9 +22,9 @@ from coordinator.core.events import (
     ResolveRegexes,
     TopicsReported,
 )
-from coordinator.core.partition_spans import TopicKey, do_overlap, split, subtract_spans
-from coordinator.core.replay import replay
-from coordinator.core.state import State
+from coordinator.core.state.groups import State
+from coordinator.core.state.partition_spans import TopicKey, do_overlap, split, subtract_spans
+from coordinator.core.state.replay import replay
 from coordinator.core.state_machine import step
 from coordinator.kafka_config import kafka_config
 from tests.support.coordinator_core import INTERVAL

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.core import state_records
 from coordinator.core.events import (
     DeleteGroup,
     ExpireOffsets,
@@ -13,9 +12,10 @@ from coordinator.core.events import (
     OffsetDelete,
     OffsetFetch,
 )
-from coordinator.core.records import OffsetCommitted
-from coordinator.core.replay import replay
-from coordinator.core.state import State
+from coordinator.core.state import state_records
+from coordinator.core.state.groups import State
+from coordinator.core.state.records import OffsetCommitted
+from coordinator.core.state.replay import replay
 from tests.support.coordinator_core import UNREVOKED, Code
 
 DAY_MS = 86_400_000

@@ -9,18 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.core import partition_owners
-from coordinator.core.partition_owners import (
+from coordinator.core.state import partition_owners
+from coordinator.core.state.groups import FREE, Group, Member, NameList, State
+from coordinator.core.state.partition_owners import (
     MANY,
     change_holding,
     claim_many,
     claim_partitions,
     release_partitions,
 )
-from coordinator.core.partition_spans import TopicKey
-from coordinator.core.records import CurrentMember, MemberMetadata
-from coordinator.core.replay import replay_all
-from coordinator.core.state import FREE, Group, Member, NameList, State
+from coordinator.core.state.partition_spans import TopicKey
+from coordinator.core.state.records import CurrentMember, MemberMetadata
+from coordinator.core.state.replay import replay_all
 from coordinator.errors import IllegalStateError
 from tests.core.test_partition_spans import holdings
 from tests.support.twins_coordinator import held as held_by

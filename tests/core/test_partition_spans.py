@@ -5,8 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.core.partition_owners import free_of
-from coordinator.core.partition_spans import (
+from coordinator.core.state.groups import State
+from coordinator.core.state.partition_owners import free_of
+from coordinator.core.state.partition_spans import (
     TopicKey,
     add_epoch,
     count_partitions,
@@ -20,9 +21,8 @@ from coordinator.core.partition_spans import (
     subtract_spans,
     union,
 )
-from coordinator.core.records import CurrentMember, MemberMetadata
-from coordinator.core.replay import replay
-from coordinator.core.state import State
+from coordinator.core.state.records import CurrentMember, MemberMetadata
+from coordinator.core.state.replay import replay
 from tests.support.twins_coordinator import canonical, held, partitions
 
 KEYS = [TopicKey("a", "1"), TopicKey("a", "2"), TopicKey("b", "3")]

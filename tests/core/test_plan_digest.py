@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.core.partition_spans import TopicKey
-from coordinator.core.plan_steps.input_digest import hash_columns
-from coordinator.core.plan_steps.inputs import PlanBasis, describe_inputs
-from coordinator.core.records import MemberMetadata
-from coordinator.core.target_assignment import Targets, WholeTarget
-from coordinator.core.target_builder import AssignorInput
+from coordinator.core.plans.input_digest import hash_columns
+from coordinator.core.plans.inputs import PlanBasis, describe_inputs
+from coordinator.core.state.partition_spans import TopicKey
+from coordinator.core.state.records import MemberMetadata
+from coordinator.core.state.target_assignment import Targets, WholeTarget
+from coordinator.core.targets.target_builder import AssignorInput
 
 texts = st.lists(st.none() | st.text(alphabet="aé\x1f", max_size=3), max_size=4)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from coordinator import GroupError
-from coordinator.core.plan_steps.decide import WAITING_MAX
+from coordinator.core.plans.decide import WAITING_MAX
 from coordinator.history.frames import frame
 from tests.runtime.test_plans import MANUAL, running
 

@@ -6,11 +6,11 @@ import random
 
 import pytest
 
-from coordinator.core.partition_spans import TopicKey, add_epoch, spans_of, union
-from coordinator.core.reconcile import ALLOWED_MOVES, ReconcileGoal, reconcile
-from coordinator.core.records import CurrentMember, MemberMetadata, MemberState, TopicChanged
-from coordinator.core.replay import replay
-from coordinator.core.state import State
+from coordinator.core.consumer.reconcile import ALLOWED_MOVES, ReconcileGoal, reconcile
+from coordinator.core.state.groups import State
+from coordinator.core.state.partition_spans import TopicKey, add_epoch, spans_of, union
+from coordinator.core.state.records import CurrentMember, MemberMetadata, MemberState, TopicChanged
+from coordinator.core.state.replay import replay
 from coordinator.errors import GroupError, IllegalStateError
 from tests.support.coordinator_core import STABLE, UNRELEASED, UNREVOKED, Code, lists
 from tests.support.twins_coordinator import FENCED, Place, held, partitions, reconciled
@@ -285,7 +285,7 @@ def test_a_newer_target_is_followed_from_every_state(group):
 @pytest.mark.behaviour("G-8")
 def test_one_list_of_names_is_homogeneous_and_any_regex_or_other_list_is_not(group):
     """What the assignors see: equal subscriptions are one class, however many members have them."""
-    from coordinator.core.target_builder import MemberChange, build_input
+    from coordinator.core.targets.target_builder import MemberChange, build_input
 
     def classes():
         spec = build_input(group.state, group.group, MemberChange()).spec()

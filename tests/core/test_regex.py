@@ -5,18 +5,18 @@ from __future__ import annotations
 import pytest
 
 from coordinator.config import Config
-from coordinator.core import state_records
+from coordinator.core.consumer.heartbeat import REGEX_REFRESH_MIN_MS
 from coordinator.core.events import Heartbeat, RegexesResolved, ResolveRegexes
-from coordinator.core.heartbeat import REGEX_REFRESH_MIN_MS
-from coordinator.core.records import (
+from coordinator.core.state import state_records
+from coordinator.core.state.groups import State
+from coordinator.core.state.records import (
     GroupMetadata,
     MemberMetadata,
     MembersAdvanced,
     RegexResolved,
     Tombstone,
 )
-from coordinator.core.replay import replay
-from coordinator.core.state import State
+from coordinator.core.state.replay import replay
 from coordinator.runtime.event_processor import EventProcessor
 from coordinator.runtime.regex_jobs import prepare_resolution
 from coordinator.runtime.topic_catalog import DictCatalog

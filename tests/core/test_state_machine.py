@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from assignors import GroupSpec, get_assignor
 from coordinator.compute.engine import compute_target
-from coordinator.core import state_records
+from coordinator.core.consumer.steady_heartbeat import answer_steady_heartbeat
 from coordinator.core.events import (
     ConfigureGroup,
     DeleteGroup,
@@ -25,10 +25,10 @@ from coordinator.core.events import (
     PrepareAssignment,
     ResolveRegexes,
 )
-from coordinator.core.partition_spans import kafka_id
-from coordinator.core.state import GROUP_MOVES, GroupState
+from coordinator.core.state import state_records
+from coordinator.core.state.groups import GROUP_MOVES, GroupState
+from coordinator.core.state.partition_spans import kafka_id
 from coordinator.core.state_machine import step
-from coordinator.core.steady_heartbeat import answer_steady_heartbeat
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.runtime.regex_jobs import prepare_resolution
 from coordinator.runtime.target_jobs import restore_request

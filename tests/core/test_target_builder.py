@@ -10,18 +10,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.core.partition_spans import TopicKey
-from coordinator.core.records import (
+from coordinator.core.state.groups import State
+from coordinator.core.state.partition_spans import TopicKey
+from coordinator.core.state.records import (
     GroupMetadata,
     MemberMetadata,
     TargetMember,
     TargetMetadata,
     Tombstone,
 )
-from coordinator.core.replay import replay, set_whole_target
-from coordinator.core.state import State
-from coordinator.core.state_records import records_of
-from coordinator.core.target_assignment import NOT_READ, Targets, WholeTarget
+from coordinator.core.state.replay import replay, set_whole_target
+from coordinator.core.state.state_records import records_of
+from coordinator.core.state.target_assignment import NOT_READ, Targets, WholeTarget
 from coordinator.storage.record_decoder import ValueCache, decode_rows
 from coordinator.storage.record_encoder import encode_records
 from coordinator.storage.target_digest import SEED, digest_rows, hash_texts

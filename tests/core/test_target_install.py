@@ -8,7 +8,6 @@ import pytest
 from assignors import GroupSpec, get_assignor
 from coordinator.compute.engine import compute_target
 from coordinator.config import Config, EngineConfig
-from coordinator.core import state_records
 from coordinator.core.events import (
     ComputedTarget,
     ComputeTarget,
@@ -18,14 +17,15 @@ from coordinator.core.events import (
     PrepareAssignment,
     TargetFailed,
 )
-from coordinator.core.records import (
+from coordinator.core.state import state_records
+from coordinator.core.state.groups import GroupState, State
+from coordinator.core.state.records import (
     ComputationPrepared,
     GroupMetadata,
     MembersAdvanced,
     Tombstone,
 )
-from coordinator.core.replay import replay
-from coordinator.core.state import GroupState, State
+from coordinator.core.state.replay import replay
 from coordinator.kafka_config import kafka_config
 from coordinator.runtime.event_processor import EventProcessor
 from coordinator.runtime.target_jobs import restore_request
@@ -393,7 +393,7 @@ def test_members_with_different_wishes_bump_no_epoch_while_a_target_is_made(engi
 @pytest.mark.behaviour("K-47", "G-159")
 def test_an_assignor_that_makes_no_assignment_fails_in_the_engine(engine, monkeypatch):
     from assignors import SpecError
-    from coordinator.core import target_builder
+    from coordinator.core.targets import target_builder
 
     engine.join("m1")
     (task,) = engine.processor.take_tasks()

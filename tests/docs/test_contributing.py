@@ -21,7 +21,7 @@ REGISTERED = {
         "tests/spark/test_assignors.py": r'^    "uniform": ',
     },
     "a field of a record": {
-        "coordinator/core/records.py": r"^    rack_id: ",
+        "coordinator/core/state/records.py": r"^    rack_id: ",
         "docs/design/log_format.md": r"^\| `rack_id` \| `string` \|",
         "spark_jobs/sql/": r"^ +max_by\(rack_id, position\)",
     },
@@ -48,7 +48,7 @@ REGISTERED = {
         "assignors/loads/constraints.py": r"^class Exclude\(_OfMember, tag=EXCLUDE,",
         "assignors/weighted/": r"\brule\.kind in \(PIN, EXCLUDE\)",
         "assignors/loads/held_rules.py": r"\brule\.kind in \(PIN, EXCLUDE\)",
-        "coordinator/core/plan_steps/explain.py": r"\brule\.kind in \(PIN, EXCLUDE\)",
+        "coordinator/core/plans/explain.py": r"\brule\.kind in \(PIN, EXCLUDE\)",
         "docs/reference/formats.md": r"^\| `exclude` \| ",
         "tests/assignors/exact_judge.py": r'^KINDS = \(.*"exclude"',
     },
@@ -75,7 +75,7 @@ REGISTERED = {
 """How each place of a list registers one of its kind that is there: a line, or a file's name."""
 FOUND = {
     "add an error code": ("coordinator/errors.py", r"^class ErrorCode\("),
-    "add a field to a record": ("coordinator/core/records.py", r"^class MemberMetadata\(Record"),
+    "add a field to a record": ("coordinator/core/state/records.py", r"^class MemberMetadata\(Record"),
     "add a metric": ("coordinator/runtime/metrics.py", r"^class Metrics\b"),
     "add a version of an API": ("coordinator/wire/codec.py", r"^VERSIONS: dict"),
     "add a setting": ("coordinator/config.py", r"^class EngineConfig:"),

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from coordinator.config import PlansConfig
 from coordinator.core.events import DecidePlan
-from coordinator.core.records import PlanMade
+from coordinator.core.state.records import PlanMade
 from coordinator.history import frame
 from coordinator.kafka_config import kafka_config
 from coordinator.storage.inbox import Inbox

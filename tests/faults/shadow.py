@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 
-from coordinator.core.replay import replay
-from coordinator.core.replay import set_whole_target as load
-from coordinator.core.state import State
-from coordinator.core.target_assignment import NOT_READ
+from coordinator.core.state.groups import State
+from coordinator.core.state.replay import replay
+from coordinator.core.state.replay import set_whole_target as load
+from coordinator.core.state.target_assignment import NOT_READ
 from coordinator.storage import target_table
 from coordinator.storage.delta_log import read_log
 from tests.support import invariants

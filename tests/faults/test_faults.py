@@ -14,7 +14,7 @@ from py4j.protocol import Py4JError
 from coordinator import Coordinator
 from coordinator.cli.main import FAILURE, run_guarded
 from coordinator.config import Config, EngineConfig, LeaseConfig
-from coordinator.core import target_builder
+from coordinator.core.targets import target_builder
 from coordinator.runtime.topic_catalog import DictCatalog
 from coordinator.storage.tables.table_io import BusyError
 from coordinator.storage.target_table import targets_path

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from coordinator.config import Config
-from coordinator.core.records import ClassicGroupWritten, Tombstone
+from coordinator.core.state.records import ClassicGroupWritten, Tombstone
 from coordinator.history import frame
 from coordinator.history.log_reader import LogReader
 from coordinator.history.view_rows import describe_with_offsets, explain_epochs

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.core.records import GroupMetadata, OffsetCommitted, Tombstone
+from coordinator.core.state.records import GroupMetadata, OffsetCommitted, Tombstone
 from coordinator.history import frame
 from coordinator.history.log_reader import LogReader, format_time
 from coordinator.history.view_rows import to_json_rows

@@ -12,7 +12,12 @@ import pytest
 
 from assignors import SpecError
 from coordinator.config import LogConfig
-from coordinator.core.records import GroupMetadata, MemberMetadata, TargetMetadata, TopicChanged
+from coordinator.core.state.records import (
+    GroupMetadata,
+    MemberMetadata,
+    TargetMetadata,
+    TopicChanged,
+)
 from coordinator.history import VIEWS, frame
 from coordinator.history.frames import read_view
 from coordinator.history.log_reader import LogReader, format_time

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from coordinator.core.events import HeartbeatResponse
-from coordinator.core.partition_spans import TopicKey
+from coordinator.core.state.partition_spans import TopicKey
 from coordinator.errors import ErrorCode, GroupError, IllegalStateError
 from coordinator.member.events import (
     AssignPartitions,

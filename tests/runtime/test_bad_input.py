@@ -12,7 +12,12 @@ from deltalake import DeltaTable, write_deltalake
 from coordinator import Coordinator
 from coordinator.config import ConfigError
 from coordinator.core.events import CatalogTopic, Heartbeat, TopicsReported
-from coordinator.core.records import GroupMetadata, MemberMetadata, TargetMetadata, TopicChanged
+from coordinator.core.state.records import (
+    GroupMetadata,
+    MemberMetadata,
+    TargetMetadata,
+    TopicChanged,
+)
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.runtime.plan_tasks.weight_source import WeightTables
 from coordinator.storage.record_log import Batch, CommitFailed, CorruptLog, NewerLog

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from coordinator import Coordinator
 from coordinator.config import Config
 from coordinator.core.events import Heartbeat
-from coordinator.core.records import MembersAdvanced
+from coordinator.core.state.records import MembersAdvanced
 from coordinator.errors import ErrorCode
 from coordinator.kafka_config import kafka_config
 from coordinator.runtime.event_processor import EventProcessor

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.core.classic.embedded import Subscription, write_subscription
 from coordinator.core.events import ConfigureGroup
+from coordinator.core.state.embedded import Subscription, write_subscription
 from coordinator.kafka_config import CLASSIC_ASSIGNOR
 from coordinator.wire.codec import Api
 from tests.support.classic_side import JOIN, SYNC, Classic

@@ -13,7 +13,7 @@ from prometheus_client import generate_latest
 from coordinator import Coordinator
 from coordinator.compute.engine import LocalEngine
 from coordinator.config import Config, EngineConfig
-from coordinator.core import target_assignment
+from coordinator.core.state import target_assignment
 from coordinator.errors import ErrorCode, GroupError
 from tests.support.members import AT_ONCE, beat, code_of, join, wait_for
 

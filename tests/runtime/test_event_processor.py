@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from coordinator.core.events import Heartbeat, Result
-from coordinator.core.partition_spans import TopicKey
-from coordinator.core.records import CurrentMember, GroupMetadata
+from coordinator.core.state.partition_spans import TopicKey
+from coordinator.core.state.records import CurrentMember, GroupMetadata
 from coordinator.errors import GroupError
 from coordinator.runtime import event_decider
 from coordinator.status import Status

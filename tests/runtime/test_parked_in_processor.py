@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from coordinator.config import Config, LeaseConfig, QuotasConfig
-from coordinator.core.classic.events import (
+from coordinator.core.classic_events import (
     WAITING,
     JoinGroup,
     JoinGroupResponse,

@@ -6,7 +6,7 @@ import pytest
 
 from coordinator import Coordinator
 from coordinator.config import Config
-from coordinator.core.classic.events import (
+from coordinator.core.classic_events import (
     ClassicHeartbeat,
     JoinGroup,
     JoinGroupResponse,

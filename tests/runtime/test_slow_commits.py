@@ -10,8 +10,8 @@ import threading
 
 import pytest
 
-from coordinator.core.classic.events import ClassicHeartbeat, SyncGroupResponse
-from coordinator.core.classic.group import ClassicState
+from coordinator.core.classic_events import ClassicHeartbeat, SyncGroupResponse
+from coordinator.core.state.classic_group import ClassicState
 from coordinator.errors import ErrorCode
 from coordinator.storage.record_log import LogError, MemoryLog
 from tests.runtime.test_parked_requests import (

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from coordinator.config import Config
 from coordinator.core.events import ConfigureGroup, ExpireOffsets, Heartbeat, SetTimer, TimerFired
-from coordinator.core.records import GroupMetadata, Tombstone
+from coordinator.core.state.records import GroupMetadata, Tombstone
 from coordinator.runtime.event_loop import EventLoop
 from coordinator.runtime.timers import EXPIRE, Deadlines, GroupTimers
 from coordinator.status import Status

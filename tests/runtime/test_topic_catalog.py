@@ -12,8 +12,8 @@ from deltalake import write_deltalake
 from coordinator import Coordinator
 from coordinator.config import ConfigError, parse
 from coordinator.core.events import CatalogTopic
-from coordinator.core.records import GroupMetadata
-from coordinator.core.state import Topic
+from coordinator.core.state.groups import Topic
+from coordinator.core.state.records import GroupMetadata
 from coordinator.runtime import topic_catalog as topics_module
 from coordinator.runtime.topic_catalog import (
     DeltaCatalog,

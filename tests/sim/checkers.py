@@ -12,8 +12,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from coordinator.core.events import Answer, Heartbeat, Result
-from coordinator.core.partition_spans import Holding
-from coordinator.core.records import (
+from coordinator.core.state.groups import Group, State
+from coordinator.core.state.partition_spans import Holding
+from coordinator.core.state.records import (
     CurrentMember,
     GroupConfigured,
     GroupMetadata,
@@ -23,8 +24,7 @@ from coordinator.core.records import (
     TargetMetadata,
     Tombstone,
 )
-from coordinator.core.replay import replay
-from coordinator.core.state import Group, State
+from coordinator.core.state.replay import replay
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.kafka_config import group_value
 from coordinator.runtime.responses import HeartbeatAnswer

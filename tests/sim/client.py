@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from msgspec.structs import replace
 
 from coordinator.core.events import Answer, Heartbeat, OffsetCommit
-from coordinator.core.partition_spans import Spans, TopicKey
+from coordinator.core.state.partition_spans import Spans, TopicKey
 from coordinator.errors import GroupError
 from coordinator.member.events import (
     Action,

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import re2
 
 from coordinator.core.events import CatalogTopic
-from coordinator.core.partition_spans import TopicKey
-from coordinator.core.state import Group, GroupState
+from coordinator.core.state.groups import Group, GroupState
+from coordinator.core.state.partition_spans import TopicKey
 
 from .balance import broken_promises
 from .checkers import held

@@ -16,7 +16,7 @@ from coordinator.core.events import (
     ResolveRegexes,
     TargetFailed,
 )
-from coordinator.core.state import State
+from coordinator.core.state.groups import State
 from coordinator.errors import GroupError
 from coordinator.runtime.event_processor import EventProcessor
 from coordinator.runtime.metrics import Metrics

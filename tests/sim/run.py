@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from unittest.mock import patch
 
-from coordinator.core import partition_owners
+from coordinator.core.state import partition_owners
 
 from .chance import Chance, Key
 from .checkers import Violation

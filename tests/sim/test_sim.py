@@ -10,8 +10,9 @@ import sys
 import pytest
 from deltalake import CommitProperties, DeltaTable
 
-from coordinator.core import member_update, partition_owners, reconcile
-from coordinator.core.records import CurrentMember
+from coordinator.core.consumer import member_update, reconcile
+from coordinator.core.state import partition_owners
+from coordinator.core.state.records import CurrentMember
 from coordinator.runtime.log_writer import LogWriter
 from coordinator.runtime.timers import GroupTimers
 from coordinator.storage import state_loader

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from coordinator.core.state_records import records_of
+from coordinator.core.state.state_records import records_of
 from coordinator.storage.record_log import LogError
 from coordinator.storage.state_loader import write_snapshot
 

@@ -9,7 +9,7 @@ import pytest
 
 from coordinator import Coordinator
 from coordinator.config import Config, EngineConfig
-from coordinator.core.records import TargetMetadata
+from coordinator.core.state.records import TargetMetadata
 from coordinator.storage.delta_log import read_log
 from coordinator.storage.inbox import Inbox
 from tests.support.members import WHILE_JOBS_RUN, Members

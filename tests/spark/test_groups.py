@@ -14,7 +14,7 @@ from coordinator.assign.assignment_job import AssignmentJob
 from coordinator.assign.inputs import find_input
 from coordinator.assign.run_job import run_job
 from coordinator.config import Config
-from coordinator.core.plans.assignor_options import AssignorOptions
+from coordinator.core.targets.assignor_options import AssignorOptions
 from coordinator.storage.tables.table_io import read_delta
 from tests.assignors import weighted_twins
 from tests.assignors.group_tables import mixed_tables, tables_of_groups

@@ -17,7 +17,7 @@ from coordinator.assign.assignment_job import AssignmentJob
 from coordinator.assign.inputs import find_input
 from coordinator.assign.run_job import run_job
 from coordinator.config import Config
-from coordinator.core.plans.assignor_options import AssignorOptions
+from coordinator.core.targets.assignor_options import AssignorOptions
 from coordinator.storage.tables.table_io import TableRef, read_delta, table_lock
 from spark_jobs.jobs.spark_assignment import SparkAssignment
 from tests.conftest import kill_when

@@ -13,7 +13,7 @@ from assignors import SpecError
 from coordinator.assign.assignment_job import AssignmentJob
 from coordinator.assign.run_job import run_job
 from coordinator.config import Config
-from coordinator.core.plans.assignor_options import AssignorOptions
+from coordinator.core.targets.assignor_options import AssignorOptions
 from coordinator.storage.tables.table_io import TableRef, check_replaceable, replace_delta
 from spark_jobs.jobs.read_tables import read_frame
 from spark_jobs.jobs.spark_assignment import SparkAssignment

@@ -12,11 +12,11 @@ from deltalake import DeltaTable
 from coordinator import Coordinator
 from coordinator.compute.engine import LocalEngine
 from coordinator.config import Config, EngineConfig, PlanConfig
-from coordinator.core import target_builder
 from coordinator.core.events import ReportLoads
-from coordinator.core.plans.assignor_options import AssignorOptions
-from coordinator.core.plans.values import TopicWeights
-from coordinator.core.records import LoadsNoted, TargetMetadata
+from coordinator.core.state.plan_values import TopicWeights
+from coordinator.core.state.records import LoadsNoted, TargetMetadata
+from coordinator.core.targets import target_builder
+from coordinator.core.targets.assignor_options import AssignorOptions
 from coordinator.storage.state_loader import write_snapshot
 from coordinator.storage.target_digest import digest_rows
 from coordinator.storage.target_table import DIGEST, targets_path

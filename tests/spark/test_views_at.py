@@ -12,8 +12,8 @@ from deltalake import DeltaTable, write_deltalake
 
 from assignors import SpecError
 from coordinator.config import Config, LogConfig
-from coordinator.core.partition_spans import TopicKey
-from coordinator.core.records import (
+from coordinator.core.state.partition_spans import TopicKey
+from coordinator.core.state.records import (
     ComputationPrepared,
     CurrentMember,
     GroupMetadata,

@@ -11,7 +11,7 @@ import pytest
 
 from coordinator import Coordinator
 from coordinator.config import Config, EngineConfig, LogConfig
-from coordinator.core.records import TargetMetadata
+from coordinator.core.state.records import TargetMetadata
 from coordinator.storage import compaction
 from coordinator.storage.delta_log import read_log
 from coordinator.storage.inbox import Compact, Inbox

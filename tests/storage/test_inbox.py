@@ -8,8 +8,8 @@ import stat
 import pytest
 
 from coordinator.core.events import DecidePlan
-from coordinator.core.plans.values import PlanSummary
-from coordinator.core.records import PlanMade
+from coordinator.core.state.plan_values import PlanSummary
+from coordinator.core.state.records import PlanMade
 from coordinator.storage.inbox import Compact, Inbox, RequestError
 
 PLAN = PlanMade("g", "p", 2, 1, "uniform", {"a": "b"}, {"members": "1 m"}, (), PlanSummary(), "d")

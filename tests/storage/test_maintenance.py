@@ -15,10 +15,15 @@ import pytest
 
 from coordinator.backup import backup, restore
 from coordinator.config import LogConfig
-from coordinator.core.records import CurrentMember, MemberMetadata, OffsetCommitted, TopicChanged
-from coordinator.core.replay import replay
-from coordinator.core.state import State
-from coordinator.core.state_records import records_of
+from coordinator.core.state.groups import State
+from coordinator.core.state.records import (
+    CurrentMember,
+    MemberMetadata,
+    OffsetCommitted,
+    TopicChanged,
+)
+from coordinator.core.state.replay import replay
+from coordinator.core.state.state_records import records_of
 from coordinator.storage import delta_log, maintenance
 from coordinator.storage.data_files import Part, list_parts
 from coordinator.storage.delta_log import DeltaLog, open_log_table, read_log

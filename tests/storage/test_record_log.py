@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 
 from coordinator.config import LogConfig
-from coordinator.core.records import KINDS, GroupMetadata, MembersAdvanced, TopicChanged
+from coordinator.core.state.records import KINDS, GroupMetadata, MembersAdvanced, TopicChanged
 from coordinator.storage.delta_log import DeltaLog, open_log_table, read_log
 from coordinator.storage.record_decoder import ValueCache, decode_batches, decode_rows
 from coordinator.storage.record_encoder import encode_records

@@ -14,8 +14,13 @@ import pyarrow as pa
 import pytest
 
 from assignors.loads.constraints import KINDS, parse_constraints, to_table
-from coordinator.core.record_fields import Int, Key, Long, Names, Own, fields_of
-from coordinator.core.records import GroupConfigured, LoadsNoted, MemberMetadata, OffsetCommitted
+from coordinator.core.state.record_fields import Int, Key, Long, Names, Own, fields_of
+from coordinator.core.state.records import (
+    GroupConfigured,
+    LoadsNoted,
+    MemberMetadata,
+    OffsetCommitted,
+)
 from coordinator.storage.record_decoder import ValueCache, decode_rows
 from coordinator.storage.record_encoder import encode_records
 from coordinator.storage.record_log import NewerLog
@@ -111,9 +116,9 @@ SPOKEN = """class Spoken(msgspec.Struct, frozen=True, gc=False):
 """
 CHECK = """
 import json, sys
-from coordinator.core.records import *
-from coordinator.core.records import Spoken
-from coordinator.core.state import State
+from coordinator.core.state.records import *
+from coordinator.core.state.records import Spoken
+from coordinator.core.state.groups import State
 from coordinator.storage.record_decoder import ValueCache, decode_rows
 from coordinator.storage.record_encoder import encode_records
 from coordinator.trace.kafka_json import record_json
@@ -128,7 +133,7 @@ def test_a_new_field_is_one_line(tmp_path):
     """As CONTRIBUTING.md says: the line, then a command for the page; nothing else is touched."""
     records, command, view = STEPS
     assert (records, command, view) == (
-        "coordinator/core/records.py", "python docs/log_format.py", "spark_jobs/sql/",
+        "coordinator/core/state/records.py", "python docs/log_format.py", "spark_jobs/sql/",
     )  # fmt: skip
     for folder in ("assignors", "coordinator", "docs"):
         shutil.copytree(ROOT / folder, tmp_path / folder)

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 
 from coordinator.config import LogConfig
-from coordinator.core.records import LoadsNoted, OffsetCommitted
+from coordinator.core.state.records import LoadsNoted, OffsetCommitted
 from coordinator.storage.record_decoder import ValueCache, decode_rows, read_copy
 from coordinator.storage.record_encoder import COPY_MAX, copy_records, encode_records
 from coordinator.storage.record_log import CorruptLog, merge_advances

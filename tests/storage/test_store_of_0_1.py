@@ -23,8 +23,8 @@ from coordinator import Coordinator
 from coordinator.backup.backup import backup
 from coordinator.backup.restore import restore
 from coordinator.config import parse
-from coordinator.core.records import ClassicGroupWritten, ClassicMemberWritten
-from coordinator.core.state_records import records_of
+from coordinator.core.state.records import ClassicGroupWritten, ClassicMemberWritten
+from coordinator.core.state.state_records import records_of
 from coordinator.history import VIEWS, frame
 from coordinator.history.log_reader import LogReader
 from coordinator.storage.delta_log import DeltaLog

@@ -6,8 +6,7 @@ to wait returns its number; `heard` has the answer once there is one, None where
 
 from __future__ import annotations
 
-from coordinator.core.classic.embedded import Subscription, write_subscription
-from coordinator.core.classic.events import (
+from coordinator.core.classic_events import (
     WAITING,
     ClassicHeartbeat,
     GroupsLoaded,
@@ -17,8 +16,9 @@ from coordinator.core.classic.events import (
     Protocol,
     SyncGroup,
 )
-from coordinator.core.classic.group import ClassicState
 from coordinator.core.events import OffsetCommit
+from coordinator.core.state.classic_group import ClassicState
+from coordinator.core.state.embedded import Subscription, write_subscription
 from coordinator.errors import GroupError
 from tests.support import invariants
 from tests.support.coordinator_core import Core

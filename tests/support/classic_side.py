@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from msgspec.structs import replace
 
-from coordinator.core.classic.events import WAITING, JoinGroup, SyncGroup
+from coordinator.core.classic_events import WAITING, JoinGroup, SyncGroup
 from coordinator.core.events import Result
 from coordinator.wire.apis.classic_apis import CLASSIC_HANDLERS, HANDLERS
 from coordinator.wire.codec import CLASSIC_VERSIONS, VERSIONS, Api, decode, encode

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from random import Random
 
-from coordinator.core.classic.embedded import Subscription, write_subscription
-from coordinator.core.partition_spans import TopicKey
-from coordinator.core.records import (
+from coordinator.core.state.embedded import Subscription, write_subscription
+from coordinator.core.state.partition_spans import TopicKey
+from coordinator.core.state.records import (
     ClassicGroupWritten,
     ClassicMemberWritten,
     ClassicRange,

@@ -13,6 +13,7 @@ from collections import Counter
 import pytest
 
 from coordinator.config import Config
+from coordinator.core.consumer.steady_heartbeat import answer_steady_heartbeat
 from coordinator.core.events import (
     REBALANCE,
     SESSION,
@@ -26,11 +27,10 @@ from coordinator.core.events import (
     TimerFired,
     TopicsReported,
 )
-from coordinator.core.records import MemberState
-from coordinator.core.replay import keep_classic, note_waiting, replay
-from coordinator.core.state import State
+from coordinator.core.state.groups import State
+from coordinator.core.state.records import MemberState
+from coordinator.core.state.replay import keep_classic, note_waiting, replay
 from coordinator.core.state_machine import step
-from coordinator.core.steady_heartbeat import answer_steady_heartbeat
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.kafka_config import kafka_config
 from tests.support import invariants

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from coordinator.config import Config
 from coordinator.core.events import Event
-from coordinator.core.state import State
+from coordinator.core.state.groups import State
 from coordinator.kafka_config import kafka_config, kafka_settings
 from tests.support.traces.text import duration, event_text
 

@@ -6,8 +6,8 @@ from collections import Counter
 
 import numpy as np
 
-from coordinator.core.classic.group import ClassicGroup
-from coordinator.core.state import FREE, Group, State
+from coordinator.core.state.classic_group import ClassicGroup
+from coordinator.core.state.groups import FREE, Group, State
 
 
 def fingerprint(state: State) -> dict[str, object]:

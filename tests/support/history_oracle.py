@@ -12,7 +12,7 @@ from functools import singledispatchmethod
 from typing import NamedTuple
 
 from coordinator.core.events import JOIN
-from coordinator.core.partition_spans import (
+from coordinator.core.state.partition_spans import (
     Holding,
     TopicKey,
     add_epoch,
@@ -21,7 +21,7 @@ from coordinator.core.partition_spans import (
     subtract_spans,
     union,
 )
-from coordinator.core.records import (
+from coordinator.core.state.records import (
     ClassicGroupWritten,
     CurrentMember,
     GroupMetadata,

@@ -7,12 +7,12 @@ from unittest.mock import patch
 
 import numpy as np
 
-from coordinator.core import partition_owners as ownership
-from coordinator.core import state_records
-from coordinator.core.classic.group import ClassicState
-from coordinator.core.heartbeat import ENGINE_PREFIX
-from coordinator.core.replay import replay, replay_all
-from coordinator.core.state import FREE, HASH_BITS, Computation, State
+from coordinator.core.consumer.heartbeat import ENGINE_PREFIX
+from coordinator.core.state import partition_owners as ownership
+from coordinator.core.state import state_records
+from coordinator.core.state.classic_group import ClassicState
+from coordinator.core.state.groups import FREE, HASH_BITS, Computation, State
+from coordinator.core.state.replay import replay, replay_all
 from tests.support.fingerprint import fingerprint
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from coordinator.core.partition_spans import TopicKey
-from coordinator.core.records import (
+from coordinator.core.state.partition_spans import TopicKey
+from coordinator.core.state.records import (
     CurrentMember,
     GroupMetadata,
     MemberMetadata,

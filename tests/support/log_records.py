@@ -8,9 +8,9 @@ import msgspec
 from hypothesis import strategies as st
 
 from assignors.loads.constraints import ConstraintRow, Drain, MaxPartitions
-from coordinator.core.partition_spans import Holding, Spans, TopicKey
-from coordinator.core.record_fields import Mark, fields_of, take_apart
-from coordinator.core.records import KINDS, PARTITION_METADATA, MemberState, Tombstone
+from coordinator.core.state.partition_spans import Holding, Spans, TopicKey
+from coordinator.core.state.record_fields import Mark, fields_of, take_apart
+from coordinator.core.state.records import KINDS, PARTITION_METADATA, MemberState, Tombstone
 from coordinator.storage.record_schema import NAME_COLUMN
 
 texts = st.text(max_size=6)

@@ -22,8 +22,8 @@ from coordinator.core.events import (
     OffsetDelete,
     RecordAudit,
 )
-from coordinator.core.plan_steps.inputs import take_basis
-from coordinator.core.plan_steps.planner import PlanOptions, make_plan
+from coordinator.core.plans.inputs import take_basis
+from coordinator.core.plans.planner import PlanOptions, make_plan
 from coordinator.storage.data_files import write_part
 from coordinator.storage.record_encoder import encode_claim, encode_records
 from coordinator.storage.record_log import MemoryLog

@@ -15,11 +15,11 @@ import pytest
 from coordinator.compute.engine import Engine, TargetRequest
 from coordinator.compute.stored_target import read_stored_target
 from coordinator.config import Config
-from coordinator.core import target_builder
 from coordinator.core.events import ComputedTarget
-from coordinator.core.plans.assignor_options import AssignorOptions
-from coordinator.core.records import TargetMetadata
-from coordinator.core.target_assignment import StoredTarget
+from coordinator.core.state.records import TargetMetadata
+from coordinator.core.state.target_assignment import StoredTarget
+from coordinator.core.targets import target_builder
+from coordinator.core.targets.assignor_options import AssignorOptions
 from coordinator.history.former_targets import read_basis
 from coordinator.history.log_reader import LogReader
 from coordinator.storage.delta_log import read_log

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from coordinator.core.events import Answer, Event
-from coordinator.core.state import State
+from coordinator.core.state.groups import State
 from coordinator.runtime.event_processor import EventProcessor
 from tests.support.traces.text import event_text
 

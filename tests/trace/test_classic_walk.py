@@ -12,7 +12,7 @@ from collections import Counter
 
 import pytest
 
-from coordinator.core.classic.group import size_of
+from coordinator.core.state.classic_group import size_of
 from coordinator.trace.player import TracePlayer
 from tests.support import invariants
 

@@ -6,7 +6,7 @@ from typing import get_args
 
 import pytest
 
-from coordinator.core.classic.events import (
+from coordinator.core.classic_events import (
     ClassicHeartbeat,
     GroupsLoaded,
     JoinGroup,
@@ -16,8 +16,13 @@ from coordinator.core.classic.events import (
     SyncGroup,
 )
 from coordinator.core.events import HEARTBEAT, JOIN_PHASE, REBALANCE, SESSION, SYNC_PHASE, Event
-from coordinator.core.records import ClassicGroupWritten, ClassicMemberWritten, Record, Tombstone
-from coordinator.core.state import State
+from coordinator.core.state.groups import State
+from coordinator.core.state.records import (
+    ClassicGroupWritten,
+    ClassicMemberWritten,
+    Record,
+    Tombstone,
+)
 from tests.support.traces.text import EVENTS, RECORDS, event_text, record_text, timer_text
 
 

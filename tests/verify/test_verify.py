@@ -16,14 +16,14 @@ from deltalake import DeltaTable, write_deltalake
 from coordinator import Coordinator
 from coordinator.backup import backup
 from coordinator.config import Config, EngineConfig
-from coordinator.core.records import (
+from coordinator.core.state.records import (
     CurrentMember,
     GroupMetadata,
     MembersAdvanced,
     MemberState,
     TargetMetadata,
 )
-from coordinator.core.state_records import records_of
+from coordinator.core.state.state_records import records_of
 from coordinator.history import frame
 from coordinator.storage.record_encoder import encode_records
 from coordinator.storage.record_log import CorruptLog

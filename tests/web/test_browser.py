@@ -12,7 +12,7 @@ import pytest
 
 from coordinator import Coordinator
 from coordinator.config import LogConfig
-from coordinator.core.records import GroupMetadata
+from coordinator.core.state.records import GroupMetadata
 from coordinator.history import frame
 from coordinator.storage.delta_log import DeltaLog
 from coordinator.web.server import WebServer

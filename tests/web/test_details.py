@@ -9,8 +9,8 @@ from msgspec.structs import replace as replace_record
 
 from coordinator import Coordinator
 from coordinator.config import Config, WeightsConfig
-from coordinator.core.plans.values import TopicWeights
-from coordinator.core.records import (
+from coordinator.core.state.plan_values import TopicWeights
+from coordinator.core.state.records import (
     GroupConfigured,
     LoadsNoted,
     MemberMetadata,

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 from coordinator.config import Config, WeightsConfig
-from coordinator.core.plans.values import TopicWeights
-from coordinator.core.records import LoadsNoted
-from coordinator.core.state import GroupState
+from coordinator.core.state.groups import GroupState
+from coordinator.core.state.plan_values import TopicWeights
+from coordinator.core.state.records import LoadsNoted
 from coordinator.history import frame
 from coordinator.web.activity import Activity, Epochs
 from coordinator.web.store_reader import StoreReader

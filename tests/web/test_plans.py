@@ -8,7 +8,7 @@ import pytest
 
 from coordinator import Coordinator
 from coordinator.config import Config, LogConfig, PlansConfig, ServerConfig
-from coordinator.core.plan_steps.planner import ShownPlan
+from coordinator.core.plans.planner import ShownPlan
 from coordinator.history import frame
 from coordinator.kafka_config import kafka_config
 from coordinator.web.plan_form import BYTES_MAX

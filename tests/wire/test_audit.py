@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from coordinator import Coordinator
-from coordinator.core.records import Audited
+from coordinator.core.state.records import Audited
 from coordinator.storage.record_log import MemoryLog
 from coordinator.wire.acls import CLUSTER, Operation, Resource, ResourceType
 from coordinator.wire.codec import Api

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from coordinator.core.classic.events import (
+from coordinator.core.classic_events import (
     ClassicHeartbeat,
     DescribedGroup,
     DescribedMember,

@@ -9,7 +9,7 @@ import pytest
 
 from coordinator import Coordinator
 from coordinator.config import Config, QuotasConfig, ServerConfig
-from coordinator.core.classic.embedded import Subscription, write_subscription
+from coordinator.core.state.embedded import Subscription, write_subscription
 from coordinator.errors import ErrorCode
 from coordinator.kafka_config import kafka_config
 from coordinator.wire.acls import parse_acls

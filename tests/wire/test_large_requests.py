@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from coordinator.core.state import Topic, TopicView
+from coordinator.core.state.groups import Topic, TopicView
 from coordinator.runtime.topic_catalog import topic_id_of
 from coordinator.wire.call import (
     ELEMENTS_MOST,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from coordinator.core.classic.group import ClassicGroup
+from coordinator.core.state.classic_group import ClassicGroup
 
 INT32 = 1 << 32
 FIRST_TABLE, LOAD_PERCENT = 16, 75

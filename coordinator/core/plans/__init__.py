@@ -1,1 +1,1 @@
-"""Weights, constraints and plans of a group, as records and assignors have them."""
+"""Plans: what would move, why, and who decided it."""

@@ -8,11 +8,11 @@ from typing import Any, TypeVar
 from assignors import SpecError
 from coordinator.compute.engine import LOCAL, open_engine
 from coordinator.core.events import DecidePlan
-from coordinator.core.plan_steps.inputs import PlanBasis, find_group, take_basis
-from coordinator.core.plan_steps.planner import PlanOptions, ShownPlan, make_plan, make_rollback
-from coordinator.core.plans.approval import list_waiting
-from coordinator.core.records import PlanMade
-from coordinator.core.state import State
+from coordinator.core.plans.inputs import PlanBasis, find_group, take_basis
+from coordinator.core.plans.planner import PlanOptions, ShownPlan, make_plan, make_rollback
+from coordinator.core.state.groups import State
+from coordinator.core.state.records import PlanMade
+from coordinator.core.targets.approval import list_waiting
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.history.former_targets import read_former_targets
 from coordinator.history.log_reader import LogReader

@@ -6,11 +6,11 @@ import logging
 
 from assignors import SpecError
 from coordinator.core.events import DecidePlan
-from coordinator.core.plan_steps.decide import COORDINATOR
-from coordinator.core.plan_steps.inputs import PlanBasis, take_basis
-from coordinator.core.plan_steps.planner import PlanOptions, make_plan
-from coordinator.core.plans.approval import is_manual, keeps_target, list_waiting
-from coordinator.core.state import State
+from coordinator.core.plans.decide import COORDINATOR
+from coordinator.core.plans.inputs import PlanBasis, take_basis
+from coordinator.core.plans.planner import PlanOptions, make_plan
+from coordinator.core.state.groups import State
+from coordinator.core.targets.approval import is_manual, keeps_target, list_waiting
 from coordinator.errors import GroupError
 from coordinator.runtime.event_loop import EventLoop
 from coordinator.status import Status

@@ -11,10 +11,10 @@ import msgspec
 from assignors import SpecError
 from assignors.registry import knows_loads
 from coordinator.core.events import ReportLoads
-from coordinator.core.plan_steps.inputs import PlanBasis, take_basis, take_classic_basis
-from coordinator.core.plan_steps.note_loads import rules_of, would_pay
-from coordinator.core.plans.values import TopicWeights
-from coordinator.core.records import LoadsNoted
+from coordinator.core.plans.inputs import PlanBasis, take_basis, take_classic_basis
+from coordinator.core.plans.note_loads import rules_of, would_pay
+from coordinator.core.state.plan_values import TopicWeights
+from coordinator.core.state.records import LoadsNoted
 from coordinator.errors import GroupError
 from coordinator.kafka_config import CLASSIC_ASSIGNOR, OFF
 from coordinator.runtime.event_loop import EventLoop

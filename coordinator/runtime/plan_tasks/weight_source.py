@@ -26,8 +26,8 @@ from assignors import SpecError
 from assignors.loads.constraints import parse_constraints
 from assignors.loads.load_spec import ACTIVE, STATES
 from assignors.loads.parse_loads import CAPACITY_MIN
-from coordinator.core.plans.values import MemberLoad, TopicWeights
-from coordinator.core.records import LoadsNoted
+from coordinator.core.state.plan_values import MemberLoad, TopicWeights
+from coordinator.core.state.records import LoadsNoted
 from coordinator.kafka_config import ConfigError
 
 PARTITION_FIELDS = ("group_id", "topic", "partition", "weight")

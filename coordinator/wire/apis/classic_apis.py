@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 
-from coordinator.core.classic.events import (
+from coordinator.core.classic_events import (
     ClassicHeartbeat,
     DescribeClassicGroup,
     DescribedGroup,

@@ -13,7 +13,7 @@ from functools import lru_cache
 
 from kio.schema.errors import ErrorCode
 
-from coordinator.core.state import Topic
+from coordinator.core.state.groups import Topic
 from coordinator.wire import quirks
 from coordinator.wire.call import (
     NOBODY,

@@ -25,7 +25,7 @@ from coordinator.core.events import (
     OffsetFetch,
     Result,
 )
-from coordinator.core.records import OffsetCommitted
+from coordinator.core.state.records import OffsetCommitted
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.wire.apis import admin_apis, classic_apis, config_apis
 from coordinator.wire.apis import cluster_apis as node

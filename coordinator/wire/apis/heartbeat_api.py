@@ -14,7 +14,7 @@ from typing import Any
 from kio.schema.errors import ErrorCode as Code
 
 from coordinator.core.events import JOIN, Answer, Heartbeat, HeartbeatResponse, needs_member_id
-from coordinator.core.partition_spans import Spans, partitions_by
+from coordinator.core.state.partition_spans import Spans, partitions_by
 from coordinator.errors import GroupError
 from coordinator.wire import quirks
 from coordinator.wire.call import Call, Cluster, from_uuid, to_uuid

@@ -7,14 +7,8 @@ from hypothesis import strategies as st
 from kio.serial import entity_writer
 
 from coordinator.config import Config
-from coordinator.core.classic.embedded import (
-    ASSIGNMENTS,
-    Assignment,
-    read_assignment,
-    write_assignment,
-)
-from coordinator.core.classic_steps.assign import read_assigned
-from coordinator.core.classic_steps.claims import (
+from coordinator.core.classic.assign import read_assigned
+from coordinator.core.classic.claims import (
     NOBODY,
     TopicLine,
     add_previous,
@@ -22,9 +16,15 @@ from coordinator.core.classic_steps.claims import (
     resolve_owners,
 )
 from coordinator.core.events import CatalogTopic, TopicsReported
-from coordinator.core.partition_spans import spans_of
-from coordinator.core.replay import replay
-from coordinator.core.state import State
+from coordinator.core.state.embedded import (
+    ASSIGNMENTS,
+    Assignment,
+    read_assignment,
+    write_assignment,
+)
+from coordinator.core.state.groups import State
+from coordinator.core.state.partition_spans import spans_of
+from coordinator.core.state.replay import replay
 from coordinator.core.state_machine import step
 
 TOPICS = {"t": 4, "u": 1, "v": 3}

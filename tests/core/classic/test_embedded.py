@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from coordinator.core.classic.embedded import (
+from coordinator.core.state.embedded import (
     Assignment,
     MalformedError,
     Subscription,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.core.classic.events import Protocol
 from coordinator.core.classic.protocol_vote import list_as_hash_map
+from coordinator.core.classic_events import Protocol
 from coordinator.core.events import HEARTBEAT, JOIN_PHASE
-from coordinator.core.records import ClassicGroupWritten, GroupMetadata
+from coordinator.core.state.records import ClassicGroupWritten, GroupMetadata
 from tests.support.classic_core import (
     DELAY,
     MAX_SIZE,

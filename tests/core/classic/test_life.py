@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.core.classic.events import DescribeClassicGroup
-from coordinator.core.classic.written import group_of, record_of
+from coordinator.core.classic_events import DescribeClassicGroup
 from coordinator.core.events import (
     HEARTBEAT,
     DeleteGroup,
@@ -13,7 +12,8 @@ from coordinator.core.events import (
     OffsetDelete,
     OffsetFetch,
 )
-from coordinator.core.records import ClassicGroupWritten
+from coordinator.core.state.classic_written import group_of, record_of
+from coordinator.core.state.records import ClassicGroupWritten
 from tests.support.classic_core import (
     MAX_SIZE,
     Completing,

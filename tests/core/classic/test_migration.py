@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.core.classic.embedded import Assignment, read_assignment, write_assignment
-from coordinator.core.classic_steps.mixed import FORGOTTEN_MS
 from coordinator.core.events import (
     HEARTBEAT,
     JOIN_PHASE,
@@ -13,14 +11,16 @@ from coordinator.core.events import (
     SYNC_PHASE,
     DescribeGroup,
 )
-from coordinator.core.records import (
+from coordinator.core.migration.mixed import FORGOTTEN_MS
+from coordinator.core.state.embedded import Assignment, read_assignment, write_assignment
+from coordinator.core.state.groups import GroupState
+from coordinator.core.state.records import (
     ClassicGroupWritten,
     GroupMetadata,
     MemberMetadata,
     TargetMetadata,
     Tombstone,
 )
-from coordinator.core.state import GroupState
 from coordinator.errors import GroupError
 from tests.support.classic_core import (
     MAX_SIZE,

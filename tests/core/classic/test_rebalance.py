@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.core.classic.events import NO_GENERATION
-from coordinator.core.classic.group import ClassicGroup
-from coordinator.core.classic.written import record_of
+from coordinator.core.classic_events import NO_GENERATION
 from coordinator.core.events import HEARTBEAT, JOIN_PHASE, SYNC_PHASE
-from coordinator.core.records import ClassicGroupWritten
-from coordinator.core.replay import replay
+from coordinator.core.state.classic_group import ClassicGroup
+from coordinator.core.state.classic_written import record_of
+from coordinator.core.state.records import ClassicGroupWritten
+from coordinator.core.state.replay import replay
 from tests.support.classic_core import DELAY, Completing, Empty, Preparing, Stable
 from tests.support.coordinator_core import Code
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.core.classic.written import record_of
 from coordinator.core.events import HEARTBEAT
+from coordinator.core.state.classic_written import record_of
 from tests.support.classic_core import POLICY, Completing, Empty, Preparing, Stable, topics
 from tests.support.coordinator_core import Code
 

@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
-from coordinator.core.classic.embedded import read_assignment
-from coordinator.core.classic.events import SyncGroup, SyncGroupResponse
-from coordinator.core.classic.group import ClassicState
+from coordinator.core.classic_events import SyncGroup, SyncGroupResponse
 from coordinator.core.events import Answer, OffsetCommit, Result
-from coordinator.core.records import ClassicGroupWritten, OffsetCommitted, Record
+from coordinator.core.state.classic_group import ClassicState
+from coordinator.core.state.embedded import read_assignment
+from coordinator.core.state.records import ClassicGroupWritten, OffsetCommitted, Record
 from coordinator.errors import ErrorCode
 from coordinator.status import Status
 from tests.sim.checkers import Checker, differences

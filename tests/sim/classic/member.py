@@ -10,15 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from coordinator.core.classic.embedded import (
-    Assignment,
-    Subscription,
-    read_assignment,
-    read_subscription,
-    write_assignment,
-    write_subscription,
-)
-from coordinator.core.classic.events import (
+from coordinator.core.classic_events import (
     ClassicHeartbeat,
     JoinedMember,
     JoinGroup,
@@ -30,6 +22,14 @@ from coordinator.core.classic.events import (
     SyncGroupResponse,
 )
 from coordinator.core.events import Answer, Event, OffsetCommit, OffsetFetch
+from coordinator.core.state.embedded import (
+    Assignment,
+    Subscription,
+    read_assignment,
+    read_subscription,
+    write_assignment,
+    write_subscription,
+)
 from coordinator.errors import ErrorCode, GroupError
 from tests.sim.network import Request
 from tests.sim.node import Node

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from coordinator.core.events import Answer, OffsetCommit, OffsetFetch
-from coordinator.core.state import Group
+from coordinator.core.state.groups import Group
 from coordinator.errors import GroupError
 from coordinator.member.events import Action, AssignPartitions
 from tests.sim.chance import Chance
@@ -21,7 +21,7 @@ from .mixed_checkers import MixedChecker
 from .world import ClassicWorld, classic_settings_of
 
 if TYPE_CHECKING:
-    from coordinator.core.state import State
+    from coordinator.core.state.groups import State
 
 POLICIES = ("bidirectional", "bidirectional", "upgrade")
 CLOSE_MS = 20_000

@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from coordinator.core.classic.embedded import read_assignment
-from coordinator.core.classic.events import SyncGroup, SyncGroupResponse
+from coordinator.core.classic_events import SyncGroup, SyncGroupResponse
 from coordinator.core.events import Answer, OffsetCommit, Result
-from coordinator.core.partition_spans import Span
-from coordinator.core.records import (
+from coordinator.core.state.embedded import read_assignment
+from coordinator.core.state.partition_spans import Span
+from coordinator.core.state.records import (
     ClassicGroupWritten,
     CurrentMember,
     MembersAdvanced,

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from coordinator.core.classic.events import WAITING, JoinGroup, JoinGroupResponse, SyncGroup
-from coordinator.core.classic.group import ClassicGroup, ClassicState
+from coordinator.core.classic_events import WAITING, JoinGroup, JoinGroupResponse, SyncGroup
 from coordinator.core.events import Answer, Event, Result
+from coordinator.core.state.classic_group import ClassicGroup, ClassicState
 from coordinator.errors import ErrorCode, GroupError
 from tests.sim.logs import Crash
 from tests.sim.network import Request

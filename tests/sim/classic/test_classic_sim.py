@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.core.classic.events import SyncGroupResponse
-from coordinator.core.classic.group import ClassicGroup
-from coordinator.core.classic_steps import membership, sync
+from coordinator.core.classic import membership, sync
+from coordinator.core.classic_events import SyncGroupResponse
 from coordinator.core.events import Result
+from coordinator.core.state.classic_group import ClassicGroup
 from coordinator.runtime.log_writer import LogWriter
 from coordinator.runtime.parked_requests import ParkedRequests
 from tests.sim.classic.node import PHASES

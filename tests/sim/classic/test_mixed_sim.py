@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.core.classic.embedded import Assignment, write_assignment
-from coordinator.core.classic_steps import downgrade, mixed
+from coordinator.core.migration import downgrade, mixed
+from coordinator.core.state.embedded import Assignment, write_assignment
 from tests.sim.classic.mixed import MixedWorld
 from tests.sim.run import DELTA_EVERY, simulate
 

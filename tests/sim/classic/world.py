@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from coordinator.core.classic.group import ClassicGroup, ClassicState
 from coordinator.core.events import Event
+from coordinator.core.state.classic_group import ClassicGroup, ClassicState
 from coordinator.kafka_config import kafka_config
 from tests.sim.chance import Chance
 from tests.sim.world import Store, World, settings_of

@@ -16,9 +16,9 @@ from contextlib import suppress
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from coordinator.core.records import OffsetCommitted, Record
-from coordinator.core.replay import replay_all
-from coordinator.core.state import State
+from coordinator.core.state.groups import State
+from coordinator.core.state.records import OffsetCommitted, Record
+from coordinator.core.state.replay import replay_all
 from coordinator.storage import snapshot_table
 from coordinator.storage.delta_log import DeltaLog, read_log
 from coordinator.storage.record_log import Batch, CorruptLog

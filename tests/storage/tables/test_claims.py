@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coordinator.config import LogConfig
-from coordinator.core.records import OffsetCommitted
+from coordinator.core.state.records import OffsetCommitted
 from coordinator.storage.delta_log import DeltaLog
 from coordinator.storage.record_log import CommitFailed
 from coordinator.storage.state_loader import write_snapshot

@@ -5,7 +5,7 @@ import errno
 import pytest
 
 from coordinator.config import LogConfig
-from coordinator.core.records import OffsetCommitted
+from coordinator.core.state.records import OffsetCommitted
 from coordinator.storage.delta_log import DeltaLog, read_log
 from coordinator.storage.record_log import CommitFailed, LogError
 from coordinator.storage.tables.commit_writer import write_commit

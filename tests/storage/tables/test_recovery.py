@@ -13,7 +13,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from coordinator.config import LogConfig
-from coordinator.core.records import OffsetCommitted
+from coordinator.core.state.records import OffsetCommitted
 from coordinator.storage.data_files import list_parts
 from coordinator.storage.delta_log import read_log
 from coordinator.storage.record_log import CommitFailed, CorruptLog, Fenced, LogError, NewerLog

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from coordinator.core.classic.events import (
+from coordinator.core.classic_events import (
     ClassicHeartbeat,
     DescribeClassicGroup,
     GroupsLoaded,
@@ -13,7 +13,7 @@ from coordinator.core.classic.events import (
     LeaveGroup,
     SyncGroup,
 )
-from coordinator.core.records import ClassicGroupWritten
+from coordinator.core.state.records import ClassicGroupWritten
 
 NOBODY = "nobody"
 

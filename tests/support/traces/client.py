@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from coordinator.core.events import HeartbeatResponse
-from coordinator.core.partition_spans import TopicKey, kafka_id
+from coordinator.core.state.partition_spans import TopicKey, kafka_id
 
 
 @dataclass

@@ -35,10 +35,10 @@ from coordinator.core.events import (
     TimerFired,
     TopicsReported,
 )
-from coordinator.core.partition_spans import drop_epochs
-from coordinator.core.state import State
-from coordinator.core.state_records import records_of
-from coordinator.core.target_assignment import StoredTarget, WholeTarget
+from coordinator.core.state.groups import State
+from coordinator.core.state.partition_spans import drop_epochs
+from coordinator.core.state.state_records import records_of
+from coordinator.core.state.target_assignment import StoredTarget, WholeTarget
 from coordinator.errors import GroupError
 from coordinator.kafka_config import kafka_config
 from coordinator.runtime.timers import EXPIRE

@@ -43,8 +43,16 @@ from coordinator.core.events import (
     TimerFired,
     TopicsReported,
 )
-from coordinator.core.partition_spans import Holding, Spans, TopicKey, kafka_id, make_id, spans_of
-from coordinator.core.records import (
+from coordinator.core.state.groups import State
+from coordinator.core.state.partition_spans import (
+    Holding,
+    Spans,
+    TopicKey,
+    kafka_id,
+    make_id,
+    spans_of,
+)
+from coordinator.core.state.records import (
     Audited,
     ClassicGroupWritten,
     ComputationPrepared,
@@ -65,7 +73,6 @@ from coordinator.core.records import (
     Tombstone,
     TopicChanged,
 )
-from coordinator.core.state import State
 from tests.support.traces.classic_text import CLASSIC_EVENTS, classic_group_text
 
 UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from coordinator.core.partition_spans import TopicKey, spans_of
+from coordinator.core.state.partition_spans import TopicKey, spans_of
 from tests.support.traces.text import NOTHING, milliseconds
 
 FIELDS: dict[str, Callable[[str], dict[str, Any]]] = {

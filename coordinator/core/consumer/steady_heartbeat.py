@@ -1,0 +1,148 @@
+"""Answer the heartbeats of a group at rest: the fast path beside `step`.
+
+Almost all heartbeats say nothing new, in a group where nothing changes. Their answer needs no walk
+through the three steps of a heartbeat, and of many of them one record at most. What this file
+answers is exactly what `step` decides; for everything else it returns None, or stops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from coordinator.config import Config
+from coordinator.core.events import Heartbeat, HeartbeatResponse, Result
+from coordinator.core.state.groups import Group, Member, State
+from coordinator.core.state.partition_spans import Holding, Spans, drop_epochs
+from coordinator.core.state.records import MembersAdvanced, MemberState
+from coordinator.kafka_config import group_value
+
+
+def find_steady_group(state: State, config: Config, group_id: str) -> tuple[Group, int] | None:
+    """Return a group whose members' heartbeats may be steady, and its heartbeat interval.
+
+    None when any heartbeat might change something: an assignment is due, topics changed, a target
+    is unfinished, regexes may have to be resolved again, or members differ about the assignor.
+    """
+    group = state.groups.get(group_id)
+    if (
+        group is None
+        or group.epoch != group.assignment_epoch
+        or group.topics_hash != group.noticed_hash
+        or group.partial
+        or group.regex_members
+        or len(group.wishes) > 1
+    ):
+        return None
+    settings = state.settings.get(group_id, {})
+    return group, group_value(config.kafka, settings, "consumer.heartbeat.interval.ms")
+
+
+def answer_steady_heartbeat(state: State, config: Config, event: Heartbeat) -> Result | None:
+    """Answer the heartbeats that a group at rest gets; None for all others.
+
+    The fast path: exactly what `step` decides for a heartbeat with nothing but id and epoch (owned
+    partitions do not matter here) of a member that rests at the assignment epoch, where nothing
+    changes, or is STABLE behind an epoch that changes nothing for it, where only its epoch moves.
+    """
+    if (
+        event.rebalance_timeout_ms != -1
+        or event.subscribed_topic_names is not None
+        or event.subscribed_topic_regex is not None
+        or event.server_assignor is not None
+        or event.rack_id is not None
+        or event.wants_assignment
+        or event.member_epoch <= 0
+    ):
+        return None
+    found = find_steady_group(state, config, event.group_id)
+    if found is None:
+        return None
+    group, interval_ms = found
+    member = group.members.get(event.member_id)
+    if (
+        member is None
+        or event.instance_id not in (None, member.meta.instance_id)
+        or not _rests(group, member, event.member_epoch, event.client_id, event.client_host)
+    ):
+        return None
+    epoch = group.assignment_epoch
+    if event.member_epoch == epoch:
+        return Result(response=HeartbeatResponse(event.member_id, epoch, interval_ms))
+    if not _has_target(member.current.assigned, group.targets.get(event.member_id, ())):
+        return None
+    return Result(
+        [MembersAdvanced(event.group_id, epoch, (event.member_id,))],
+        HeartbeatResponse(event.member_id, epoch, interval_ms),
+    )
+
+
+def answer_steady_heartbeats(
+    state: State,
+    config: Config,
+    group_id: str,
+    member_ids: Sequence[str],
+    member_epochs: Sequence[int],
+    start: int = 0,
+) -> tuple[int, int, int, tuple[str, ...]]:
+    """Answer the heartbeats of many members that say nothing but who and where they are.
+
+    As `answer_steady_heartbeat` for each from `start` on, up to the first that needs a step.
+
+    Returns
+    -------
+    tuple
+        Where it ended, the epoch that all of them are at then, the heartbeat interval in ms, and
+        the members whose epoch moves: one record for all.
+    """
+    found = find_steady_group(state, config, group_id)
+    if found is None:
+        return start, 0, 0, ()
+    group, interval_ms = found
+    epoch, members, targets = group.assignment_epoch, group.members, group.targets
+    advanced: dict[str, None] = {}
+    at = start
+    for at in range(start, len(member_ids)):
+        member_id, said = member_ids[at], member_epochs[at]
+        member = members.get(member_id)
+        if member is None or said <= 0 or member_id in advanced or not _rests(group, member, said):
+            break
+        if said != epoch:
+            if not _has_target(member.current.assigned, targets.get(member_id, ())):
+                break
+            advanced[member_id] = None
+    else:
+        at = len(member_ids)
+    return at, epoch, interval_ms, tuple(advanced)
+
+
+def _rests(
+    group: Group, member: Member, epoch: int, client_id: str = "", client_host: str = ""
+) -> bool:
+    """Whether a member is where it was, at the epoch that it says, and has nothing to do there.
+
+    It is STABLE; or it waits at the assignment epoch, and nothing came free since it last looked.
+    """
+    current, meta = member.current, member.meta
+    return (
+        current.member_epoch == epoch
+        and (
+            current.state is MemberState.STABLE
+            or (
+                current.state is MemberState.UNRELEASED_PARTITIONS
+                and epoch == group.assignment_epoch
+                and member.looked_at == group.revision
+            )
+        )
+        and meta.client_id == client_id
+        and meta.client_host == client_host
+        and meta.classic_member_metadata is None
+    )
+
+
+def _has_target(assigned: Holding, target: Spans) -> bool:
+    """Whether a member has exactly its target."""
+    if len(assigned) != len(target):
+        return len(assigned) > len(target) and drop_epochs(assigned) == target
+    if len(assigned) == 1:  # most members of very large groups
+        return assigned[0][:3] == target[0]
+    return all(held[:3] == span for held, span in zip(assigned, target, strict=True))

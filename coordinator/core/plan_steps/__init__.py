@@ -1,1 +1,0 @@
-"""How plans are made, compared, applied and explained."""

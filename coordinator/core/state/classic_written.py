@@ -1,0 +1,108 @@
+"""Convert a classic group to its record, and back."""
+
+from __future__ import annotations
+
+from coordinator.core.classic_events import CONSUMER, Protocol
+from coordinator.core.state.classic_group import ClassicGroup, ClassicMember, ClassicState
+from coordinator.core.state.embedded import topics_of
+from coordinator.core.state.partition_spans import TopicKey
+from coordinator.core.state.records import ClassicGroupWritten, ClassicMemberWritten, ClassicRange
+
+
+def record_of(group: ClassicGroup) -> ClassicGroupWritten:
+    """Return the record of a group, with each member's metadata for the group's protocol."""
+    known: dict[bytes, tuple[str, ...]] = {}
+    return ClassicGroupWritten(
+        group_id=group.group_id,
+        generation=group.generation,
+        protocol_type=group.protocol_type or "",
+        protocol=group.protocol,
+        leader=group.leader,
+        state_timestamp=group.state_since_ms,
+        assignor=group.assignor,
+        moved=group.moved,
+        reason=group.reason,
+        member_id=group.cause,
+        members=tuple(
+            ClassicMemberWritten(
+                member_id=member.member_id,
+                instance_id=member.instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                rebalance_timeout_ms=member.rebalance_timeout_ms,
+                session_timeout_ms=member.session_timeout_ms,
+                subscription=member.metadata(group.protocol),
+                assignment=member.assignment,
+                subscribed_topic_names=_topics_told(group, member, known),
+                assigned=tuple(
+                    ClassicRange(key.name, key.topic_id, first, end - first)
+                    for key, first, end in member.assigned
+                ),
+            )
+            for member in group.members.values()
+        ),
+    )
+
+
+def _topics_told(
+    group: ClassicGroup, member: ClassicMember, known: dict[bytes, tuple[str, ...]]
+) -> tuple[str, ...]:
+    """Return the topics that a consumer subscribes to; none where its bytes do not say."""
+    if group.protocol_type != CONSUMER:
+        return ()
+    raw = member.metadata(group.protocol)
+    if raw not in known:  # many members tell the same
+        known[raw] = tuple(sorted(topics_of([raw]) or ()))
+    return known[raw]
+
+
+def _end_of(one: ClassicRange) -> int:
+    return one.first_partition + one.partition_count
+
+
+def group_of(record: ClassicGroupWritten) -> ClassicGroup:
+    """Return the group of a record: Stable if it has members, else Empty."""
+    group = ClassicGroup(
+        record.group_id,
+        protocol_type=record.protocol_type or None,
+        generation=record.generation,
+        protocol=record.protocol,
+        leader=record.leader,
+        state=ClassicState.STABLE if record.members else ClassicState.EMPTY,
+        state_since_ms=record.state_timestamp,
+        assignor=record.assignor,
+        moved=record.moved,
+        reason=record.reason,
+        cause=record.member_id,
+    )
+    for member in record.members:
+        group.put(
+            ClassicMember(
+                member_id=member.member_id,
+                instance_id=member.instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                rebalance_timeout_ms=member.rebalance_timeout_ms,
+                session_timeout_ms=member.session_timeout_ms,
+                protocols=(Protocol(record.protocol or "", member.subscription),),
+                assignment=member.assignment,
+                last_assignment=member.assignment,
+                assigned=tuple(
+                    (TopicKey(one.topic, one.topic_id), one.first_partition, _end_of(one))
+                    for one in member.assigned
+                ),
+            )
+        )
+    group.subscribed = find_subscribed(group)
+    return group
+
+
+def find_subscribed(group: ClassicGroup) -> frozenset[str] | None:
+    """Return the topics that the members of a group of consumers subscribe to, if they say so."""
+    if group.protocol_type != CONSUMER:
+        return None
+    if not group.members:
+        return frozenset()
+    if group.protocol is None:
+        return None
+    return topics_of(member.metadata(group.protocol) for member in group.members.values())

@@ -1,0 +1,502 @@
+"""The only writer of the state, live and in recovery.
+
+A record for something that is gone is ignored where compaction may have dropped the rest (G-149);
+a record that contradicts what is there is our own bug: IllegalStateError, memory is dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from functools import singledispatch
+from itertools import groupby
+from operator import attrgetter
+from typing import cast
+
+from coordinator.core.state.classic_group import ClassicGroup
+from coordinator.core.state.classic_written import group_of
+from coordinator.core.state.groups import (
+    HASH_BITS,
+    NOTHING,
+    Computation,
+    Group,
+    Member,
+    NameList,
+    State,
+    Topic,
+    count_down,
+)
+from coordinator.core.state.partition_owners import change_holding, claim_many
+from coordinator.core.state.partition_spans import Holding
+from coordinator.core.state.records import (
+    KINDS,
+    Audited,
+    ClassicGroupWritten,
+    ComputationPrepared,
+    CurrentMember,
+    GroupConfigured,
+    GroupMetadata,
+    LoadsNoted,
+    MemberMetadata,
+    MembersAdvanced,
+    MemberState,
+    OffsetCommitted,
+    PlanDecided,
+    PlanMade,
+    Record,
+    RegexResolved,
+    RequestAnswered,
+    TargetMember,
+    TargetMetadata,
+    Tombstone,
+    TopicChanged,
+)
+from coordinator.core.state.subscriptions import (
+    count_names,
+    end_subscriptions,
+    matched_now,
+    set_topic,
+)
+from coordinator.core.state.target_assignment import NOT_READ, Targets, WholeTarget
+from coordinator.errors import IllegalStateError
+
+STABLE, UNRELEASED = MemberState.STABLE, MemberState.UNRELEASED_PARTITIONS
+"""To find one in its class takes ten times as long, twice for each of a million members."""
+
+
+def replay(state: State, record: Record) -> None:
+    """Change the state by one record.
+
+    Raises
+    ------
+    IllegalStateError
+        The record contradicts the state: two owners of a partition (G-66), an epoch that falls.
+    """
+    _RULES.get(type(record), _apply)(record, state)
+
+
+def replay_all(state: State, records: Iterable[Record]) -> None:
+    """Change the state by many records, in order: `replay` for each, millions of them in a load."""
+    for kind, some in groupby(records, type):
+        if kind is CurrentMember:
+            _apply_current_all(cast("Iterable[CurrentMember]", some), state)
+        else:
+            rule = _RULES.get(kind, _apply)
+            for record in some:
+                rule(record, state)
+
+
+def replay_alone(state: State, records: Iterable[Record]) -> State:
+    """Return the state that records make by themselves, of no group yet, with a state's topics."""
+    alone = replace(state, groups={}, subscribers={}, classic={}, classic_bytes=0, offsets={})
+    replay_all(alone, records)
+    return alone
+
+
+def set_whole_target(group: Group, whole: WholeTarget) -> None:
+    """Give a group the whole target that its last record names, read from the table of targets.
+
+    No news: a log has the names of such targets only, and all but the last of them are history.
+    """
+    assert group.targets.whole is NOT_READ, "a whole target is installed by its record"
+    group.targets.whole = whole
+
+
+def keep_classic(state: State, groups: Iterable[ClassicGroup]) -> None:
+    """Keep classic groups as a step leaves them, with what the log does not have of them.
+
+    To be done after the step's records are replayed: their rules know only what they say.
+    """
+    for group in groups:
+        group.apply_draft()
+        _put_classic(state, group)
+
+
+def note_waiting(state: State, group_id: str, member_id: str) -> None:
+    """Note that a heartbeat changed nothing: if its member waits, nothing is free for it.
+
+    No news either: until its group's `revision` is another one, it would find the same again.
+    """
+    group, member = state.groups.get(group_id), _find(state, group_id, member_id)
+    if group is not None and member is not None and member.current.state is UNRELEASED:
+        member.looked_at = group.revision
+
+
+def note_topics(state: State, *, more: bool) -> None:
+    """Note whether the rest of a change of topics is still to come.
+
+    No news: whoever replays the log has all of it, or asks the catalog before a member is answered.
+    """
+    state.topics_awaited = more
+
+
+def _put_classic(state: State, group: ClassicGroup) -> None:
+    before = state.classic.get(group.group_id)
+    state.classic_bytes += group.size_bytes - (0 if before is None else before.size_bytes)
+    state.classic[group.group_id] = group
+
+
+@singledispatch
+def _apply(record: Record, state: State) -> None:
+    raise IllegalStateError(f"no rule to replay a record of kind {record.kind!r} in {state!r}")
+
+
+@_apply.register
+def _apply_group(record: GroupMetadata, state: State) -> None:
+    group = _ensure(state, record.group_id)
+    if record.epoch < group.epoch:
+        raise IllegalStateError(f"the epoch of group {record.group_id} falls: {record}")
+    group.epoch = record.epoch
+    group.metadata_hash = group.noticed_hash = record.metadata_hash
+    group.bereft = group.bereft or record.bereft
+
+
+@_apply.register
+def _apply_member(record: MemberMetadata, state: State) -> None:
+    group = _ensure(state, record.group_id)
+    member = group.members.get(record.member_id)
+    if member is None:
+        group.serials += 1
+        current = CurrentMember(record.group_id, record.member_id)
+        listed = _share_names(state, group, record)
+        meta = listed.share_with(record)
+        member = Member(meta, listed, current, group.serials)
+        group.members[record.member_id] = member
+        group.stable_at[current.member_epoch] += 1
+    else:
+        listed = _share_names(state, group, record)
+        _uncount_member(state, group, member)
+        member.meta, member.listed = listed.share_with(record), listed
+    group.metas[record.member_id] = member.meta
+    group.note_change(record.member_id)
+    _count_member(group, record)
+
+
+@_apply.register
+def _apply_target_metadata(record: TargetMetadata, state: State) -> None:
+    group = _ensure(state, record.group_id)
+    if record.assignment_epoch < group.assignment_epoch:
+        raise IllegalStateError(f"the assignment epoch of {record.group_id} falls: {record}")
+    group.assignment_epoch = record.assignment_epoch
+    group.revision += 1
+    group.assignment_timestamp = record.assignment_timestamp
+    group.assignor = record.assignor
+    group.partial = record.partial
+    group.computation = None
+    group.bereft = group.bereft and record.assignment_epoch < group.epoch
+    if record.targets_version is not None:
+        group.replace_targets(Targets(record.whole or NOT_READ), record)
+
+
+@_apply.register
+def _apply_target_member(record: TargetMember, state: State) -> None:
+    group = state.groups.get(record.group_id)
+    if group is not None and record.member_id in group.members:
+        group.set_target(record.member_id, record.spans)
+
+
+@_apply.register
+def _apply_current(record: CurrentMember, state: State) -> None:
+    group = state.groups.get(record.group_id)
+    member = None if group is None else group.members.get(record.member_id)
+    if group is None or member is None:
+        return
+    old = member.current
+    if old.assigned is not record.assigned or old.pending is not record.pending:
+        held, holds = old.assigned + old.pending, record.assigned + record.pending
+        change_holding(group, member, held, holds)
+    _set_current(group, member, record)
+
+
+def _apply_current_all(records: Iterable[CurrentMember], state: State) -> None:
+    """Do `_apply_current` for each record; batch the claims of members that held nothing."""
+    for group_id, some in groupby(records, attrgetter("group_id")):
+        group = state.groups.get(group_id)
+        if group is None:
+            continue
+        claims: list[tuple[Member, Holding]] = []
+        for record in some:
+            member = group.members.get(record.member_id)
+            if member is None:
+                continue
+            if member.current.assigned or member.current.pending:
+                claim_many(group, claims)
+                claims.clear()
+                _apply_current(record, state)
+                continue
+            if record.assigned:
+                claims.append((member, record.assigned))
+            if record.pending:
+                claims.append((member, record.pending))
+            _set_current(group, member, record)
+        claim_many(group, claims)
+
+
+@_apply.register
+def _apply_advanced(record: MembersAdvanced, state: State) -> None:
+    group = state.groups.get(record.group_id)
+    if group is None:
+        return
+    group_id, epoch, stable = record.group_id, record.member_epoch, STABLE
+    for member_id in record.member_ids:
+        member = group.members.get(member_id)
+        if member is not None:
+            old = member.current
+            new = CurrentMember(group_id, member_id, epoch, old.member_epoch, stable, old.assigned)
+            _set_current(group, member, new)
+
+
+@_apply.register
+def _apply_regex(record: RegexResolved, state: State) -> None:
+    group = _ensure(state, record.group_id)
+    come, gone = matched_now(group, record)
+    count_names(state, group, gone, come)
+    group.regexes[record.regex] = record
+    if come or gone:
+        group.matched[record.regex] = frozenset(record.topics)
+    else:
+        group.matched.setdefault(record.regex, NOTHING)
+    # A snapshot does not tell every change of topics, but no count may be given twice.
+    state.topics_version = max(state.topics_version, record.version)
+
+
+@_apply.register
+def _apply_classic(record: ClassicGroupWritten, state: State) -> None:
+    group = state.groups.get(record.group_id)
+    if group is not None:
+        raise IllegalStateError(f"{record.group_id} is a consumer group: {record}")
+    _put_classic(state, group_of(record))
+
+
+@_apply.register
+def _apply_offset(record: OffsetCommitted, state: State) -> None:
+    state.offsets.setdefault(record.group_id, {})[record.topic, record.partition] = record
+
+
+@_apply.register
+def _apply_settings(record: GroupConfigured, state: State) -> None:
+    state.settings[record.group_id] = record.settings
+
+
+@_apply.register
+def _apply_topic(record: TopicChanged, state: State) -> None:
+    old = state.topics.get(record.topic)
+    version = record.version or (old.version if old else state.topics_version + 1)
+    topic = Topic.of(record.topic, record.topic_id, record.partitions, record.racks, version)
+    set_topic(state, record.topic, topic)
+    state.topics_version = max(state.topics_version, version)
+    state.new_topics_version = max(state.new_topics_version, version)
+
+
+@_apply.register
+def _apply_computation(record: ComputationPrepared, state: State) -> None:
+    group = state.groups.get(record.group_id)
+    if group is not None:
+        group.computation = Computation.of(record, group, state.topics)
+
+
+@_apply.register
+def _apply_loads(record: LoadsNoted, state: State) -> None:
+    state.loads[record.group_id] = record
+
+
+@_apply.register
+def _apply_plan(record: PlanMade, state: State) -> None:
+    group = state.groups.get(record.group_id)
+    if group is not None:
+        group.plans[record.plan_id] = record
+
+
+@_apply.register
+def _apply_decision(record: PlanDecided, state: State) -> None:
+    group = state.groups.get(record.group_id)
+    if group is not None:
+        group.plans.pop(record.plan_id, None)
+        group.decided[record.plan_id] = record
+
+
+@_apply.register
+def _ignore(record: RequestAnswered | Audited, state: State) -> None:
+    """Change nothing: it is for the job that waits, or for those who ask later."""
+
+
+@_apply.register
+def _apply_tombstone(record: Tombstone, state: State) -> None:
+    end = _ENDS.get(record.of)
+    if end is not None:
+        end(state, record)
+
+
+def _end_classic(state: State, record: Tombstone) -> None:
+    ended = state.classic.pop(record.group_id, None)
+    state.classic_bytes -= 0 if ended is None else ended.size_bytes
+    if not state.offsets.get(record.group_id):
+        state.offsets.pop(record.group_id, None)
+
+
+def _end_group(state: State, record: Tombstone) -> None:
+    group = state.groups.get(record.group_id)
+    if group is not None and group.members:
+        raise IllegalStateError(f"group {record.group_id} ends with members in it")
+    if group is not None:
+        del state.groups[record.group_id]
+        end_subscriptions(state, group, group.names)
+    if not state.offsets.get(record.group_id):
+        state.offsets.pop(record.group_id, None)
+
+
+def _end_member(state: State, record: Tombstone) -> None:
+    group = state.groups.get(record.group_id)
+    member = _find(state, record.group_id, record.member_id or "")
+    if group is None or member is None:
+        return
+    if member.current.assigned or member.current.pending:
+        raise IllegalStateError(f"member {record.member_id} goes and still holds partitions")
+    _uncount_member(state, group, member)
+    if member.stable:
+        count_down(group.stable_at, member.epoch)
+    del group.members[member.member_id], group.metas[member.member_id]
+    group.note_change(member.member_id)
+
+
+def _end_target(state: State, record: Tombstone) -> None:
+    group = state.groups.get(record.group_id)
+    if group is not None:
+        group.end_target(record.member_id or "")
+
+
+def _end_current(state: State, record: Tombstone) -> None:
+    if _find(state, record.group_id, record.member_id or "") is not None:
+        _apply_current(CurrentMember(record.group_id, record.member_id or ""), state)
+
+
+def _end_target_metadata(state: State, record: Tombstone) -> None:
+    group = state.groups.get(record.group_id)
+    if group is not None:
+        group.assignment_epoch, group.assignment_timestamp = 1, 0
+        group.replace_targets(Targets(), None)
+
+
+def _end_regex(state: State, record: Tombstone) -> None:
+    group = state.groups.get(record.group_id)
+    found = group.regexes.pop(record.name or "", None) if group else None
+    if group is not None and found is not None:
+        del group.matched[found.regex]
+        before = group.topics_hash
+        count_names(state, group, found.topics, ())
+        change = group.topics_hash - before
+        group.noticed_hash = (group.noticed_hash + change) % (1 << HASH_BITS)
+
+
+def _end_offset(state: State, record: Tombstone) -> None:
+    # The group stays, as in Kafka, until it is deleted or expires.
+    offsets = state.offsets.get(record.group_id, {})
+    offsets.pop((record.name or "", record.partition or 0), None)
+
+
+def _end_settings(state: State, record: Tombstone) -> None:
+    state.settings.pop(record.group_id, None)
+
+
+def _end_topic(state: State, record: Tombstone) -> None:
+    set_topic(state, record.name or "", None)
+
+
+def _end_computation(state: State, record: Tombstone) -> None:
+    group = state.groups.get(record.group_id)
+    if group is not None:
+        group.computation = None
+
+
+def _end_loads(state: State, record: Tombstone) -> None:
+    state.loads.pop(record.group_id, None)
+
+
+def _end_plan(state: State, record: Tombstone) -> None:
+    group = state.groups.get(record.group_id)
+    if group is not None:
+        (group.plans if record.of == PlanMade.kind else group.decided).pop(record.name or "", None)
+
+
+_RULES = {kind: _apply.dispatch(kind) for kind in KINDS.values()}
+"""What singledispatch would find: a million members are millions of records to load."""
+_ENDS: dict[str, Callable[[State, Tombstone], None]] = {
+    GroupMetadata.kind: _end_group,
+    ClassicGroupWritten.kind: _end_classic,
+    MemberMetadata.kind: _end_member,
+    TargetMember.kind: _end_target,
+    TargetMetadata.kind: _end_target_metadata,
+    CurrentMember.kind: _end_current,
+    RegexResolved.kind: _end_regex,
+    OffsetCommitted.kind: _end_offset,
+    GroupConfigured.kind: _end_settings,
+    TopicChanged.kind: _end_topic,
+    ComputationPrepared.kind: _end_computation,
+    LoadsNoted.kind: _end_loads,
+    PlanMade.kind: _end_plan,
+    PlanDecided.kind: _end_plan,
+}
+
+
+def _ensure(state: State, group_id: str) -> Group:
+    group = state.groups.get(group_id)
+    if group is None:
+        group = state.groups[group_id] = Group(group_id)
+    return group
+
+
+def _find(state: State, group_id: str, member_id: str) -> Member | None:
+    group = state.groups.get(group_id)
+    return None if group is None else group.members.get(member_id)
+
+
+def _share_names(state: State, group: Group, meta: MemberMetadata) -> NameList:
+    """Return the shared list of a member's names, with the member counted."""
+    names = meta.subscribed_topic_names
+    listed = group.lists_by_id.get(id(names)) or group.lists.get(names)
+    if listed is None:
+        listed = group.lists[names] = group.lists_by_id[id(names)] = NameList(names)
+        count_names(state, group, (), names)
+    listed.members += 1
+    return listed
+
+
+def _count_member(group: Group, meta: MemberMetadata) -> None:
+    if meta.subscribed_topic_regex:
+        group.regex_members[meta.subscribed_topic_regex] += 1
+    if meta.server_assignor is not None:
+        group.wishes[meta.server_assignor] += 1
+    if meta.classic_member_metadata is not None:
+        group.classic_members += 1
+        protocols = meta.classic_member_metadata.supported_protocols
+        group.classic_protocols.update(protocol.name for protocol in protocols)
+    if meta.instance_id is not None:
+        group.instances[meta.instance_id] = meta.member_id
+
+
+def _uncount_member(state: State, group: Group, member: Member) -> None:
+    meta = member.meta
+    member.listed.members -= 1
+    if member.listed.members == 0:
+        del group.lists[member.listed.names], group.lists_by_id[id(member.listed.names)]
+        count_names(state, group, member.listed.names, ())
+    if meta.subscribed_topic_regex:
+        count_down(group.regex_members, meta.subscribed_topic_regex)
+    if meta.server_assignor is not None:
+        count_down(group.wishes, meta.server_assignor)
+    if meta.classic_member_metadata is not None:
+        group.classic_members -= 1
+        for protocol in meta.classic_member_metadata.supported_protocols:
+            count_down(group.classic_protocols, protocol.name)
+    # A replaced static member goes while its successor already has the instance id (G-49d).
+    if meta.instance_id is not None and group.instances.get(meta.instance_id) == meta.member_id:
+        del group.instances[meta.instance_id]
+
+
+def _set_current(group: Group, member: Member, record: CurrentMember) -> None:
+    old, counts = member.current, group.stable_at
+    if old.state is STABLE:
+        count_down(counts, old.member_epoch)
+    member.current = record
+    if record.state is STABLE:
+        counts[record.member_epoch] += 1

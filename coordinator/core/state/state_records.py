@@ -1,0 +1,71 @@
+"""Turn a state into the records that make it, for a snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from coordinator.core.state.classic_written import record_of
+from coordinator.core.state.groups import Computation, Group, State
+from coordinator.core.state.records import (
+    CurrentMember,
+    GroupConfigured,
+    GroupMetadata,
+    OffsetCommitted,
+    Record,
+    TargetMember,
+    TargetMetadata,
+    Tombstone,
+    TopicChanged,
+)
+
+
+def records_of(state: State) -> Iterator[Record]:
+    """Yield records that, replayed on an empty state, make this one."""
+    for topic in state.topics.values():
+        name, topic_id = topic.key.name, topic.key.topic_id
+        yield TopicChanged(name, topic_id, topic.partitions, topic.racks, topic.version)
+    for group_id, settings in state.settings.items():
+        yield GroupConfigured(group_id, settings)
+    yield from state.loads.values()
+    for group in state.groups.values():
+        yield from records_of_group(state, group)
+    for classic in state.classic.values():
+        yield record_of(classic)
+    for group_id, offsets in state.offsets.items():
+        yield from offsets.values()
+        if not offsets:
+            # The group is there because it has had some: one that came and went says so.
+            yield OffsetCommitted(group_id, "", "", 0, 0)
+            yield Tombstone(OffsetCommitted.kind, group_id, name="", partition=0)
+
+
+def records_of_group(state: State, group: Group) -> Iterator[Record]:
+    """Yield records that make this consumer group, where its topics are."""
+    for member in group.members.values():
+        yield member.meta
+    yield from group.regexes.values()
+    yield GroupMetadata(group.group_id, group.epoch, group.metadata_hash, bereft=group.bereft)
+    if group.installed is not None:
+        yield group.installed
+    for member_id, spans in group.targets.own():
+        if spans is None:
+            yield Tombstone(TargetMember.kind, group.group_id, member_id)
+        else:
+            yield TargetMember(group.group_id, member_id, spans)
+    yield TargetMetadata(
+        group.group_id,
+        group.assignment_epoch,
+        group.assignment_timestamp,
+        group.assignor,
+        partial=group.partial,
+    )
+    for member_id, member in group.members.items():
+        if member.current != CurrentMember(group.group_id, member_id):
+            yield member.current
+    yield from group.plans.values()
+    yield from group.decided.values()
+    found = group.computation
+    if found is not None and found == Computation.of(found.record, group, state.topics):
+        # One whose input has changed since would be checked against another input after the load:
+        # it is left out, and whoever brings it is told to prepare again.
+        yield found.record

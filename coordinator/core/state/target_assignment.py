@@ -1,0 +1,294 @@
+"""The target assignment of a group: a whole one in columns, and later changes to it.
+
+A whole target of a million members is a dozen arrays, of which a heartbeat gets its member's slice;
+beside it are the targets of single members that came after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from assignors.arrays import Ints, Longs
+from coordinator.core.state.partition_spans import Spans, TopicKey
+
+CHUNK = 10_000
+"""Members that are listed at once: heartbeats are answered in between."""
+
+
+class Ranges(NamedTuple):
+    """Targets in columns, one entry a range; `topic` is a place in `keys`; some may be unused."""
+
+    owner: pa.StringArray
+    keys: list[TopicKey]
+    topic: Longs
+    first: Longs
+    end: Longs
+
+
+class StoredTarget(NamedTuple):
+    """Which rows of the table of targets are a whole target.
+
+    Attributes
+    ----------
+    run_id
+        Marks its rows: the computation's id, or that of a job's run.
+    version
+        Of the table; it has these rows.
+    digest, ranges
+        Of these rows (storage/target_digest.py), and their number.
+    members
+        For how many it was computed; those without a range have no row.
+    """
+
+    group_id: str
+    assignment_epoch: int
+    run_id: str
+    version: int
+    digest: int
+    members: int
+    ranges: int
+
+
+class WholeTarget:
+    """The target of a whole group as a job computed it; never changed.
+
+    A member without a row here has an empty target.
+
+    Attributes
+    ----------
+    member_ids
+        Members that have a range, sorted.
+    bounds
+        Where the rows of each of them begin, and where all end.
+    keys
+        The topics that `topic` counts.
+    topic, first, end
+        One entry a range.
+    """
+
+    __slots__ = ("_place", "bounds", "end", "first", "keys", "member_ids", "topic")
+
+    def __init__(
+        self,
+        member_ids: pa.StringArray,
+        bounds: Longs,
+        keys: list[TopicKey],
+        topic: Ints,
+        first: Ints,
+        end: Ints,
+    ) -> None:
+        self.member_ids = member_ids
+        self.bounds = bounds
+        self.keys = keys
+        self.topic = topic
+        self.first = first
+        self.end = end
+        self._place: dict[str, int] = {}
+        for at in range(0, len(member_ids), CHUNK):
+            ids = member_ids.slice(at, CHUNK).to_pylist()
+            self._place.update(zip(ids, range(at, at + len(ids)), strict=True))
+
+    @classmethod
+    def of(cls, rows: pa.Table) -> WholeTarget:
+        """Return a target from its rows: member_id, topic, topic_id, first_partition, …_count."""
+        keys, topic = _list_topics(rows)
+        columns = {
+            "member_id": _combine_chunks(rows["member_id"]),
+            "topic": pa.array(topic),
+            "first": _combine_chunks(rows["first_partition"]).cast(pa.int32()),
+            "count": _combine_chunks(rows["partition_count"]).cast(pa.int32()),
+        }
+        table = pa.table(columns)
+        starts = _find_starts(table)
+        if starts is None:
+            order = [(name, "ascending") for name in ("member_id", "topic", "first")]
+            table = table.sort_by(order).combine_chunks()
+            starts = _find_starts(table)
+            assert starts is not None
+        first = table["first"].to_numpy()
+        return cls(
+            _combine_chunks(table["member_id"].take(pa.array(starts))),
+            np.append(starts, len(table)),
+            keys,
+            table["topic"].to_numpy(),
+            first,
+            first + table["count"].to_numpy(),
+        )
+
+    def __len__(self) -> int:
+        """Return the number of ranges."""
+        return len(self.topic)
+
+    def spans(self, member_id: str) -> Spans:
+        """Return the target of one member."""
+        place = self._place.get(member_id)
+        if place is None:
+            return ()
+        return tuple(
+            (self.keys[self.topic[row]], int(self.first[row]), int(self.end[row]))
+            for row in range(self.bounds[place], self.bounds[place + 1])
+        )
+
+    def ranges(self, without: Iterable[str] = ()) -> Ranges:
+        """Return all ranges but those of some members, who may be unknown here."""
+        stays = np.ones(len(self.member_ids), dtype=np.bool_)
+        stays[[self._place[member_id] for member_id in without if member_id in self._place]] = False
+        place = np.repeat(np.arange(len(self.member_ids)), np.diff(self.bounds))
+        rows = np.flatnonzero(stays[place])
+        owner = self.member_ids.take(pa.array(place[rows]))
+        columns = (self.topic[rows], self.first[rows], self.end[rows])
+        return Ranges(owner, self.keys, *(column.astype(np.int64) for column in columns))
+
+
+def _list_topics(rows: pa.Table) -> tuple[list[TopicKey], Ints]:
+    """Return the topics in order, and the place of each row's."""
+    names = _combine_chunks(rows["topic"]).dictionary_encode()
+    ids = _combine_chunks(rows["topic_id"]).dictionary_encode()
+    if not len(rows):
+        return [], np.array([], dtype=np.int32)
+    width = len(ids.dictionary)
+    pairs, codes = np.unique(
+        names.indices.to_numpy().astype(np.int64) * width + ids.indices.to_numpy(),
+        return_inverse=True,
+    )
+    found = [
+        TopicKey(names.dictionary[int(p) // width].as_py(), ids.dictionary[int(p) % width].as_py())
+        for p in pairs
+    ]
+    order = sorted(range(len(found)), key=found.__getitem__)
+    rank = np.empty(len(found), dtype=np.int32)
+    rank[order] = np.arange(len(found), dtype=np.int32)
+    return [found[at] for at in order], rank[codes]
+
+
+def _find_starts(table: pa.Table) -> Longs | None:
+    """Return where each member's rows begin; None when the rows are not in order."""
+    rows = len(table)
+    if rows == 0:
+        return np.array([], dtype=np.int64)
+    ids = _combine_chunks(table["member_id"])
+    before, after = ids.slice(0, rows - 1), ids.slice(1)
+    other = pc.not_equal(before, after).to_numpy(zero_copy_only=False)
+    greater = pc.greater(after, before).to_numpy(zero_copy_only=False)
+    topic, first = table["topic"].to_numpy(), table["first"].to_numpy()
+    later = (topic[1:] > topic[:-1]) | ((topic[1:] == topic[:-1]) & (first[1:] >= first[:-1]))
+    if not np.where(other, greater, later).all():
+        return None
+    starts: Longs = np.concatenate([[0], np.flatnonzero(other) + 1])
+    return starts
+
+
+def _combine_chunks(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+
+
+NOT_READ = WholeTarget(  # from no list: pyarrow would import pandas to convert it, 40 MiB
+    pa.nulls(0, pa.string()), np.zeros(1, np.int64), [], *(np.zeros(0, np.int32) for _ in range(3))
+)
+"""Stands for a whole target that a record names, until it is read from the table of targets."""
+
+
+class Targets(Mapping[str, Spans]):
+    """The target assignment of each member that has one; changed by `replay` only.
+
+    A whole target says of every member what it is to own, but lists those that own something only.
+
+    Attributes
+    ----------
+    whole
+        What a job computed, None when none did.
+    """
+
+    __slots__ = ("_own", "_ranges", "whole")
+
+    def __init__(self, whole: WholeTarget | None = None) -> None:
+        self.whole = whole
+        self._own: dict[str, Spans | None] = {}
+        """Members whose target is another one than the whole says; None is no target."""
+        self._ranges: Ranges | None = None
+        """What `ranges` made, as long as it holds."""
+
+    def __getitem__(self, member_id: str) -> Spans:
+        if self.whole is None or member_id in self._own:
+            spans = self._own[member_id]
+            if spans is None:
+                raise KeyError(member_id)
+            return spans
+        return self.whole.spans(member_id)
+
+    def __setitem__(self, member_id: str, spans: Spans) -> None:
+        self._own[member_id] = spans
+        self._ranges = None
+
+    def __iter__(self) -> Iterator[str]:
+        yield from (member_id for member_id, spans in self._own.items() if spans is not None)
+        if self.whole is not None:
+            yield from (i for i in self.whole.member_ids.to_pylist() if i not in self._own)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def end(self, member_id: str) -> None:
+        """Let a member have no target."""
+        self._ranges = None
+        if self.whole is None:
+            self._own.pop(member_id, None)
+        else:
+            self._own[member_id] = None
+
+    def own(self) -> Iterator[tuple[str, Spans | None]]:
+        """Yield what is another one than the whole says; None is no target."""
+        return iter(self._own.items())
+
+    def ranges(self) -> Ranges:
+        """Return all targets in columns, each member's in order."""
+        if self._ranges is None:
+            self._ranges = self._in_columns()
+        return self._ranges
+
+    def _in_columns(self) -> Ranges:
+        own = _to_columns({member_id: spans for member_id, spans in self._own.items() if spans})
+        return own if self.whole is None else _join_ranges(own, self.whole.ranges(self._own))
+
+    def rows(self) -> int:
+        """Return about how many ranges there are."""
+        own = sum(map(len, filter(None, self._own.values())))
+        return own + (0 if self.whole is None else len(self.whole))
+
+    def copy(self) -> Targets:
+        """Return a copy that no later change reaches."""
+        other = Targets(self.whole)
+        other._own = dict(self._own)
+        return other
+
+
+def _to_columns(targets: dict[str, Spans]) -> Ranges:
+    """Put targets, none of them empty, into columns."""
+    flat = [span for spans in targets.values() for span in spans]
+    known: dict[TopicKey, int] = {}
+    topic = [known.setdefault(span[0], len(known)) for span in flat]
+    return Ranges(
+        pa.array([member_id for member_id, spans in targets.items() for _ in spans], pa.string()),
+        list(known),
+        np.array(topic, dtype=np.int64),
+        np.array([span[1] for span in flat], dtype=np.int64),
+        np.array([span[2] for span in flat], dtype=np.int64),
+    )
+
+
+def _join_ranges(one: Ranges, other: Ranges) -> Ranges:
+    """Return the ranges of both; a topic of both is counted once."""
+    number = {key: at for at, key in enumerate(other.keys)}
+    known = np.array([number.setdefault(key, len(number)) for key in one.keys], dtype=np.int64)
+    return Ranges(
+        pa.concat_arrays([one.owner, other.owner]),
+        list(number),
+        np.concatenate([known[one.topic], other.topic]),
+        np.concatenate([one.first, other.first]),
+        np.concatenate([one.end, other.end]),
+    )

@@ -1,0 +1,1 @@
+"""Target assignments: how one is computed, and installed."""
