@@ -22,7 +22,7 @@ import typer
 from coordinator import progress
 from coordinator.cli.main import load_config
 from coordinator.cli.terminal import log_to_stderr
-from coordinator.config import Config, ConfigError, folder_mode
+from coordinator.config import Config, ConfigError, ServerConfig, folder_mode
 from coordinator.extras import require
 from coordinator.history.log_reader import format_time
 from coordinator.runtime.threads_left import end_process, leave
@@ -70,10 +70,7 @@ def serve(
         list[str] | None, typer.Option(help="name=partitions; repeat for more topics.")
     ] = None,
     takeover: Annotated[
-        str,
-        typer.Option(
-            help="What to do if another coordinator has the store: wait, refuse or force."
-        ),
+        str, typer.Option(help="If another coordinator has the store: wait, refuse or force.")
     ] = "wait",
     http: Annotated[
         str | None, typer.Option(help="host:port of /metrics, /healthz and /readyz.")
@@ -103,21 +100,14 @@ def serve(
     if takeover not in TAKEOVERS:
         raise ConfigError(f"--takeover is {takeover!r}: give one of {', '.join(TAKEOVERS)}")
     settings = load_config(config)
-    server = settings.server
-    server = replace(
-        server,
-        listen=listen or server.listen,
-        advertised=advertised or server.advertised,
-        http_listen=http or server.http_listen,
-        insecure=insecure or server.insecure,
-    )
     workers = (*settings.push.workers, *(push or ()))
     settings = replace(
         settings,
-        server=server,
+        server=_server_of(settings.server, listen, advertised, http, insecure=insecure),
         push=replace(settings.push, workers=workers),
         web=replace(settings.web, listen=web or settings.web.listen),
     )
+    server = settings.server
     log_to_stderr(log_level or server.log_level)
     _warn_of_readers(config, settings)
     load_access(server)  # before it takes over the store
@@ -130,6 +120,24 @@ def serve(
     _check_store(store, settings)
     _serve(settings, store, _read_topics(topics, topic or []), takeover)
     end_process(0)
+
+
+def _server_of(
+    server: ServerConfig,
+    listen: str | None,
+    advertised: str | None,
+    http: str | None,
+    *,
+    insecure: bool,
+) -> ServerConfig:
+    """Return the settings of a server with what the command line says instead."""
+    return replace(
+        server,
+        listen=listen or server.listen,
+        advertised=advertised or server.advertised,
+        http_listen=http or server.http_listen,
+        insecure=insecure or server.insecure,
+    )
 
 
 def user(

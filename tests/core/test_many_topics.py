@@ -188,7 +188,9 @@ class Lines(Life):
         def trace(frame, what, _argument):
             nonlocal count
             _, core, name = frame.f_code.co_filename.rpartition("/coordinator/core/")
-            count += what == "line" and bool(core) and not name.startswith("target_")
+            count += (
+                what == "line" and bool(core) and not name.startswith(("targets/", "state/target_"))
+            )
             return trace
 
         before = sys.gettrace()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from coordinator.config import Config
-from coordinator.core.consumer.heartbeat import REGEX_REFRESH_MIN_MS
+from coordinator.core.consumer.regexes import REGEX_REFRESH_MIN_MS
 from coordinator.core.events import Heartbeat, RegexesResolved, ResolveRegexes
 from coordinator.core.state import state_records
 from coordinator.core.state.groups import State

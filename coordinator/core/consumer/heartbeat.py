@@ -15,14 +15,11 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
-import re2
-
 from coordinator.config import Config
 from coordinator.core.consumer.member_removal import (
     end_timers,
     hash_after,
     not_found,
-    unused_regexes,
 )
 from coordinator.core.consumer.member_update import (
     MemberUpdate,
@@ -33,6 +30,7 @@ from coordinator.core.consumer.member_update import (
     start_update,
 )
 from coordinator.core.consumer.reconcile import ReconcileGoal, reconcile
+from coordinator.core.consumer.regexes import update_regexes
 from coordinator.core.events import (
     JOIN,
     REBALANCE,
@@ -40,7 +38,6 @@ from coordinator.core.events import (
     ComputeTarget,
     Heartbeat,
     HeartbeatResponse,
-    ResolveRegexes,
     Result,
     SetTimer,
     Task,
@@ -63,11 +60,9 @@ from coordinator.core.state.records import (
 from coordinator.core.state.subscriptions import is_to_notice
 from coordinator.core.targets import target_builder
 from coordinator.core.targets.approval import keeps_target
-from coordinator.errors import ErrorCode, GroupError
 from coordinator.kafka_config import group_value
 from coordinator.reasons import Reason
 
-REGEX_REFRESH_MIN_MS = 10_000
 ENGINE_PREFIX = "engine-"
 """Computation ids of the coordinator's own engine; others are external computers'."""
 
@@ -144,7 +139,7 @@ def raise_epoch(state: State, config: Config, update: MemberUpdate, now_ms: int)
     group = update.group
     settings = state.settings.get(group.group_id, {})
     reason, finishing = _subscription_reason(update), False
-    unused, tasks = _update_regexes(state, config, update, now_ms)
+    unused, tasks = update_regexes(state, config, update, now_ms)
     records: list[Record] = [
         Tombstone(RegexResolved.kind, group.group_id, name=name) for name in unused
     ]
@@ -187,66 +182,6 @@ def _regex_reason(update: MemberUpdate) -> bool:
         return False
     regex = update.meta.subscribed_topic_regex
     return not regex or regex in update.group.regexes
-
-
-def _update_regexes(
-    state: State, config: Config, update: MemberUpdate, now_ms: int
-) -> tuple[list[str], list[Task]]:
-    """Check a new regex, find those nobody uses now, ask for resolution when due (G-81…G-85)."""
-    group, regex = update.group, update.meta.subscribed_topic_regex
-    before = update.old.subscribed_topic_regex if update.old else ""
-    if not regex and not before and not group.regex_members:
-        return [], []
-    unused: list[str] = []
-    users = Counter(group.regex_members)
-    if update.regex_changed:
-        if before and update.old is not None:
-            unused = unused_regexes(group, [update.old])
-            users[before] -= 1
-        if regex:
-            if group.regex_members[regex] == 0:
-                check_regex(regex)
-            users[regex] += 1
-    used = tuple(sorted(+users))
-    due = bool(used) and _is_refresh_due(state, config, group, used, now_ms)
-    return unused, [ResolveRegexes(group.group_id, used)] if due else []
-
-
-def check_regex(regex: str) -> None:
-    """Refuse a regular expression that is none to RE2.
-
-    Raises
-    ------
-    GroupError
-        INVALID_REGULAR_EXPRESSION.
-    """
-    options = re2.Options()
-    options.log_errors = False
-    try:
-        re2.compile(regex, options)
-    except re2.error as error:
-        reason = error.args[0] if error.args else error
-        reason = reason.decode() if isinstance(reason, bytes) else reason
-        raise GroupError(
-            ErrorCode.INVALID_REGULAR_EXPRESSION,
-            f"SubscribedTopicRegex `{regex}` is not a valid regular expression: {reason}.",
-        ) from None
-
-
-def _is_refresh_due(
-    state: State, config: Config, group: Group, used: tuple[str, ...], now_ms: int
-) -> bool:
-    """Whether the regexes are to be resolved now (G-83)."""
-    resolved = group.regexes.values()
-    if resolved:
-        since = now_ms - max(found.timestamp for found in resolved)
-        if 0 <= since <= REGEX_REFRESH_MIN_MS:
-            return False
-        if since < 0 or since > config.kafka.regex_refresh_interval_ms:
-            return True  # before 0: the clock of a coordinator before us was ahead
-    if set(used) != set(group.regexes):
-        return True
-    return not state.topics_awaited and min(f.version for f in resolved) < state.new_topics_version
 
 
 def preferred_assignor(config: Config, wishes: Mapping[str, int]) -> str:

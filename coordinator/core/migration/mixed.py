@@ -59,8 +59,7 @@ from coordinator.core.state.records import (
     MemberState,
     Record,
 )
-from coordinator.core.state.replay import replay_alone
-from coordinator.core.state.state_records import records_of_group
+from coordinator.core.state.state_records import records_of_group, replay_alone
 from coordinator.core.state.subscriptions import is_to_notice
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.reasons import Reason

@@ -43,7 +43,7 @@ from coordinator.core.state.records import (
     TargetMetadata,
     Tombstone,
 )
-from coordinator.core.state.replay import replay_alone
+from coordinator.core.state.state_records import replay_alone
 from coordinator.core.state.subscriptions import hash_of
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.reasons import Reason

@@ -7,7 +7,6 @@ a record that contradicts what is there is our own bug: IllegalStateError, memor
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from functools import singledispatch
 from itertools import groupby
 from operator import attrgetter
@@ -84,13 +83,6 @@ def replay_all(state: State, records: Iterable[Record]) -> None:
             rule = _RULES.get(kind, _apply)
             for record in some:
                 rule(record, state)
-
-
-def replay_alone(state: State, records: Iterable[Record]) -> State:
-    """Return the state that records make by themselves, of no group yet, with a state's topics."""
-    alone = replace(state, groups={}, subscribers={}, classic={}, classic_bytes=0, offsets={})
-    replay_all(alone, records)
-    return alone
 
 
 def set_whole_target(group: Group, whole: WholeTarget) -> None:

@@ -1,8 +1,9 @@
-"""Turn a state into the records that make it, for a snapshot."""
+"""Turn a state into the records that make it, for a snapshot, and some records into a state."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from coordinator.core.state.classic_written import record_of
 from coordinator.core.state.groups import Computation, Group, State
@@ -17,6 +18,7 @@ from coordinator.core.state.records import (
     Tombstone,
     TopicChanged,
 )
+from coordinator.core.state.replay import replay_all
 
 
 def records_of(state: State) -> Iterator[Record]:
@@ -69,3 +71,10 @@ def records_of_group(state: State, group: Group) -> Iterator[Record]:
         # One whose input has changed since would be checked against another input after the load:
         # it is left out, and whoever brings it is told to prepare again.
         yield found.record
+
+
+def replay_alone(state: State, records: Iterable[Record]) -> State:
+    """Return the state that records make by themselves, of no group yet, with a state's topics."""
+    alone = replace(state, groups={}, subscribers={}, classic={}, classic_bytes=0, offsets={})
+    replay_all(alone, records)
+    return alone

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from kio.schema.errors import ErrorCode
 
-from coordinator.core.consumer.heartbeat import check_regex
+from coordinator.core.consumer.regexes import check_regex
 from coordinator.errors import GroupError
 from coordinator.wire import quirks
 from coordinator.wire.call import Call, Cluster, respond_with
