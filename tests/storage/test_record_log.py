@@ -126,7 +126,7 @@ def test_members_share_their_names_and_topics(tmp_path):
 
 
 def test_a_reader_needs_no_claim(tmp_path):
-    with pytest.raises(NoLog, match=r"no table of a coordinator in .*/nowhere/log"):
+    with pytest.raises(NoLog, match=r"no coordinator's table found in .*/nowhere/log"):
         open_log_table(tmp_path / "nowhere")
     log = DeltaLog.open(tmp_path)
     log.claim("me", "", 1)

@@ -364,7 +364,7 @@ def test_certificates_are_reloaded(certificates, tmp_path, caplog):
     with served(**tls, reread_ms=20) as (_, address), Client(address, trusting) as before:
         assert subject() == ((("commonName", "server"),),)
         shutil.copy(certificates / "client.pem", now["server.pem"])
-        until(lambda: "what was read before stays in force" in caplog.text)
+        until(lambda: "the previous content stays in force" in caplog.text)
         assert subject() == ((("commonName", "server"),),), "without its key it is none"
         shutil.copy(certificates / "client.key", now["server.key"])
         until(lambda: subject() == ((("commonName", "client"),),))
