@@ -234,7 +234,7 @@ def session_stopped(store: Path, seed: int, times: int) -> Outcome:
         node = Node(store, CONFIG, main=driver.serve)
         node.wait_serves()
         group.join(node, 1 if number else MEMBERS)
-        stage = chance.choice(("reading", "assigning", "sorting", "writing"))
+        stage = chance.choice(("assigning", "sorting", "writing"))
         node.wait(lambda node=node, stage=stage: _stage(node.said) == stage)
         node.ask("stop_session")
         group.installed(node)

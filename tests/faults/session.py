@@ -148,7 +148,7 @@ def disturbed(fault: Fault, promise: str, config: Config = ON_SPARK) -> Callable
 # Jobs --------------------------------------------------------------------------------------------
 
 
-READ, WRITE = "_read_members", "_write"
+READ, WRITE = "assign_on_spark", "_write"
 REPLACED = (READ, "count_and_digest", WRITE)
 """The job's functions that faults replace: at its beginning, in its middle, at its end."""
 

@@ -191,4 +191,4 @@ def test_a_driver_killed_between_the_two_commits_leaves_the_last_target(store):
 @pytest.mark.spark
 @pytest.mark.slow
 def test_a_session_stopped_during_a_run_leaves_the_group_served(store):
-    drivers.session_stopped(store, seed=2, times=1)  # while it reads: the rest is spared
+    drivers.session_stopped(store, seed=2, times=1)  # at one stage: the rest is spared

@@ -289,7 +289,7 @@ def test_tables_on_standard_output(muster_here, tables):
     ("words", "message"),
     [
         (["--previous", "topics@7"], "'topics' has no version 7: its newest is 0"),
-        (["--previous", "topics@x"], "'x' is no version"),
+        (["--previous", "topics@x"], "'x' is not a version"),
         (
             ["--previous", "topics"],
             "previous: column 'member_id' is missing (found topic, partitions)",
@@ -300,7 +300,7 @@ def test_tables_on_standard_output(muster_here, tables):
             "previous: column 'first_partition' is string, expected an integer",
         ),
         (["--owned", "junk"], "'junk' is neither a Delta table nor Parquet"),
-        (["--owned", "members.parquet@1"], "is no Delta table, so it has no version 1"),
+        (["--owned", "members.parquet@1"], "is not a Delta table, so it has no version 1"),
         (
             ["--owned", "topics", "--previous", "topics"],
             "--owned and --previous exclude each other",

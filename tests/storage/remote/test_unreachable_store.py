@@ -95,7 +95,7 @@ def test_a_coordinator_waits_until_its_store_answers(store, s3, caplog, what):
         assert len(group["members"]) == 1
     assert not is_waited_for(store)
     said = [one.message for one in caplog.records if store in one.message]
-    assert ["is waited for no more" in one for one in said] == [False, True], said
+    assert ["answers again after" in one for one in said] == [False, True], said
     assert said[0].endswith("503 Service Unavailable")
 
 
@@ -198,7 +198,7 @@ def test_serve_waits_says_so_and_ends_at_once_when_it_is_told_to(store, s3, tmp_
             assert page(pages + "/readyz") == (503, "waits for the store")
             process.send_signal(signal.SIGTERM)
             assert process.wait(10) == 0
-            assert process.stderr.read().count("is waited for:") == 1
+            assert process.stderr.read().count("waiting for the store") == 1
         finally:
             process.kill()
 
