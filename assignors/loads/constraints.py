@@ -1,8 +1,5 @@
 """Rules on where partitions may be: rows of a table or of JSON, resolved against a group.
 
-A kind of rule is a class: its fields are read and checked by their types, and `resolve` says what
-it means in a group. Records of the log have rules as they are here.
-
 A rule that names a member or partition that the group does not have now, or that has expired, is
 idle: members come and go while their rules stay.
 """
@@ -13,9 +10,8 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Annotated, Any, ClassVar, TypeAlias, get_args
+from typing import Any
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -27,11 +23,13 @@ from assignors.parse import kind_of, show
 
 PIN, EXCLUDE, COLOCATE, ANTI_AFFINITY = "pin", "exclude", "colocate", "anti_affinity"
 MAX_PARTITIONS, DRAIN = "max_partitions", "drain"
+KINDS = (PIN, EXCLUDE, COLOCATE, ANTI_AFFINITY, MAX_PARTITIONS, DRAIN)
 FIELDS = ("kind", "selector", "value", "hard", "reason", "until")
 EVERY_MEMBER = "*"
 
 _PLACEHOLDER = "{partition}"
 _SELECTOR = re.compile(r"(.+)/(\d{1,10})(?:-(\d{1,10}))?", re.DOTALL)
+_LIMIT = re.compile(r"[0-9]{1,10}")
 _NUMBER_BITS = 31
 _MS_MIN, _MS_MAX = 10**11, 10**14
 """Of a time as a number: as seconds, they would be the year 5138 or later; as microseconds, 1973
@@ -39,11 +37,23 @@ or before. So a number between them is milliseconds, and any other may be someth
 _NONE = np.zeros(0, dtype=np.int64)
 
 
-def _remedy(text: str) -> msgspec.Meta:
-    return msgspec.Meta(description=text)
+@dataclass(frozen=True, slots=True)
+class ConstraintRow:
+    """A rule as it was written: `FIELDS`, each of its type; `until` as ms since 1970."""
 
+    kind: str
+    selector: str
+    value: str | None
+    hard: bool = True
+    reason: str | None = None
+    until_ms: int | None = None
 
-_PARTITIONS = _remedy('give partitions: "topic", "topic/3" or "topic/3-7"')
+    @property
+    def name(self) -> str:
+        """The rule in words."""
+        words = {PIN: " to ", EXCLUDE: " from ", COLOCATE: " as ", ANTI_AFFINITY: " as "}
+        value = "" if self.value is None else words.get(self.kind, " ") + self.value
+        return f"{self.kind} {self.selector}{value}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,141 +107,6 @@ class Names:
         return f"member {show(name)} is not in the group" if found is None else found
 
 
-class _Rule(msgspec.Struct, frozen=True, gc=False, tag_field="kind"):
-    """What a rule has as it was written. An error gives a field's description as the remedy."""
-
-    between: ClassVar[str] = " "
-    """In the rule's name, between selector and value."""
-
-    selector: str
-    value: str | None = None
-    hard: Annotated[bool, _remedy("give true or false")] = True
-    reason: Annotated[str | None, _remedy("give text")] = None
-    until_ms: int | None = None
-
-    @property
-    def kind(self) -> str:
-        """Its kind, as in the table."""
-        return str(self.__struct_config__.tag)
-
-    @property
-    def name(self) -> str:
-        """The rule in words."""
-        value = "" if self.value is None else self.between + self.value
-        return f"{self.kind} {self.selector}{value}"
-
-    def hold(
-        self,
-        run: tuple[int, int] | None = None,
-        *,
-        label: Longs = _NONE,
-        members: Longs = _NONE,
-        limit: int = 0,
-    ) -> Constraint:
-        """Return the rule as it is in a group: about a run of places on the line, or members."""
-        first, count = (_NONE, _NONE) if run is None else (np.array(run[:1]), np.array(run[1:]))
-        return Constraint(
-            self.kind, self.name, self.reason, self.hard, first, count, label, members, limit
-        )
-
-
-class _OfMember(_Rule, frozen=True, gc=False):
-    """About partitions and a member."""
-
-    selector: Annotated[str, msgspec.Meta(min_length=1), _PARTITIONS]
-    value: Annotated[str, msgspec.Meta(min_length=1), _remedy("give a member")]
-
-    def resolve(self, names: Names, _labels: dict[str, int]) -> Constraint | str:
-        """Return the rule in a group, or why it is idle there."""
-        run = names.find_partitions(self.selector)
-        if isinstance(run, str):
-            return run
-        members = names.find_members(self.value)
-        return members if isinstance(members, str) else self.hold(run, members=members)
-
-
-class Pin(_OfMember, tag=PIN, frozen=True, gc=False):
-    """Its partitions go to this member."""
-
-    between: ClassVar[str] = " to "
-
-
-class Exclude(_OfMember, tag=EXCLUDE, frozen=True, gc=False):
-    """Its partitions go to anybody but this member."""
-
-    between: ClassVar[str] = " from "
-
-
-class _OfLabel(_Rule, frozen=True, gc=False):
-    """About partitions that share a label."""
-
-    between: ClassVar[str] = " as "
-
-    selector: Annotated[str, msgspec.Meta(min_length=1), _PARTITIONS]
-    value: Annotated[
-        str,
-        msgspec.Meta(min_length=1),
-        _remedy('give a label; "{partition}" in it is the number'),
-    ]
-
-    def resolve(self, names: Names, labels: dict[str, int]) -> Constraint | str:
-        """Return the rule in a group, or why it is idle there; rules share `labels` by text."""
-        run = names.find_partitions(self.selector)
-        if isinstance(run, str):
-            return run
-        places = np.arange(run[0], sum(run))
-        return self.hold(run, label=_number_label(self.value, places, names.topic_start, labels))
-
-
-class Colocate(_OfLabel, tag=COLOCATE, frozen=True, gc=False):
-    """Partitions of a label go to one member."""
-
-
-class AntiAffinity(_OfLabel, tag=ANTI_AFFINITY, frozen=True, gc=False):
-    """Partitions of a label go to different members."""
-
-
-class MaxPartitions(_Rule, tag=MAX_PARTITIONS, frozen=True, gc=False):
-    """A member has at most so many partitions."""
-
-    selector: Annotated[
-        str, msgspec.Meta(min_length=1), _remedy('give a member, or "*" for every member')
-    ]
-    value: Annotated[
-        str,
-        msgspec.Meta(pattern=r"\A[0-9]{1,10}\Z"),
-        _remedy("give a whole number of partitions, 0 or more"),
-    ]
-
-    def resolve(self, names: Names, _labels: dict[str, int]) -> Constraint | str:
-        """Return the rule in a group, or why it is idle there."""
-        everyone = self.selector == EVERY_MEMBER
-        members = np.arange(names.count) if everyone else names.find_members(self.selector)
-        if isinstance(members, str):
-            return members
-        return self.hold(members=members, limit=int(self.value))
-
-
-class Drain(_Rule, tag=DRAIN, frozen=True, gc=False):
-    """A member has no partitions."""
-
-    selector: Annotated[str, msgspec.Meta(min_length=1), _remedy("give a member")]
-    value: Annotated[None, _remedy("leave the value out")] = None
-
-    def resolve(self, names: Names, _labels: dict[str, int]) -> Constraint | str:
-        """Return the rule in a group, or why it is idle there."""
-        members = names.find_members(self.selector)
-        return members if isinstance(members, str) else self.hold(members=members)
-
-
-ConstraintRow: TypeAlias = Pin | Exclude | Colocate | AntiAffinity | MaxPartitions | Drain
-"""A rule as it was written. Its kind is in the field `kind`; a store has it so too."""
-_KINDS: dict[str, type[ConstraintRow]] = {
-    str(kind.__struct_config__.tag): kind for kind in get_args(ConstraintRow)
-}
-KINDS = tuple(_KINDS)
-
-
 def parse_constraints(rows: object, where: str = "constraints") -> list[ConstraintRow]:
     """Read rules from an Arrow table or a list of objects.
 
@@ -252,7 +127,7 @@ def to_table(rows: Sequence[ConstraintRow]) -> pa.Table:
     kinds = (pa.string(), pa.string(), pa.string(), pa.bool_(), pa.string())
     columns = [
         pa.array([getattr(row, name) for row in rows], kind)
-        for name, kind in zip(FIELDS[:-1], kinds, strict=True)
+        for name, kind in zip(FIELDS, kinds, strict=False)
     ]
     until = pa.array([row.until_ms for row in rows], pa.timestamp("ms", "UTC"))
     return pa.table([*columns, until], names=list(FIELDS))
@@ -266,35 +141,39 @@ def _parse_row(row: object, where: str) -> ConstraintRow:
             raise SpecError(
                 f"{where}: unknown field {show(name)}: the fields are {', '.join(FIELDS)}"
             )
-    kind = row.get("kind")
+    kind, selector, value = row.get("kind"), row.get("selector"), row.get("value")
     if kind not in KINDS:
         raise SpecError(f"{where}: kind is {show(kind)}: give one of {', '.join(KINDS)}")
-    given = {name: value for name, value in row.items() if value is not None}
-    if kind == MAX_PARTITIONS and type(given.get("value")) is int:
-        given["value"] = str(given["value"])
-    until = given.pop("until", None)
-    try:
-        found = msgspec.convert(given, _KINDS[kind])  # a union would be taken apart for each row
-    except msgspec.ValidationError:
-        raise SpecError(f"{where}: {_find_fault(_KINDS[kind], given)}") from None
-    if until is None:
-        return found
-    return msgspec.structs.replace(found, until_ms=_parse_time(until, where))
+    if not isinstance(selector, str) or not selector:
+        raise SpecError(f"{where}: selector is {show(selector)}: give {_expected_selector(kind)}")
+    if kind == MAX_PARTITIONS and type(value) is int:
+        value = str(value)
+    if kind == DRAIN:
+        if value is not None:
+            raise SpecError(f"{where}: drain has value {show(value)}: leave the value out")
+    elif not isinstance(value, str) or not (
+        _LIMIT.fullmatch(value) if kind == MAX_PARTITIONS else value
+    ):
+        raise SpecError(f"{where}: {kind} has value {show(value)}: give {_expected_value(kind)}")
+    hard, reason = row.get("hard"), row.get("reason")
+    if hard is not None and not isinstance(hard, bool):
+        raise SpecError(f"{where}: hard is {show(hard)}: give true or false")
+    if reason is not None and not isinstance(reason, str):
+        raise SpecError(f"{where}: reason is {show(reason)}: give text")
+    until = _parse_time(row.get("until"), where)
+    return ConstraintRow(kind, selector, value, hard is not False, reason, until)
 
 
-def _find_fault(kind: type[_Rule], given: Mapping[str, object]) -> str:
-    """Name the first field that is not of its type, what it has and what it should have."""
-    for field in msgspec.structs.fields(kind):
-        if field.required or field.name in given:
-            value = given.get(field.name)
-            try:
-                msgspec.convert(value, field.type)
-            except msgspec.ValidationError:
-                tag = kind.__struct_config__.tag
-                what = f"{tag} has value" if field.name == "value" else f"{field.name} is"
-                remedy = next(m.description for m in field.type.__metadata__ if m.description)
-                return f"{what} {show(value)}: {remedy}"
-    raise AssertionError(f"each field of {given} is of its type")  # pragma: no cover
+def _expected_selector(kind: str) -> str:
+    if kind in (DRAIN, MAX_PARTITIONS):
+        return "a member" + (', or "*" for every member' if kind == MAX_PARTITIONS else "")
+    return 'partitions: "topic", "topic/3" or "topic/3-7"'
+
+
+def _expected_value(kind: str) -> str:
+    if kind == MAX_PARTITIONS:
+        return "a whole number of partitions, 0 or more"
+    return "a member" if kind in (PIN, EXCLUDE) else 'a label; "{partition}" in it is the number'
 
 
 def _parse_time(value: Any, where: str) -> int | None:  # noqa: ANN401 - what a user gave
@@ -355,7 +234,7 @@ def resolve_constraints(
         if as_of_ms is not None and row.until_ms is not None and row.until_ms <= as_of_ms:
             idle.append(f"{row.name}: expired at {show_time(row.until_ms)}")
             continue
-        found = row.resolve(names, labels)
+        found = _resolve_row(row, names, labels)
         if isinstance(found, str):
             idle.append(f"{row.name}: {found}")
         else:
@@ -395,6 +274,30 @@ def _set_aside(
         label[places], whose[places] = rule.label, at
     kept = tuple(rule for rule in rules if id(rule) not in aside)
     return kept, tuple(aside.values())
+
+
+def _resolve_row(row: ConstraintRow, names: Names, labels: dict[str, int]) -> Constraint | str:
+    first, count, members, label, limit = _NONE, _NONE, _NONE, _NONE, 0
+    if row.kind in (DRAIN, MAX_PARTITIONS):
+        everyone = row.kind == MAX_PARTITIONS and row.selector == EVERY_MEMBER
+        found = np.arange(names.count) if everyone else names.find_members(row.selector)
+        if isinstance(found, str):
+            return found
+        members, limit = found, int(row.value or 0)
+    else:
+        run = names.find_partitions(row.selector)
+        if isinstance(run, str):
+            return run
+        first, count = np.array(run[:1]), np.array(run[1:])
+        if row.kind in (PIN, EXCLUDE):
+            named = names.find_members(row.value or "")
+            if isinstance(named, str):
+                return named
+            members = named
+        else:
+            places = np.arange(run[0], sum(run))
+            label = _number_label(row.value or "", places, names.topic_start, labels)
+    return Constraint(row.kind, row.name, row.reason, row.hard, first, count, label, members, limit)
 
 
 def _number_label(

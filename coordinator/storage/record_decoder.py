@@ -267,13 +267,7 @@ def _decode_maps(array: pa.MapArray, _seen: ValueCache) -> list[dict[str, str]]:
 
 
 def _decode_nested(array: pa.Array, _seen: ValueCache, type_: Any) -> list[Any]:  # noqa: ANN401
-    try:
-        return msgspec.convert(array.to_pylist(), list[type_], builtin_types=(bytes,))
-    except msgspec.ValidationError as error:
-        raise NewerLog(
-            f"the log has a value that this version does not know ({error}): open the store with "
-            f"the version that wrote it"
-        ) from None
+    return msgspec.convert(array.to_pylist(), list[type_], builtin_types=(bytes,))
 
 
 def _decoder_of(column: ColumnType) -> Decoder:

@@ -7,14 +7,13 @@ type of the field        type of the column
 ======================== ================================================
 str, bool, bytes         string, bool, binary
 float                    double
-Int; int, Long           int32; int64
+Int, Long                int32, int64
 Hash                     int64: the same 64 bits, read as a signed number
 MemberState              string: the name of the state
 Names                    string: JSON, `["orders","payments"]`
 dict[str, str]           map<string, string>
 tuple[X, ...]            list of X's type
 a struct                 struct of its fields' types
-structs with a tag       struct of the tag and the fields of all
 Spans, Holding           list of ranges of partitions
 ======================== ================================================
 
@@ -25,9 +24,7 @@ text and a million small numbers in a file; as lists they would be a billion nam
 from __future__ import annotations
 
 from datetime import datetime
-from itertools import chain
-from types import UnionType
-from typing import Annotated, Any, ClassVar, NamedTuple, Union, get_args, get_origin
+from typing import Annotated, Any, ClassVar, NamedTuple, get_args, get_origin
 
 import msgspec
 import pyarrow as pa
@@ -133,23 +130,18 @@ def arrow_type(python_type: object, marks: frozenset[Mark] = frozenset()) -> pa.
         return pa.string()
     if python_type in _TYPES:
         return _TYPES[python_type]
-    if python_type is int:
-        (width,) = marks & _INTEGERS.keys() or {Mark.INT64}
+    if python_type is int and (said := marks & _INTEGERS.keys()):
+        (width,) = said
         return _INTEGERS[width]
     if get_origin(python_type) is tuple and get_args(python_type)[1:] == (...,):
         element, _, annotations = take_apart(get_args(python_type)[0])
         return pa.list_(arrow_type(element, frozenset(annotations)))
-    union = get_origin(python_type) in (Union, UnionType)
-    structs = get_args(python_type) if union else (python_type,)
-    if all(isinstance(one, type) and issubclass(one, msgspec.Struct) for one in structs):
-        fields: dict[str, pa.DataType] = {}
-        for field in chain.from_iterable(map(fields_of, structs)):
-            if field.name not in fields:
-                fields[field.name] = arrow_type(field.type, field.marks)
-        return pa.struct(list(fields.items()))
+    if isinstance(python_type, type) and issubclass(python_type, msgspec.Struct):
+        fields = fields_of(python_type)
+        return pa.struct([(one.name, arrow_type(one.type, one.marks)) for one in fields])
     raise TypeError(
         f"no column has values of type {python_type}: give one of the types that "
-        f"coordinator/storage/record_schema.py lists"
+        f"coordinator/storage/record_schema.py lists (an integer is Int or Long)"
     )
 
 

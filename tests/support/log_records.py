@@ -7,7 +7,6 @@ from typing import get_args, get_origin
 import msgspec
 from hypothesis import strategies as st
 
-from assignors.loads.constraints import ConstraintRow, Drain, MaxPartitions
 from coordinator.core.state.partition_spans import Holding, Spans, TopicKey
 from coordinator.core.state.record_fields import Mark, fields_of, take_apart
 from coordinator.core.state.records import KINDS, PARTITION_METADATA, MemberState, Tombstone
@@ -33,16 +32,6 @@ def spans(*more):
     return st.lists(one, max_size=3).map(tuple)
 
 
-def rules():
-    """Rules of every kind, of what a user may write."""
-    values = {MaxPartitions: st.sampled_from(["0", "12"]), Drain: st.none()}
-    more = (st.booleans(), maybe_text, st.none() | longs)
-    kinds = get_args(ConstraintRow)
-    return st.one_of(
-        st.builds(kind, some_text, values.get(kind, some_text), *more) for kind in kinds
-    )
-
-
 OF_TYPE = {
     str: texts,
     bool: st.booleans(),
@@ -51,7 +40,6 @@ OF_TYPE = {
     MemberState: st.sampled_from(MemberState),
     Spans: spans(),
     Holding: spans(ints),
-    ConstraintRow: rules(),
     dict[str, str]: st.dictionaries(texts, texts, max_size=3),
 }
 INTEGERS = {Mark.INT32: ints, Mark.INT64: longs, Mark.UINT64: st.integers(0, 2**64 - 1)}

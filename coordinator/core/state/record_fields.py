@@ -115,8 +115,6 @@ class RecordField(NamedTuple):
 def fields_of(record_type: type[msgspec.Struct]) -> tuple[RecordField, ...]:
     """Return the fields of a record that are written, in their order.
 
-    A struct that is one of several begins with what says which.
-
     Raises
     ------
     TypeError
@@ -124,9 +122,6 @@ def fields_of(record_type: type[msgspec.Struct]) -> tuple[RecordField, ...]:
     """
     hints = get_type_hints(record_type, include_extras=True)
     found = [_field_of(info, hints[info.name]) for info in msgspec.structs.fields(record_type)]
-    tag = record_type.__struct_config__.tag_field
-    if tag is not None:
-        found.insert(0, RecordField(tag, tag, tag, str, False, frozenset(), "", None))
     return tuple(field for field in found if Mark.IN_MEMORY not in field.marks)
 
 
@@ -136,7 +131,7 @@ def take_apart(annotation: Any) -> tuple[Any, bool, list[Any]]:  # noqa: ANN401 
     Raises
     ------
     TypeError
-        It is a union of several types, which are not structs that a tag tells apart.
+        It is a union of several types.
     """
     said: list[Any] = []
     optional = False
@@ -146,8 +141,6 @@ def take_apart(annotation: Any) -> tuple[Any, bool, list[Any]]:  # noqa: ANN401 
             annotation = annotation.__origin__
         elif get_origin(annotation) in {Union, UnionType}:
             types = [one for one in get_args(annotation) if one is not NoneType]
-            if len(types) > 1 and all(map(_is_tagged, types)):
-                return annotation, len(types) < len(get_args(annotation)), said
             if len(types) > 1:
                 raise TypeError(
                     f"{annotation} is several types: a column has one, and perhaps None"
@@ -155,11 +148,6 @@ def take_apart(annotation: Any) -> tuple[Any, bool, list[Any]]:  # noqa: ANN401 
             annotation, optional = types[0], True
         else:
             return annotation, optional, said
-
-
-def _is_tagged(type_: Any) -> bool:  # noqa: ANN401 - of any type
-    is_struct = isinstance(type_, type) and issubclass(type_, msgspec.Struct)
-    return is_struct and type_.__struct_config__.tag is not None
 
 
 def camel_case(name: str) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from assignors.arrays import Longs
-from assignors.loads.constraints import Drain
+from assignors.loads.constraints import DRAIN, ConstraintRow
 from assignors.loads.load_spec import ACTIVE, Floats
 from assignors.loads.parse_loads import RawLoads
 
@@ -43,7 +43,11 @@ def load_columns(
     if loads is None:
         return RawLoads(process=process, rack_set=rack_set, rack_sets=rack_sets, as_of_ms=as_of_ms)
     found = _find_member_loads(loads, metas)
-    drains = (Drain(name, reason=DRAINED) for name in loads.drained)
+    rules = [
+        ConstraintRow(one.kind, one.selector, one.value, one.hard, one.reason, one.until_ms)
+        for one in loads.constraints
+    ]
+    rules += [ConstraintRow(DRAIN, name, None, reason=DRAINED) for name in loads.drained]
     return RawLoads(
         capacity=np.array([1.0 if one is None else one.capacity for one in found]),
         state=pa.array([ACTIVE if one is None else one.state for one in found], pa.string()),
@@ -51,7 +55,7 @@ def load_columns(
         weight=_weights(loads, topics),
         rack_set=rack_set,
         rack_sets=rack_sets,
-        constraints=(*loads.constraints, *drains),
+        constraints=tuple(rules),
         as_of_ms=as_of_ms,
     )
 
