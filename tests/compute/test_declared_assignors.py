@@ -3,12 +3,13 @@
 import pytest
 
 from assignors import assignor_names
-from assignors.registry import knows_loads, options_of
+from assignors.registry import ENTRY_POINTS, knows_loads, options_of
 from coordinator.config import Config, PlanConfig
 from coordinator.core.targets.assignor_options import AssignorOptions
+from tests.support.installed import install
 
 CAREFUL = """
-class Careful:
+class Made:
     name = "careful"
     knows_loads = False
     options = ("max_moves", "imbalance")
@@ -49,14 +50,7 @@ def test_who_knows_loads():
 
 
 def test_an_assignor_of_a_user_declares_alike(tmp_path, monkeypatch):
-    (tmp_path / "careful_assignor.py").write_text(CAREFUL)
-    info = tmp_path / "careful_assignor-1.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: careful-assignor\nVersion: 1\n")
-    (info / "entry_points.txt").write_text(
-        "[muster.assignors]\ncareful = careful_assignor:Careful\n"
-    )
-    monkeypatch.syspath_prepend(tmp_path)
+    install(tmp_path, monkeypatch, ENTRY_POINTS, "careful", CAREFUL)
     assert options_of("careful") == ("max_moves", "imbalance")
     assert not knows_loads("careful")
     made = AssignorOptions.of_group("careful", SETTINGS, CONFIG).make_assignor()
