@@ -89,7 +89,7 @@ def assignor_names() -> list[str]:
 def knows_loads(name: str) -> bool:
     """Tell whether an assignor gets weights, capacities and constraints.
 
-    One that is not installed here, but was where a log was written, counts as one that does.
+    One that cannot be imported here, but could where a log was written, counts as one that does.
     """
     return bool(getattr(_find_declared(name), "knows_loads", True))
 
@@ -101,8 +101,11 @@ def options_of(name: str) -> tuple[str, ...]:
 
 @lru_cache(maxsize=64)
 def _find_declared(name: str) -> object:
-    """Return what declares an assignor; None for one that is not installed."""
-    return _DECLARED.get(name) or _find_added(name)
+    """Return what declares an assignor; None for one that is not installed, or not importable."""
+    try:
+        return _DECLARED.get(name) or _find_added(name)
+    except ImportError:  # raised where it is to assign: `get_assignor`
+        return None
 
 
 def _find_added(name: str) -> Callable[..., Assignor] | None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from assignors import assignor_names
+from assignors import assignor_names, get_assignor
 from assignors.registry import ENTRY_POINTS, knows_loads, options_of
 from coordinator.config import Config, PlanConfig
 from coordinator.core.targets.assignor_options import AssignorOptions
@@ -55,3 +55,14 @@ def test_an_assignor_of_a_user_declares_alike(tmp_path, monkeypatch):
     assert not knows_loads("careful")
     made = AssignorOptions.of_group("careful", SETTINGS, CONFIG).make_assignor()
     assert (made.max_moves, made.imbalance) == (3, "5%")
+
+
+def test_an_assignor_that_cannot_be_imported_fails_where_it_assigns_and_nowhere_else(
+    tmp_path, monkeypatch
+):
+    """Groups are looked through for what their assignors know: one must not stop that for all."""
+    install(tmp_path, monkeypatch, ENTRY_POINTS, "broken", "import no_such_module")
+    assert knows_loads("broken")
+    assert options_of("broken") == ()
+    with pytest.raises(ModuleNotFoundError, match="no_such_module"):
+        get_assignor("broken")
