@@ -1,7 +1,7 @@
 """The topics that groups subscribe to, counted, and the hash over them (G-148).
 
-A list of names or a regex may have as many as there are topics: nothing here looks at each of them
-that the interpreter does not look at by itself.
+A group may subscribe to as many names as there are topics: where it can be, built-in functions go
+over them, which are many times as quick as statements.
 """
 
 from __future__ import annotations
@@ -26,10 +26,9 @@ def hash_of(topics: dict[str, Topic], names: Iterable[str]) -> int:
 
 
 def count_names(state: State, group: Group, gone: Sequence[str], come: Sequence[str]) -> None:
-    """Count names that members of a group subscribe to no more, and those that they now do.
+    """Count names that members of a group no longer subscribe to, and those that they now do.
 
-    Each is given once. There may be as many as there are topics: nothing is looked at for each of
-    them that the interpreter does not look at by itself.
+    Each is given once.
     """
     if come:
         new = names_new(group, come)
