@@ -256,7 +256,8 @@ class Link(asyncio.Protocol):
 
     def finish_writing(self, pending: PendingRequest, found: asyncio.Future[bytes]) -> None:
         """Take a large answer that another thread encoded."""
-        self.busy = False
+        if pending.long:
+            self.busy = False
         if found.cancelled():  # the server ends
             return
         if found.exception() is not None:

@@ -21,7 +21,7 @@ from coordinator.core.events import Answer, Event, RecordAudit, Result
 from coordinator.core.state.groups import TopicView
 from coordinator.wire.acceptor import Acceptor, ConnectionCounts
 from coordinator.wire.apis.cluster_apis import refuse_standing_by
-from coordinator.wire.apis.group_apis import encode_response
+from coordinator.wire.apis.group_apis import brings_much, encode_noted, note_answers
 from coordinator.wire.authorization import authorize_request
 from coordinator.wire.call import (
     ELEMENTS_LEAST,
@@ -390,14 +390,15 @@ class Server:
     ) -> None:
         """Encode a response: here, or a large one in another thread."""
         request = pending.request
-        if pending.long:
-            future = self._loop.run_in_executor(
-                self._writers, encode_response, request, call, answers
-            )
-            future.add_done_callback(lambda found: link.finish_writing(pending, found))
-            return
         try:
-            pending.frame = encode_response(request, call, answers)
+            note_answers(request, answers)
+            if pending.long or brings_much(answers):
+                future = self._loop.run_in_executor(
+                    self._writers, encode_noted, request, call, answers
+                )
+                future.add_done_callback(lambda found: link.finish_writing(pending, found))
+                return
+            pending.frame = encode_noted(request, call, answers)
             self._throttle.charge_answer(request, pending.frame)
         except Exception:
             logger.exception("no answer to %s", request)

@@ -21,7 +21,9 @@ from kio.schema.errors import ErrorCode
 from kio.serial import entity_reader, entity_writer
 
 from coordinator.core.events import HeartbeatResponse
-from coordinator.wire.apis.heartbeat_api import _response_fields
+from coordinator.core.state.partition_spans import TopicKey, make_id
+from coordinator.wire.apis.heartbeat_api import _response_fields, assignment_fields
+from coordinator.wire.call import to_uuid
 from coordinator.wire.codec import (
     CLASSIC_VERSIONS,
     VERSIONS,
@@ -244,6 +246,20 @@ def test_the_steady_heartbeat_is_byte_for_byte_what_kio_writes(
     frame = encode_steady_heartbeat(request, response)
     assert frame in {None, encode(request, _response_fields(Answer()))}
     assert (frame is None) == (not 0 < len(member.encode()) < 127)
+
+
+@pytest.mark.parametrize("partitions", [(0, 1), (4, 5), (4, 7)])
+def test_very_many_topics_of_an_assignment_are_written_as_few_are(partitions):
+    ids = ["plain", *(make_id(str(number)) for number in range(1_500))]
+    spans = tuple((TopicKey(f"t{at:04}", each), *partitions) for at, each in enumerate(ids))
+    request = Request(Api.CONSUMER_GROUP_HEARTBEAT, 1, 7)
+    words = {"error_code": 0, "member_id": "m", "member_epoch": 3, "heartbeat_interval": 5_000}
+    frame = encode(request, words | {"assignment": assignment_fields(spans)})
+    few = assignment_fields(spans, many=1 << 30)
+    assert frame == encode(request, words | {"assignment": few})
+    _, body = read_response(frame, Api.CONSUMER_GROUP_HEARTBEAT, 1)
+    topics = body.assignment.topic_partitions
+    assert [topic.topic_id for topic in topics] == [to_uuid(each) for each in ids]
 
 
 @given(

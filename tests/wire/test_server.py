@@ -20,6 +20,7 @@ from coordinator.cli.serve import look_at_health
 from coordinator.config import Config, LeaseConfig, ServerConfig
 from coordinator.errors import ErrorCode
 from coordinator.http.page_server import PageServer
+from coordinator.wire.apis.group_apis import brings_much, encode_noted
 from coordinator.wire.codec import Api
 from tests.support.wire_client import Client, read_response, request_frame, take_frame
 
@@ -276,6 +277,31 @@ def test_many_connections_at_once():
         for client in clients:
             client.socket.close()
         until(lambda: count(coordinator, "wire_connections") == 0)
+
+
+def test_nobody_waits_while_an_answer_of_very_many_topics_is_written(monkeypatch):
+    others_answered, names = threading.Event(), [f"t{number:04}" for number in range(1_500)]
+
+    def wait_and_encode(request, call, answers):
+        assert not brings_much(answers) or others_answered.wait(10)
+        return encode_noted(request, call, answers)
+
+    monkeypatch.setattr("coordinator.wire.server.encode_noted", wait_and_encode)
+    with (
+        served(dict.fromkeys(names, 1)) as (_, address),
+        Client(address) as one,
+        Client(address) as other,
+    ):
+        joins = {"rebalance_timeout": 60_000, "topic_partitions": ()}
+        words = {"group_id": "large", "member_id": "m", "member_epoch": 0} | joins
+        asked = request_frame(
+            Api.CONSUMER_GROUP_HEARTBEAT, 1, subscribed_topic_names=names, **words
+        )
+        one.socket.sendall(asked)
+        assert other.join("g", "m1", "t0000").member_epoch == 2
+        others_answered.set()
+        _, answer = read_response(take_frame(one.socket), Api.CONSUMER_GROUP_HEARTBEAT, 1)
+    assert sum(len(t.partitions) for t in answer.assignment.topic_partitions) == len(names)
 
 
 def test_a_client_that_vanishes_while_it_is_answered():

@@ -13,6 +13,7 @@ from uuid import UUID
 
 from kio.schema.errors import ErrorCode as Code
 
+from coordinator.core.classic_events import JoinGroupResponse
 from coordinator.core.events import (
     Answer,
     CommittedOffset,
@@ -25,6 +26,7 @@ from coordinator.core.events import (
     OffsetFetch,
     Result,
 )
+from coordinator.core.state.partition_spans import count_partitions
 from coordinator.core.state.records import OffsetCommitted
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.wire.apis import admin_apis, classic_apis, config_apis
@@ -44,16 +46,31 @@ from coordinator.wire.codec import (
 NONE_REFUSED: Mapping[Place, Code] = MappingProxyType({})
 GROUP_ERROR_SINCE = 2
 """Of OffsetFetch: an error of the group stands alone; before, it is that of each partition."""
+MUCH = 500
+"""Partitions, or members, of an answer that are written in about a millisecond."""
 EPOCHS_SINCE, IDS_SINCE = 9, 10
 """Versions of OffsetCommit and OffsetFetch that know member epochs, and that name topics by id."""
 
 
 def encode_response(request: Request, call: Call, answers: Sequence[Answer]) -> bytes:
     """Return the frame of a response, once the coordinator has answered."""
+    note_answers(request, answers)
+    return encode_noted(request, call, answers)
+
+
+def note_answers(request: Request, answers: Sequence[Answer]) -> None:
+    """Have a conversation remember what a heartbeat's answer brings, in the order of answers."""
     if request.api is Api.CONSUMER_GROUP_HEARTBEAT and answers:
         (answer,) = answers
         if isinstance(answer, Result) and isinstance(answer.response, HeartbeatResponse):
             request.conversation.note_answer(request.body.group_id, answer.response)
+
+
+def encode_noted(request: Request, call: Call, answers: Sequence[Answer]) -> bytes:
+    """Return the frame of a response whose answers were noted; any thread may."""
+    if request.api is Api.CONSUMER_GROUP_HEARTBEAT and answers:
+        (answer,) = answers
+        if isinstance(answer, Result) and isinstance(answer.response, HeartbeatResponse):
             frame = encode_steady_heartbeat(request, answer.response)
             if frame is not None:
                 return frame
@@ -62,6 +79,18 @@ def encode_response(request: Request, call: Call, answers: Sequence[Answer]) -> 
         if isinstance(answer, Result) and answer.response is ErrorCode.NONE:
             return encode_steady_classic_heartbeat(request)
     return encode(request, call.respond(answers))
+
+
+def brings_much(answers: Sequence[Answer]) -> bool:
+    """Whether answers bring so much that writing them takes a while."""
+    for answer in answers:
+        response = answer.response if isinstance(answer, Result) else None
+        if isinstance(response, HeartbeatResponse):
+            spans = response.assignment or ()
+            return len(spans) > MUCH or (bool(spans) and count_partitions(spans) > MUCH)
+        if isinstance(response, JoinGroupResponse):
+            return len(response.members) > MUCH
+    return False
 
 
 # Groups ------------------------------------------------------------------------------------------

@@ -11,16 +11,30 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
+import numpy as np
 from kio.schema.errors import ErrorCode as Code
 
 from coordinator.core.events import JOIN, Answer, Heartbeat, HeartbeatResponse, needs_member_id
-from coordinator.core.state.partition_spans import Spans, partitions_by
+from coordinator.core.state.partition_spans import (
+    Spans,
+    count_partitions,
+    first_of,
+    has_topics_once,
+    partitions_by,
+    topic_of,
+)
 from coordinator.errors import GroupError
 from coordinator.wire import quirks
-from coordinator.wire.call import Call, Cluster, from_uuid, to_uuid
-from coordinator.wire.codec import Request, Values
+from coordinator.wire.call import Call, Cluster, from_uuid, list_uuids, to_uuid
+from coordinator.wire.codec import EncodedList, Request, Values
 
 MILLISECOND = timedelta(milliseconds=1)
+MANY = 1_000
+"""Spans that are worth columns."""
+ONE_PARTITION = 2
+"""A list of one, in its compact form."""
+SINGLE = np.dtype([("topic_id", "V16"), ("count", "u1"), ("partition", ">i4"), ("tags", "u1")])
+"""A topic of an assignment with one partition, as bytes."""
 
 
 def heartbeat(request: Request, _cluster: Cluster) -> Call:
@@ -87,14 +101,26 @@ def _response_fields(answer: Answer) -> Values:
         "heartbeat_interval": response.heartbeat_interval_ms,
         "assignment": None
         if response.assignment is None
-        else _assignment_fields(response.assignment),
+        else assignment_fields(response.assignment),
     }
 
 
-def _assignment_fields(spans: Spans) -> Values:
+def assignment_fields(spans: Spans, many: int = MANY) -> Values:
+    """Return an assignment; of so many spans by columns, where each is a topic's one partition."""
+    if len(spans) >= many and count_partitions(spans) == len(spans) and has_topics_once(spans):
+        return {"topic_partitions": _encode_singles(spans)}
     return {
         "topic_partitions": [
             {"topic_id": to_uuid(key.topic_id), "partitions": partitions}
             for key, partitions in partitions_by(lambda key: key, spans).items()
         ]
     }
+
+
+def _encode_singles(spans: Spans) -> EncodedList:
+    """Write very many topics with one partition each, by columns."""
+    rows = np.zeros(len(spans), SINGLE)
+    rows["topic_id"] = list_uuids([key.topic_id for key in map(topic_of, spans)])
+    rows["count"] = ONE_PARTITION
+    rows["partition"] = list(map(first_of, spans))
+    return EncodedList(len(rows), bytearray(rows.tobytes()))
