@@ -5,7 +5,9 @@ See docs/design/behaviours.md#offsets-list-describe-delete.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import NamedTuple
 
 from coordinator.config import Config, ConfigError
 from coordinator.core.consumer.heartbeat import preferred_assignor
@@ -20,9 +22,16 @@ from coordinator.core.events import (
     Result,
 )
 from coordinator.core.offsets import end_of_group, end_of_offset
-from coordinator.core.state.groups import GroupState, Member, State
+from coordinator.core.state.groups import GroupState, State, Topic
 from coordinator.core.state.partition_spans import Spans, drop_epochs, partitions_by
-from coordinator.core.state.records import GroupConfigured, LoadsNoted, Record, Tombstone
+from coordinator.core.state.records import (
+    CurrentMember,
+    GroupConfigured,
+    LoadsNoted,
+    MemberMetadata,
+    Record,
+    Tombstone,
+)
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.kafka_config import group_defaults, group_settings
 
@@ -30,8 +39,66 @@ OPERATIONS_UNKNOWN = -(2**31)
 CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
 
 
+MUCH = 1_000
+"""Members, and topics, of a group that are described in about a millisecond."""
+
+
+class GroupDescription(NamedTuple):
+    """A group as it is at one moment; nobody changes what is in here.
+
+    To look at all of its members and topics may take long: whoever asks does it, not who decides.
+    """
+
+    told: dict[str, object]
+    members: Sequence[tuple[MemberMetadata, CurrentMember]] | None = None
+    """None: they are told already."""
+    targets: Mapping[str, Spans] = MappingProxyType({})
+    topics: Mapping[str, Topic] = MappingProxyType({})
+
+    def fields(self) -> dict[str, object]:
+        """Return the group under Kafka's field names in snake case."""
+        if self.members is None:
+            return self.told
+        members = sorted(self.members, key=lambda member: member[0].member_id)
+        return self.told | {
+            "members": [self._member(meta, current) for meta, current in members],
+            "authorized_operations": OPERATIONS_UNKNOWN,
+        }
+
+    def _member(self, meta: MemberMetadata, current: CurrentMember) -> dict[str, object]:
+        held = drop_epochs(sorted(current.assigned + current.pending))
+        target = self.targets.get(meta.member_id, ())
+        is_classic = meta.classic_member_metadata is not None
+        return {
+            "member_id": meta.member_id,
+            "instance_id": meta.instance_id,
+            "rack_id": meta.rack_id,
+            "member_epoch": current.member_epoch,
+            "client_id": meta.client_id,
+            "client_host": meta.client_host,
+            "subscribed_topic_names": list(meta.subscribed_topic_names),
+            "subscribed_topic_regex": meta.subscribed_topic_regex,
+            "assignment": {"topic_partitions": self._partitions(held)},
+            "target_assignment": {"topic_partitions": self._partitions(target)},
+            "member_type": CLASSIC_MEMBER if is_classic else CONSUMER_MEMBER,
+        }
+
+    def _partitions(self, spans: Spans) -> list[dict[str, object]]:
+        """Return the partitions of topics that still exist."""
+        topics = self.topics
+        there = (
+            span
+            for span in spans
+            if (topic := topics.get(span[0].name)) is not None and topic.key == span[0]
+        )
+        return [
+            {"topic_id": key.topic_id, "topic_name": key.name, "partitions": partitions}
+            for key, partitions in partitions_by(lambda key: key, there).items()
+        ]
+
+
 def describe_group(state: State, config: Config, event: DescribeGroup) -> Result:
-    """Return one group under Kafka's field names in snake case (G-130, K-51).
+    """Return one group, as a `GroupDescription` (G-130, K-51).
 
     Raises
     ------
@@ -42,23 +109,22 @@ def describe_group(state: State, config: Config, event: DescribeGroup) -> Result
         raise GroupError(ErrorCode.INVALID_GROUP_ID, "The group id is empty: give one.")
     group = state.groups.get(event.group_id)
     if group is None:
-        return Result(response=_dead_group(event.group_id))
-    return Result(
-        response={
-            "error_code": 0,
-            "error_message": None,
-            "group_id": group.group_id,
-            "group_state": group.state.value,
-            "group_epoch": group.epoch,
-            "assignment_epoch": group.assignment_epoch,
-            "assignor_name": preferred_assignor(config, group.wishes),
-            "members": [
-                _member(state, group.members[m], group.targets.get(m, ()))
-                for m in sorted(group.members)
-            ],
-            "authorized_operations": OPERATIONS_UNKNOWN,
-        }
-    )
+        return Result(response=GroupDescription(_dead_group(event.group_id)))
+    told: dict[str, object] = {
+        "error_code": 0,
+        "error_message": None,
+        "group_id": group.group_id,
+        "group_state": group.state.value,
+        "group_epoch": group.epoch,
+        "assignment_epoch": group.assignment_epoch,
+        "assignor_name": preferred_assignor(config, group.wishes),
+    }
+    members = [(member.meta, member.current) for member in group.members.values()]
+    if len(group.members) + len(group.names) <= MUCH:  # copies of all topics would take longer
+        now = GroupDescription(told, members, group.targets, state.topics)
+        return Result(response=GroupDescription(now.fields()))
+    described = GroupDescription(told, members, group.targets.copy(), dict(state.topics))
+    return Result(response=described)
 
 
 def _dead_group(group_id: str) -> dict[str, object]:
@@ -73,33 +139,6 @@ def _dead_group(group_id: str) -> dict[str, object]:
         "members": [],
         "authorized_operations": OPERATIONS_UNKNOWN,
     }
-
-
-def _member(state: State, member: Member, target: Spans) -> dict[str, object]:
-    meta, current = member.meta, member.current
-    held = drop_epochs(sorted(current.assigned + current.pending))
-    return {
-        "member_id": meta.member_id,
-        "instance_id": meta.instance_id,
-        "rack_id": meta.rack_id,
-        "member_epoch": current.member_epoch,
-        "client_id": meta.client_id,
-        "client_host": meta.client_host,
-        "subscribed_topic_names": list(meta.subscribed_topic_names),
-        "subscribed_topic_regex": meta.subscribed_topic_regex,
-        "assignment": {"topic_partitions": _partitions(state, held)},
-        "target_assignment": {"topic_partitions": _partitions(state, target)},
-        "member_type": CLASSIC_MEMBER if member.is_classic else CONSUMER_MEMBER,
-    }
-
-
-def _partitions(state: State, spans: Spans) -> list[dict[str, object]]:
-    """Return the partitions of topics that still exist."""
-    found = partitions_by(lambda key: key, (span for span in spans if state.has_topic(span[0])))
-    return [
-        {"topic_id": key.topic_id, "topic_name": key.name, "partitions": partitions}
-        for key, partitions in found.items()
-    ]
 
 
 def list_groups(state: State, event: ListGroups) -> Result:

@@ -5,6 +5,11 @@ See docs/design/behaviours.md#offsets-list-describe-delete.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from operator import itemgetter
+from typing import TypeAlias
+
 from coordinator.config import Config
 from coordinator.core.classic_events import CONSUMER
 from coordinator.core.consumer.member_removal import not_found, unknown_member
@@ -36,6 +41,10 @@ from coordinator.errors import ErrorCode, GroupError
 
 MINUTE_MS = 60_000
 NEVER = 2**63
+MUCH = 1_000
+"""Topics, or offsets, that are looked up in about a millisecond."""
+OffsetsOfTopic: TypeAlias = dict[int, OffsetCommitted | None]
+Offsets: TypeAlias = dict[tuple[str, int], OffsetCommitted]
 
 
 def commit_offsets(state: State, config: Config, event: OffsetCommit, now_ms: int) -> Result:
@@ -209,14 +218,43 @@ def fetch_offsets(state: State, event: OffsetFetch) -> Result:
                 f"{member.epoch}.",
             )
     offsets = state.offsets.get(event.group_id, {})
-    found: dict[str, dict[int, OffsetCommitted | None]] = {}
-    if event.topics is None:
-        for (topic, partition), record in sorted(offsets.items()):
-            found.setdefault(topic, {})[partition] = record
-    else:
-        for topic, partitions in event.topics.items():
-            found[topic] = {p: offsets.get((topic, p)) for p in partitions}
-    return Result(response=found)
+    if len(offsets if event.topics is None else event.topics) > MUCH:
+        return Result(response=FoundOffsets(offsets.copy(), event.topics))
+    return Result(response=_find_offsets(offsets, event.topics))
+
+
+class FoundOffsets(Mapping[str, "OffsetsOfTopic"]):
+    """Very many offsets as they are at one moment: whoever asks looks them up, not who decides."""
+
+    def __init__(self, offsets: Offsets, topics: Mapping[str, Sequence[int]] | None) -> None:
+        self._offsets, self._topics = offsets, topics
+
+    @cached_property
+    def _found(self) -> dict[str, OffsetsOfTopic]:
+        return _find_offsets(self._offsets, self._topics)
+
+    def __getitem__(self, topic: str) -> OffsetsOfTopic:
+        return self._found[topic]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._found)
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+
+def _find_offsets(
+    offsets: Offsets, topics: Mapping[str, Sequence[int]] | None
+) -> dict[str, OffsetsOfTopic]:
+    if topics is not None:
+        return {
+            topic: {partition: offsets.get((topic, partition)) for partition in partitions}
+            for topic, partitions in topics.items()
+        }
+    found: dict[str, OffsetsOfTopic] = {}
+    for (topic, partition), record in sorted(offsets.items(), key=itemgetter(0)):
+        found.setdefault(topic, {})[partition] = record
+    return found
 
 
 def delete_offsets(state: State, event: OffsetDelete) -> Result:

@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from coordinator.config import Config
 from coordinator.core.events import DescribeGroup
-from coordinator.core.group_admin import CLASSIC_MEMBER, describe_group
+from coordinator.core.group_admin import CLASSIC_MEMBER, GroupDescription, describe_group
 from coordinator.core.state.classic_group import ClassicGroup
 from coordinator.core.state.classic_written import record_of
 from coordinator.core.state.groups import GroupState, State
@@ -134,8 +134,9 @@ def describe_with_offsets(state: State, config: Config, group_id: str) -> dict[s
     offsets = state.offsets.get(group_id, {})
     if group is None and classic is None and not offsets:
         return None
-    response = describe_group(state, config, DescribeGroup(group_id)).response
-    assert isinstance(response, dict)
+    described = describe_group(state, config, DescribeGroup(group_id)).response
+    assert isinstance(described, GroupDescription)
+    response: dict[str, Any] = described.fields()
     if classic is not None:
         response |= _describe_classic(classic)
     elif group is None:  # only offsets: Kafka calls it a simple group

@@ -24,6 +24,7 @@ from coordinator.core.events import (
     OffsetFetch,
     PrepareAssignment,
 )
+from coordinator.core.group_admin import GroupDescription
 from coordinator.core.state.groups import State
 from coordinator.runtime import responses
 from coordinator.runtime.plan_tasks.plan_requests import PROCESS, PlanRequests
@@ -56,7 +57,7 @@ class GroupRequests(PlanRequests):
         Answers of GroupAnswer
             One a group, in order, with Kafka's fields in snake case.
         """
-        return self._ask_of_each(group_ids, DescribeGroup, dict)
+        return self._ask_of_each(group_ids, DescribeGroup, GroupDescription.fields)
 
     def group_epochs(self, group_ids: Sequence[str] | str) -> list[tuple[int, int]]:
         """Return the epochs of groups; cheap to ask again and again.

@@ -254,7 +254,8 @@ class TracePlayer:
         (answer,) = self._running.run([DescribeGroup(op.get("group", "g"))])
         if isinstance(answer, GroupError):
             return {"response": _error_json(answer)}
-        return {"group": to_camel_case(answer.response)}
+        described: Any = answer.response
+        return {"group": to_camel_case(described.fields())}
 
     def _delete_group(self, op: Mapping[str, Any]) -> dict[str, Any]:
         answer, records = self._ask(DeleteGroup, {"group_id": op.get("group", "g")})

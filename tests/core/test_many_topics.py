@@ -16,8 +16,11 @@ import pytest
 from coordinator.config import Config
 from coordinator.core.events import (
     CatalogTopic,
+    CommittedOffset,
     DescribeGroup,
     Heartbeat,
+    OffsetCommit,
+    OffsetFetch,
     RegexesResolved,
     ResolveRegexes,
     TopicsReported,
@@ -230,6 +233,26 @@ def test_a_member_is_given_topics_by_few_lines_of_python_for_each():
     life.settle()
     found = life.lines[Heartbeat]
     assert max(found) <= 8 * TOPICS, found
+
+
+def test_what_only_reads_looks_at_no_topic_of_very_many():
+    """Whoever asked looks at them, beside everything else: a description, and offsets."""
+    life = Lines()
+    life.topics(2 * TOPICS)
+    life.beat("m1", 0, subscribed_topic_regex="t.*", **JOINS)
+    life.settle()
+    names = sorted(life.state.topics)
+    offsets = {name: {0: CommittedOffset(1)} for name in names}
+    life.run(OffsetCommit("g", "m1", life.state.groups["g"].members["m1"].epoch, offsets))
+    described = life.run(DescribeGroup("g")).response
+    some = life.run(OffsetFetch("g", {name: [0] for name in names[1:]})).response
+    found = life.run(OffsetFetch("g")).response
+    assert max(life.lines[DescribeGroup] + life.lines[OffsetFetch]) < TOPICS / 4
+    life.topics(1)  # what was answered is as it was
+    (member,) = described.fields()["members"]
+    assert [t["topic_name"] for t in member["assignment"]["topic_partitions"]] == names
+    assert {t: found[t][0].offset for t in found} == dict.fromkeys(names, 1)
+    assert {t: list(some[t]) for t in some} == {name: [0] for name in names[1:]}
 
 
 def test_the_garbage_collector_knows_no_object_of_each_topic():

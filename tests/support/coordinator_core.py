@@ -227,7 +227,7 @@ class Core:
 
     def describe(self, group="g"):
         """ConsumerGroupDescribe."""
-        return self.run(DescribeGroup(group)).response
+        return self.run(DescribeGroup(group)).response.fields()
 
 
 JOINING = {"owned": {}, "rebalance_timeout_ms": 60_000}

@@ -213,7 +213,7 @@ def test_a_batch_about_very_many_groups_is_decided_in_pieces():
         let.set()
         answers = many.result(30)
         assert order == ["one", "many"]
-        assert [answer.response["group_id"] for answer in answers] == [
+        assert [answer.response.fields()["group_id"] for answer in answers] == [
             f"g{n}" for n in range(3_000)
         ]
 

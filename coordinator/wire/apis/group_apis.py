@@ -119,7 +119,8 @@ def _group_fields(group_id: str, answer: Answer) -> Values:
             "assignor_name": "",
             "members": (),
         }
-    group: Any = answer.response
+    described: Any = answer.response
+    group = described.fields()
     return group | {"members": [_member_fields(member) for member in group["members"]]}  # type: ignore[no-any-return]
 
 
