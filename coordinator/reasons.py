@@ -39,6 +39,9 @@ class Reason(StrEnum):
     GROUP_MAX_SIZE_FELL = "group.max.size fell"
     CLASSIC_GROUP_CONVERTED = "classic group converted"
     CONSUMER_GROUP_CONVERTED = "consumer group converted"
+    MEMBER_GONE = "member left or timed out"
+    """Of a group that Kafka coordinates, whose records do not tell one from the other."""
+    UNKNOWN = "unknown"
 
     @property
     def code(self) -> str:

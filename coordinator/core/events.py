@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Literal, NamedTuple, TypeAlias
 
 import msgspec
@@ -348,6 +348,32 @@ class RecordAudit:
     records: Sequence[Audited]
 
 
+@dataclass(frozen=True, slots=True)
+class KafkaWrote:
+    """What the coordinator of a Kafka cluster wrote: Muster follows it, and decides nothing.
+
+    Attributes
+    ----------
+    records
+        Of one batch of Kafka's, which is one change of one group, in Kafka's order; or of several
+        groups where no reason is looked for. They have no reasons.
+    at_ms
+        When Kafka wrote it, in ms since 1970.
+    explains
+        Whether reasons are inferred: not where the records are all that a compacted topic keeps.
+    session_ms
+        Kafka's least session timeout of members of the consumer protocol.
+    seen_ms
+        When members of these groups were last seen to write something, by group and member.
+    """
+
+    records: tuple[Record, ...]
+    at_ms: int
+    explains: bool = True
+    session_ms: int = 0
+    seen_ms: Mapping[tuple[str, str], int] = field(default_factory=dict)
+
+
 Event: TypeAlias = (
     Heartbeat
     | OffsetCommit
@@ -373,6 +399,7 @@ Event: TypeAlias = (
     | TimerFired
     | ExpireOffsets
     | RecordAudit
+    | KafkaWrote
     | ClassicEvent
 )
 

@@ -49,6 +49,7 @@ from coordinator.core.events import (
     ExpireOffsets,
     Heartbeat,
     InstallAssignment,
+    KafkaWrote,
     ListConfiguredGroups,
     ListGroupIds,
     ListGroups,
@@ -72,6 +73,7 @@ from coordinator.core.plans import decide as plans
 from coordinator.core.plans import note_loads
 from coordinator.core.state.groups import Group, State
 from coordinator.core.targets import target_install
+from coordinator.core.watched.follow import decide_watched, follow
 from coordinator.errors import ErrorCode, GroupError
 
 Handler: TypeAlias = Callable[[State, Config, Any, int], Result]
@@ -95,7 +97,9 @@ def step(state: State, config: Config, event: Event, now_ms: int) -> Result:
     GroupError
         The request is refused; nothing is to be written.
     """
-    result = HANDLERS[type(event)](state, config, event, now_ms)
+    result = None if state.watched is None else decide_watched(state, state.watched, event)
+    if result is None:
+        result = HANDLERS[type(event)](state, config, event, now_ms)
     records = with_audit(event, result.records)
     return result if records is result.records else msgspec.structs.replace(result, records=records)
 
@@ -244,6 +248,8 @@ HANDLERS: Mapping[type[Event], Handler] = MappingProxyType(
         DescribeConfig: _untimed(group_admin.describe_config),
         ListConfiguredGroups: lambda state, *_: Result(response=sorted(state.settings)),
         RecordAudit: lambda _state, _config, event, _now_ms: Result(list(event.records)),
+        # Groups that Kafka coordinates
+        KafkaWrote: _unset(follow),
     }
 )
 """What decides each kind of event."""

@@ -18,7 +18,7 @@ from typing import Self
 
 from coordinator.clock import Clock, monotonic_ms, wall_ms
 from coordinator.compute.engine import Engine
-from coordinator.config import Config
+from coordinator.config import Config, ConfigError
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.runtime.async_coordinator import AsyncCoordinator
 from coordinator.runtime.background_tasks import BackgroundTasks
@@ -125,6 +125,35 @@ class Coordinator(ServiceRequests):
         LogError
             The log is corrupt, or of a newer version; the message names the file.
         """
+        return cls._open(
+            store,
+            config,
+            topics=topics,
+            weights=weights,
+            engine=engine,
+            takeover=takeover,
+            address=address,
+            clock=clock,
+            log=log,
+        )
+
+    @classmethod
+    def _open(
+        cls,
+        store: str | Path | None,
+        config: Config | None,
+        *,
+        topics: TopicCatalog | Mapping[str, int] | str | None,
+        weights: WeightSource | str | Path | None,
+        engine: Engine | None,
+        takeover: str,
+        address: str,
+        clock: Clock,
+        log: RecordLog | None,
+        claimed: Clock | None = None,
+        dated: Clock | None = None,
+    ) -> Self:
+        """Do what `open` does; claim and rows are dated by other clocks where they are given."""
         if config is not None:
             use_settings(config.store)
         config = config or Config()
@@ -132,14 +161,63 @@ class Coordinator(ServiceRequests):
         source, config = _open_weights(weights, config)
         lease = None
         if log is None:
-            log, lease = claim_store(store, config, takeover, address, clock)
+            log, lease = claim_store(store, config, takeover, address, clock, claimed)
         steady = monotonic_ms if clock is wall_ms else clock
         metrics = Metrics(config.metrics.groups_max)
-        processor = EventProcessor(log, config, clock, catalog, metrics, steady)
+        processor = EventProcessor(log, config, dated or clock, catalog, metrics, steady)
         metrics.watch(lambda: processor.state, lambda: processor.status.value)
         loop = EventLoop(processor, engine)
         patience = Patience(log.store, waits=takeover != "refuse")
-        return cls(processor, loop, _start(loop, BackgroundTasks(loop, lease, source), patience))
+        coordinator = cls(
+            processor, loop, _start(loop, BackgroundTasks(loop, lease, source), patience)
+        )
+        if dated is None:
+            coordinator._refuse_watched()
+        return coordinator
+
+    @classmethod
+    def open_watched(
+        cls,
+        store: str | Path | None,
+        *,
+        config: Config | None,
+        topics: TopicCatalog | None,
+        takeover: str,
+        address: str,
+        claimed: Clock,
+        dated: Clock,
+    ) -> Self:
+        """Claim a store that shows the groups of a Kafka cluster: for `muster.watch`.
+
+        Parameters
+        ----------
+        claimed, dated
+            By what the claim and all other rows are dated.
+        """
+        return cls._open(
+            store,
+            config,
+            topics=topics,
+            weights=None,
+            engine=None,
+            takeover=takeover,
+            address=address,
+            clock=wall_ms,
+            log=None,
+            claimed=claimed,
+            dated=dated,
+        )
+
+    def _refuse_watched(self) -> None:
+        """Refuse a store of groups that Kafka coordinates."""
+        found = self._processor.state.watched
+        if found is None:
+            return
+        self.close()
+        raise ConfigError(
+            f"the store shows the groups of the Kafka cluster {found.cluster.cluster_id}, which "
+            f"coordinates them: follow it by `muster watch`, or give another store"
+        )
 
     @property
     def _loop(self) -> EventLoop:

@@ -25,6 +25,7 @@ from coordinator.core.events import (
     ExpireOffsets,
     Heartbeat,
     HeartbeatResponse,
+    KafkaWrote,
     OffsetCommit,
     Result,
     TimerFired,
@@ -56,6 +57,8 @@ class DecidedBatch(NamedTuple):
         One an event, in order; where one is broken, up to that one.
     records
         Of all events, in order; they are in the state already.
+    at_ms
+        When each record was written, where Kafka wrote them; else empty: now.
     broken
         The index of an event whose records contradict the state: a bug in Muster. Discard
         the state.
@@ -64,6 +67,30 @@ class DecidedBatch(NamedTuple):
     answers: list[Answer]
     records: list[Record]
     broken: int | None = None
+    at_ms: Sequence[int] = ()
+
+
+class KafkaDates:
+    """Dates the records of a batch by when Kafka wrote them.
+
+    Attributes
+    ----------
+    dates
+        One a record, in ms since 1970; empty where Kafka wrote nothing.
+    """
+
+    def __init__(self) -> None:
+        self.dates: list[int] = []
+
+    def note(self, event: Event, records: int) -> None:
+        """Date the records up to so many, which an event has; what is not Kafka's, as before it."""
+        if isinstance(event, KafkaWrote):
+            at_ms = event.at_ms
+        elif self.dates:
+            at_ms = self.dates[-1]
+        else:
+            return
+        self.dates += [at_ms] * (records - len(self.dates))
 
 
 class SteadyRun(NamedTuple):
@@ -111,6 +138,7 @@ class EventDecider:
         """Step and replay each event."""
         answers: list[Answer] = []
         records: list[Record] = []
+        dates = KafkaDates()
         now = self._steady()
         touched: set[TimerKey] = set()
         for at, event in enumerate(events):
@@ -148,9 +176,10 @@ class EventDecider:
                 answers.append(our_fault())
                 return DecidedBatch(answers, [], at)
             records += result.records
+            dates.note(event, len(records))
             answers.append(result)
             self._count_target(result, began)
-        return DecidedBatch(answers, records)
+        return DecidedBatch(answers, records, at_ms=dates.dates)
 
     def decide_steady(
         self,
@@ -164,6 +193,8 @@ class EventDecider:
 
         Their sessions are extended by whoever makes the records durable.
         """
+        if state.watched is not None:
+            return SteadyRun(0, HeartbeatResponse(None, 0, 0), [])
         end, epoch, interval_ms, advanced = answer_steady_heartbeats(
             state, self._config, group_id, member_ids, member_epochs, start
         )
@@ -175,6 +206,8 @@ class EventDecider:
 
     def _is_steady(self, state: State, event: ClassicHeartbeat, now: int) -> bool:
         """Whether a classic heartbeat changes nothing but its session, which is extended then."""
+        if state.watched is not None:
+            return False
         member = find_steady_member(state, event) if _has_classic_ids(event) else None
         if member is None:
             return False
@@ -184,7 +217,7 @@ class EventDecider:
     def _decide_one(self, state: State, event: Event, now: int) -> Result:
         """Decide an event: a steady heartbeat without a step; the types of others come first."""
         typed = False
-        if isinstance(event, Heartbeat) and _has_ids(event):
+        if isinstance(event, Heartbeat) and state.watched is None and _has_ids(event):
             if event.topic_partitions is not None:
                 check_types(event)  # the fast path does not look at them
                 typed = True

@@ -219,17 +219,18 @@ class EventProcessor:
         """Decide a batch and make it durable; whether it may be answered is seen after it."""
         if self.status is not Status.ACTIVE:
             return [refusal(self.status)] * len(events)
-        answers, records, broken = self._decider.decide(self.state, events)
+        decided = self._decider.decide(self.state, events)
+        answers, broken = decided.answers, decided.broken
         if broken is not None:
             # Nothing of the batch is kept; the others are decided again without what broke it.
             self.reload()
             others = self._run([event for at, event in enumerate(events) if at != broken])
             return [*others[:broken], answers[broken], *others[broken:]]
-        if not self._write(records):
+        if not self._write(decided.records, decided.at_ms):
             return [refusal(self.status)] * len(events)
         for event, answer in zip(events, answers, strict=True):
             if answer is not STEADY and isinstance(answer, Result):
-                self._start(event, answer, records)
+                self._start(event, answer, decided.records)
         return answers
 
     def _run_steady(
@@ -247,9 +248,9 @@ class EventProcessor:
             self.timers.extend_sessions(self.state, group_id, member_ids[start : start + count])
         return [answer] * count
 
-    def _write(self, records: Sequence[Record]) -> bool:
+    def _write(self, records: Sequence[Record], at_ms: Sequence[int] = ()) -> bool:
         """Make records durable; False when they are not, and memory was dropped."""
-        if records and not self._try(lambda: self._writer.append(records)):
+        if records and not self._try(lambda: self._writer.append(records, at_ms)):
             return False
         changed = self.state.topics_version != self._topics_version
         if changed and not self.state.topics_awaited:
@@ -380,10 +381,13 @@ class EventProcessor:
         self.state = state
         self._show_topics()
         self._writer.start(position)
-        self.timers.start(state)
+        if state.watched is None:  # else Kafka's coordinator has the timers
+            self.timers.start(state)
+        else:
+            self.timers.clear()
         self._tasks = []
         self.status = Status.ACTIVE
-        if state.classic:
+        if state.classic and state.watched is None:
             self.run([GroupsLoaded()])
         for event in lost:
             self.note_lost(event)

@@ -106,8 +106,13 @@ class LogWriter:
         self.position = position
         self._seen = None
 
-    def append(self, records: Sequence[Record]) -> None:
+    def append(self, records: Sequence[Record], at_ms: Sequence[int] = ()) -> None:
         """Make records durable, all or none.
+
+        Parameters
+        ----------
+        at_ms
+            When each was written, in ms since 1970; empty: all of them now.
 
         Raises
         ------
@@ -117,7 +122,7 @@ class LogWriter:
             Not acknowledged: only a replay shows whether they were written.
         """
         wall, now = self._wall(), self._steady()
-        self.position = self._log.append(records, wall)
+        self.position = self._log.append(records, at_ms or wall)
         self._seen = (wall, now)  # when it began: we may have been stopped since it landed
         self._metrics.committed(records, self._steady() - now)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from coordinator.config import Config, ConfigError
 from coordinator.core.events import RecordAudit
-from coordinator.core.state.groups import TopicView
+from coordinator.core.state.groups import TopicView, Watched
 from coordinator.errors import GroupError
 from coordinator.extras import require
 from coordinator.runtime.group_requests import GroupRequests
@@ -78,6 +78,11 @@ class ServiceRequests(GroupRequests):
         """
         watch = self._processor.topic_watch
         return None if watch is None else watch.unread_since_ms
+
+    @property
+    def watched(self) -> Watched | None:
+        """The Kafka cluster that coordinates the groups; None where this coordinator does."""
+        return self._processor.state.watched
 
     @property
     def find_offsets(self) -> FindOffsets | None:

@@ -37,7 +37,7 @@ from coordinator.storage.record_log import (
     Fenced,
     Unconfirmed,
     merge_advances,
-    rise,
+    rise_each,
 )
 from coordinator.storage.record_schema import SCHEMA
 from coordinator.storage.snapshot_table import (
@@ -176,9 +176,10 @@ class DeltaLog:
             for _ in range(CLAIM_TRIES):
                 self._find_end()
                 claim = Claim(self.position + 1, claim_id)
+                self._at_ms = max(self._at_ms, at_ms)
                 try:
                     self._write(
-                        encode_claim(owner, address, claim.position, self._rise(at_ms), epoch),
+                        encode_claim(owner, address, claim.position, self._at_ms, epoch),
                         epoch,
                         note_claim(epoch, claim),
                     )
@@ -236,7 +237,7 @@ class DeltaLog:
             f"row; let only the coordinator write there"
         )
 
-    def append(self, records: Sequence[Record], at_ms: int) -> int:
+    def append(self, records: Sequence[Record], at_ms: int | Sequence[int]) -> int:
         """Make records durable, all or none, and return the position of the last one."""
         rows = merge_advances(records)
         with self._table.lock:
@@ -245,7 +246,8 @@ class DeltaLog:
                 if not rows:
                     return self.position
                 try:
-                    place = self.position + 1, self._rise(at_ms), self.epoch
+                    times, self._at_ms = rise_each(self._at_ms, at_ms)
+                    place = self.position + 1, times, self.epoch
                     copy = copy_records(rows, *place)
                     self._write(encode_records(rows, *place), self.epoch, copy=copy)
                 except VersionConflict:
@@ -278,10 +280,6 @@ class DeltaLog:
         self.position = max((part.last for part in parts), default=0)
         self._at_ms = max((part.at_ms for part in parts), default=0)
         self._known = self._table.version
-
-    def _rise(self, at_ms: int) -> int:
-        self._at_ms = rise(self._at_ms, at_ms)
-        return self._at_ms
 
     def _write(
         self, rows: pa.Table, epoch: int, notes: Mapping[str, int] = NO_MORE, copy: str = ""
@@ -453,6 +451,14 @@ def find_root(store: str | os.PathLike[str]) -> str:
     if os.path.exists(log_folder(root)):
         raise ConfigError(f"the store {text} is itself a Delta table: {remedy}")
     return root
+
+
+def has_log(store: str | os.PathLike[str]) -> bool:
+    """Whether a coordinator has claimed the store before."""
+    root = find_root(store)
+    if root.startswith(f"{MEMORY}:"):
+        return False
+    return files_at(root).is_folder(log_folder(f"{root}/log"))
 
 
 def open_log_table(store: str | os.PathLike[str]) -> DeltaTable:

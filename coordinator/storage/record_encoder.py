@@ -19,10 +19,12 @@ from typing import Any, TypeAlias, get_origin
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from coordinator.core.state.partition_spans import Holding, Spans
 from coordinator.core.state.record_fields import Mark, RecordField
 from coordinator.core.state.records import MemberState, Record, Tombstone
+from coordinator.storage.record_log import Times
 from coordinator.storage.record_schema import (
     COLUMN_TYPES,
     FIELDS,
@@ -40,7 +42,9 @@ COPY_MAX = 4_096
 Columns: TypeAlias = dict[str, pa.Array]
 
 
-def encode_records(records: Sequence[Record], position: int, at_ms: int, epoch: int) -> pa.Table:
+def encode_records(
+    records: Sequence[Record], position: int, at_ms: int | Times, epoch: int
+) -> pa.Table:
     """Return records as rows; the first one has this position."""
     places: dict[type[Record], list[int]] = {}
     for place, record in enumerate(records):
@@ -61,15 +65,15 @@ def encode_records(records: Sequence[Record], position: int, at_ms: int, epoch: 
     return _add_positions(rows, np.arange(position, position + len(records)), at_ms, epoch)
 
 
-def copy_records(records: Sequence[Record], position: int, at_ms: int, epoch: int) -> str:
+def copy_records(records: Sequence[Record], position: int, at_ms: int | Times, epoch: int) -> str:
     """Return what `encode_records` makes rows of, as text that their commit's entry has besides.
 
     Returns
     -------
     str
-        Empty where they are too long, or JSON does not have all their values.
+        Empty where they are too long, of several times, or JSON does not have all their values.
     """
-    if len(records) > COPY_MAX // 32 or any(map(_is_odd, records)):
+    if not isinstance(at_ms, int) or len(records) > COPY_MAX // 32 or any(map(_is_odd, records)):
         return ""
     some = [(record.kind, record) for record in records]
     text = msgspec.json.encode((position, at_ms, epoch, some))
@@ -88,13 +92,14 @@ def encode_claim(owner: str, address: str, position: int, at_ms: int, epoch: int
 
 
 def _add_positions(
-    rows: pa.Table, positions: np.ndarray[Any, Any], at_ms: int, epoch: int
+    rows: pa.Table, positions: np.ndarray[Any, Any], at_ms: int | Times, epoch: int
 ) -> pa.Table:
+    times = pa.repeat(at_ms, len(rows)) if isinstance(at_ms, int) else pa.array(at_ms)
     columns = {
         "coordinator_epoch": pa.repeat(epoch, len(rows)),
         "position": pa.array(positions),
-        "at_ms": pa.repeat(at_ms, len(rows)),
-        "at": pa.repeat(at_ms * MICROSECONDS, len(rows)).view(SCHEMA.field("at").type),
+        "at_ms": times,
+        "at": pc.multiply(times, MICROSECONDS).view(SCHEMA.field("at").type),
         **{name: rows.column(name) for name in rows.column_names},
     }
     return pa.table({name: columns[name] for name in SCHEMA.names if name in columns})

@@ -10,7 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Protocol
+from typing import Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
 
 from coordinator.core.state.records import MembersAdvanced, Record, TargetMetadata
 from coordinator.core.state.target_assignment import WholeTarget
@@ -65,6 +68,10 @@ class NoLog(LogError):  # noqa: N818 - the word of the protocol
     """There is no log here."""
 
 
+Times: TypeAlias = NDArray[np.int64]
+"""When rows were written, in ms since 1970: one each, never falling."""
+
+
 @dataclass(frozen=True, slots=True)
 class Batch:
     """Records that became durable together, or a part of a snapshot.
@@ -115,8 +122,14 @@ class RecordLog(Protocol):
     def replay(self) -> Iterator[Batch]:
         """Yield the newest snapshot that can be read, then what the log has after it."""
 
-    def append(self, records: Sequence[Record], at_ms: int) -> int:
+    def append(self, records: Sequence[Record], at_ms: int | Sequence[int]) -> int:
         """Make records durable, all or none, and return the position of the last one.
+
+        Parameters
+        ----------
+        at_ms
+            When they were written, in ms since 1970: all at once, or each. Times never fall in a
+            log: an earlier one is written as that of the row before.
 
         Raises
         ------
@@ -174,6 +187,20 @@ def rise(last_ms: int, now_ms: int) -> int:
     Rows of one commit have one time; so that of the next is another one then.
     """
     return now_ms if now_ms >= last_ms else last_ms + 1
+
+
+def rise_each(last_ms: int, at_ms: int | Sequence[int]) -> tuple[int | Times, int]:
+    """Return when rows are written that have one time, or one each, and when the last of them is.
+
+    Times never fall; those that somebody else's clock gave may stand still.
+    """
+    if isinstance(at_ms, int):
+        risen = rise(last_ms, at_ms)
+        return risen, risen
+    first = max(last_ms, at_ms[0])
+    times = np.maximum.accumulate(np.maximum(np.array(at_ms, np.int64), first))
+    last = int(times[-1])
+    return (first if last == first else times), last
 
 
 def merge_advances(records: Iterable[Record]) -> list[Record]:
@@ -262,12 +289,13 @@ class MemoryLog:
             if batch.position > after:
                 yield batch
 
-    def append(self, records: Sequence[Record], at_ms: int) -> int:
+    def append(self, records: Sequence[Record], at_ms: int | Sequence[int]) -> int:
         """Make records durable, all or none, and return the position of the last one."""
         self.look()
         rows = merge_advances(records)
         if rows:
-            self._commit(rows, len(rows), at_ms, self.epoch)
+            newest = at_ms if isinstance(at_ms, int) else max(at_ms)
+            self._commit(rows, len(rows), newest, self.epoch)
         return self.position
 
     def target(self, record: TargetMetadata) -> WholeTarget:

@@ -24,9 +24,23 @@ _SHARED: defaultdict[str, MemoryRecords] = defaultdict(MemoryRecords)
 
 
 def claim_store(
-    store: str | Path | None, config: Config, takeover: str, address: str, clock: Clock
+    store: str | Path | None,
+    config: Config,
+    takeover: str,
+    address: str,
+    clock: Clock,
+    dated: Clock | None = None,
 ) -> tuple[RecordLog, Lease | None]:
-    """Open the log of a store and claim it, when the lease allows."""
+    """Open the log of a store and claim it, when the lease allows.
+
+    Parameters
+    ----------
+    clock
+        What the lease runs on.
+    dated
+        What the claim is dated by, where that is another clock.
+    """
+    dated = dated or clock
     if takeover not in {"wait", "refuse", "force"}:
         raise GroupError(
             ErrorCode.INVALID_REQUEST, f"takeover is {takeover!r}: give wait, refuse or force"
@@ -35,7 +49,7 @@ def claim_store(
     root = None if store is None else find_root(store)
     if root is None or root.startswith(f"{MEMORY}:"):
         memory = MemoryLog() if root is None else MemoryLog(_SHARED[root])
-        memory.claim(owner, address, clock())
+        memory.claim(owner, address, dated())
         return memory, None
     disk = filesystem_of(root, folder_mode(config.log))
     lease = Lease(root, owner, address, config.lease, clock, disk=disk)
@@ -53,7 +67,7 @@ def claim_store(
             taken = True
             log = DeltaLog.open(root, config.log)
             try:
-                lease.publish_epoch(log.claim(owner, address, clock()))
+                lease.publish_epoch(log.claim(owner, address, dated()))
             except Fenced:
                 log.close()  # another stand-by was faster: wait for its end
             except BaseException:

@@ -144,6 +144,16 @@ def _not_null(read_any: Reader, name: str) -> Reader:
     return read
 
 
+def _nullable(marker: Reader, read_entity: Reader) -> Reader:
+    """Read an entity after its marker: 1, or for none 0 in a tagged field and -1 elsewhere."""
+
+    def read(data: bytes, at: int) -> tuple[Any, int]:
+        there, at = marker(data, at)
+        return read_entity(data, at) if there > 0 else (None, at)
+
+    return read
+
+
 def _bool(data: bytes, at: int) -> tuple[bool, int]:
     return data[at] != 0, at + 1
 
@@ -284,9 +294,8 @@ def _field_reader(field: Field[Any], *, flexible: bool) -> Reader:
     if not is_dataclass(shape.kind):
         read = _PLAIN.get(kafka_type) or (_COMPACT if flexible else _LEGACY)[kafka_type]
     elif shape.optional and not shape.array:
-        raise NotImplementedError(
-            f"{field.name}: no request of ours has an entity that may be null"
-        )
+        marker = _varint if "tag" in field.metadata else _int8
+        read = _nullable(marker, entity_reader(shape.kind))  # type: ignore[arg-type]
     else:
         read = entity_reader(shape.kind)  # type: ignore[arg-type]
     if shape.array:

@@ -22,10 +22,13 @@ from coordinator.core.state.partition_spans import Spans, TopicKey, kafka_id
 from coordinator.core.state.records import (
     ComputationPrepared,
     CurrentMember,
+    GroupUnread,
+    KafkaWatched,
     LoadsNoted,
     MemberMetadata,
     MemberState,
     OffsetCommitted,
+    PartitionRead,
     PlanDecided,
     PlanMade,
     RegexResolved,
@@ -346,6 +349,17 @@ class TopicView:
 
 
 @dataclass(slots=True, eq=False)
+class Watched:
+    """The Kafka cluster whose coordinator decides about the groups, and what was read of it."""
+
+    cluster: KafkaWatched
+    read: dict[tuple[str, int], PartitionRead] = field(default_factory=dict)
+    """By topic and partition, how far."""
+    unread: dict[str, GroupUnread] = field(default_factory=dict)
+    """Groups that cannot be read."""
+
+
+@dataclass(slots=True, eq=False)
 class State:
     """All groups, settings, offsets and topics."""
 
@@ -373,6 +387,8 @@ class State:
     """Whether the rest of a change of topics is still to come; no record says so."""
     new_topics_version: int = 0
     """The version that last brought a topic that was not there (G-83)."""
+    watched: Watched | None = None
+    """Of groups that Kafka coordinates; None where this coordinator does."""
 
     def has_topic(self, key: TopicKey) -> bool:
         """Whether the topic of this id exists: one made anew under its name is another."""

@@ -413,6 +413,47 @@ class Audited(Record, frozen=True, gc=False):
     settings: dict[str, str] = {}
 
 
+class KafkaWatched(Record, frozen=True, gc=False):
+    """The groups of this store are those of a Kafka cluster, whose coordinator decides about them.
+
+    What the store says begins at `timestamp`: earlier, nobody looked.
+    """
+
+    kind: ClassVar[str] = "kafka_watched"
+    cluster_id: Annotated[str, "of the Kafka cluster whose groups these are"]
+    observed: Annotated[
+        str, "how they are read: from Kafka's `topic`, from `records` of it, or by `describe`"
+    ]
+    timestamp: Long = 0
+    """Since when they are watched, milliseconds."""
+
+
+class PartitionRead(Record, frozen=True, gc=False):
+    """How far a partition of Kafka's topic of groups is read; committed with what was read."""
+
+    kind: ClassVar[str] = "partition_read"
+    topic: Key[str]
+    partition: Key[Int]
+    offset: Long
+    """The next one to read."""
+    open_offset: Annotated[
+        Long, "from which on transactions are open; -1 for none: a reading begins there again"
+    ] = -1
+
+
+class GroupUnread(Record, frozen=True, gc=False):
+    """A group of a Kafka cluster that cannot be read: the store does not have it until it can.
+
+    `reason` says which record, and what is wrong with it.
+    """
+
+    kind: ClassVar[str] = "group_unread"
+    group_id: Key[str]
+    partition: Int
+    offset: Long
+    reason: Own[str]
+
+
 class Tombstone(Record, frozen=True, gc=False):
     """The end of a key: `of` is the kind of the records that it ends."""
 
@@ -449,6 +490,9 @@ KINDS: dict[str, type[Record]] = {
         PlanDecided,
         RequestAnswered,
         Audited,
+        KafkaWatched,
+        PartitionRead,
+        GroupUnread,
         Tombstone,
     )
 }

@@ -20,11 +20,12 @@ from coordinator.core.state.groups import (
     Computation,
     Group,
     Member,
-    NameList,
     State,
     Topic,
+    Watched,
     count_down,
 )
+from coordinator.core.state.member_counts import count_member, share_names, uncount_member
 from coordinator.core.state.partition_owners import change_holding, claim_many
 from coordinator.core.state.partition_spans import Holding
 from coordinator.core.state.records import (
@@ -35,11 +36,14 @@ from coordinator.core.state.records import (
     CurrentMember,
     GroupConfigured,
     GroupMetadata,
+    GroupUnread,
+    KafkaWatched,
     LoadsNoted,
     MemberMetadata,
     MembersAdvanced,
     MemberState,
     OffsetCommitted,
+    PartitionRead,
     PlanDecided,
     PlanMade,
     Record,
@@ -150,18 +154,18 @@ def _apply_member(record: MemberMetadata, state: State) -> None:
     if member is None:
         group.serials += 1
         current = CurrentMember(record.group_id, record.member_id)
-        listed = _share_names(state, group, record)
+        listed = share_names(state, group, record)
         meta = listed.share_with(record)
         member = Member(meta, listed, current, group.serials)
         group.members[record.member_id] = member
         group.stable_at[current.member_epoch] += 1
     else:
-        listed = _share_names(state, group, record)
-        _uncount_member(state, group, member)
+        listed = share_names(state, group, record)
+        uncount_member(state, group, member)
         member.meta, member.listed = listed.share_with(record), listed
     group.metas[record.member_id] = member.meta
     group.note_change(record.member_id)
-    _count_member(group, record)
+    count_member(group, record)
 
 
 @_apply.register
@@ -313,6 +317,26 @@ def _ignore(record: RequestAnswered | Audited, state: State) -> None:
 
 
 @_apply.register
+def _apply_watched(record: KafkaWatched, state: State) -> None:
+    if state.watched is None:
+        state.watched = Watched(record)
+    else:
+        state.watched.cluster = record
+
+
+@_apply.register
+def _apply_read(record: PartitionRead, state: State) -> None:
+    if state.watched is not None:
+        state.watched.read[record.topic, record.partition] = record
+
+
+@_apply.register
+def _apply_unread(record: GroupUnread, state: State) -> None:
+    if state.watched is not None:
+        state.watched.unread[record.group_id] = record
+
+
+@_apply.register
 def _apply_tombstone(record: Tombstone, state: State) -> None:
     end = _ENDS.get(record.of)
     if end is not None:
@@ -344,7 +368,7 @@ def _end_member(state: State, record: Tombstone) -> None:
         return
     if member.current.assigned or member.current.pending:
         raise IllegalStateError(f"member {record.member_id} goes and still holds partitions")
-    _uncount_member(state, group, member)
+    uncount_member(state, group, member)
     if member.stable:
         count_down(group.stable_at, member.epoch)
     del group.members[member.member_id], group.metas[member.member_id]
@@ -410,6 +434,11 @@ def _end_plan(state: State, record: Tombstone) -> None:
         (group.plans if record.of == PlanMade.kind else group.decided).pop(record.name or "", None)
 
 
+def _end_unread(state: State, record: Tombstone) -> None:
+    if state.watched is not None:
+        state.watched.unread.pop(record.group_id, None)
+
+
 _RULES = {kind: _apply.dispatch(kind) for kind in KINDS.values()}
 """What singledispatch would find: a million members are millions of records to load."""
 _ENDS: dict[str, Callable[[State, Tombstone], None]] = {
@@ -427,6 +456,7 @@ _ENDS: dict[str, Callable[[State, Tombstone], None]] = {
     LoadsNoted.kind: _end_loads,
     PlanMade.kind: _end_plan,
     PlanDecided.kind: _end_plan,
+    GroupUnread.kind: _end_unread,
 }
 
 
@@ -440,49 +470,6 @@ def _ensure(state: State, group_id: str) -> Group:
 def _find(state: State, group_id: str, member_id: str) -> Member | None:
     group = state.groups.get(group_id)
     return None if group is None else group.members.get(member_id)
-
-
-def _share_names(state: State, group: Group, meta: MemberMetadata) -> NameList:
-    """Return the shared list of a member's names, with the member counted."""
-    names = meta.subscribed_topic_names
-    listed = group.lists_by_id.get(id(names)) or group.lists.get(names)
-    if listed is None:
-        listed = group.lists[names] = group.lists_by_id[id(names)] = NameList(names)
-        count_names(state, group, (), names)
-    listed.members += 1
-    return listed
-
-
-def _count_member(group: Group, meta: MemberMetadata) -> None:
-    if meta.subscribed_topic_regex:
-        group.regex_members[meta.subscribed_topic_regex] += 1
-    if meta.server_assignor is not None:
-        group.wishes[meta.server_assignor] += 1
-    if meta.classic_member_metadata is not None:
-        group.classic_members += 1
-        protocols = meta.classic_member_metadata.supported_protocols
-        group.classic_protocols.update(protocol.name for protocol in protocols)
-    if meta.instance_id is not None:
-        group.instances[meta.instance_id] = meta.member_id
-
-
-def _uncount_member(state: State, group: Group, member: Member) -> None:
-    meta = member.meta
-    member.listed.members -= 1
-    if member.listed.members == 0:
-        del group.lists[member.listed.names], group.lists_by_id[id(member.listed.names)]
-        count_names(state, group, member.listed.names, ())
-    if meta.subscribed_topic_regex:
-        count_down(group.regex_members, meta.subscribed_topic_regex)
-    if meta.server_assignor is not None:
-        count_down(group.wishes, meta.server_assignor)
-    if meta.classic_member_metadata is not None:
-        group.classic_members -= 1
-        for protocol in meta.classic_member_metadata.supported_protocols:
-            count_down(group.classic_protocols, protocol.name)
-    # A replaced static member goes while its successor already has the instance id (G-49d).
-    if meta.instance_id is not None and group.instances.get(meta.instance_id) == meta.member_id:
-        del group.instances[meta.instance_id]
 
 
 def _set_current(group: Group, member: Member, record: CurrentMember) -> None:

@@ -23,6 +23,10 @@ from coordinator.core.state.replay import replay_all
 
 def records_of(state: State) -> Iterator[Record]:
     """Yield records that, replayed on an empty state, make this one."""
+    if state.watched is not None:
+        yield state.watched.cluster
+        yield from state.watched.read.values()
+        yield from state.watched.unread.values()
     for topic in state.topics.values():
         name, topic_id = topic.key.name, topic.key.topic_id
         yield TopicChanged(name, topic_id, topic.partitions, topic.racks, topic.version)

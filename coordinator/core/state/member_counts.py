@@ -1,0 +1,52 @@
+"""What a group counts of its members, so that a heartbeat looks at one and not at all."""
+
+from __future__ import annotations
+
+from coordinator.core.state.groups import Group, Member, NameList, State, count_down
+from coordinator.core.state.records import MemberMetadata
+from coordinator.core.state.subscriptions import count_names
+
+
+def share_names(state: State, group: Group, meta: MemberMetadata) -> NameList:
+    """Return the shared list of a member's names, with the member counted."""
+    names = meta.subscribed_topic_names
+    listed = group.lists_by_id.get(id(names)) or group.lists.get(names)
+    if listed is None:
+        listed = group.lists[names] = group.lists_by_id[id(names)] = NameList(names)
+        count_names(state, group, (), names)
+    listed.members += 1
+    return listed
+
+
+def count_member(group: Group, meta: MemberMetadata) -> None:
+    """Count a member that is there now, but for its names."""
+    if meta.subscribed_topic_regex:
+        group.regex_members[meta.subscribed_topic_regex] += 1
+    if meta.server_assignor is not None:
+        group.wishes[meta.server_assignor] += 1
+    if meta.classic_member_metadata is not None:
+        group.classic_members += 1
+        protocols = meta.classic_member_metadata.supported_protocols
+        group.classic_protocols.update(protocol.name for protocol in protocols)
+    if meta.instance_id is not None:
+        group.instances[meta.instance_id] = meta.member_id
+
+
+def uncount_member(state: State, group: Group, member: Member) -> None:
+    """Count a member no more, and its names."""
+    meta = member.meta
+    member.listed.members -= 1
+    if member.listed.members == 0:
+        del group.lists[member.listed.names], group.lists_by_id[id(member.listed.names)]
+        count_names(state, group, member.listed.names, ())
+    if meta.subscribed_topic_regex:
+        count_down(group.regex_members, meta.subscribed_topic_regex)
+    if meta.server_assignor is not None:
+        count_down(group.wishes, meta.server_assignor)
+    if meta.classic_member_metadata is not None:
+        group.classic_members -= 1
+        for protocol in meta.classic_member_metadata.supported_protocols:
+            count_down(group.classic_protocols, protocol.name)
+    # A replaced static member goes while its successor already has the instance id (G-49d).
+    if meta.instance_id is not None and group.instances.get(meta.instance_id) == meta.member_id:
+        del group.instances[meta.instance_id]

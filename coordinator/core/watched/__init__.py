@@ -1,0 +1,1 @@
+"""Groups that another coordinator, Kafka's, decides about: what it wrote, and why."""

@@ -1,0 +1,153 @@
+"""Follow Kafka's coordinator: take what it wrote, say why, and refuse to decide in its place."""
+
+from __future__ import annotations
+
+import msgspec
+
+from coordinator.core.classic_events import DescribeClassicGroup
+from coordinator.core.events import (
+    DescribeConfig,
+    DescribeGroup,
+    Event,
+    ExpireOffsets,
+    KafkaWrote,
+    ListConfiguredGroups,
+    ListGroupIds,
+    ListGroups,
+    OffsetFetch,
+    RecordAudit,
+    Result,
+    TimerFired,
+    TopicsReported,
+)
+from coordinator.core.state.groups import State, Watched
+from coordinator.core.state.records import (
+    ClassicGroupWritten,
+    GroupMetadata,
+    KafkaWatched,
+    MemberMetadata,
+    OffsetCommitted,
+    Record,
+    RegexResolved,
+    Tombstone,
+)
+from coordinator.core.topic_metadata import update_topics
+from coordinator.core.watched.inferred_reasons import Activity, Cause, EpochCauses, infer_generation
+from coordinator.errors import ErrorCode, GroupError
+
+EXPLAINING = (GroupMetadata, MemberMetadata, RegexResolved, Tombstone)
+"""What raises the epoch of a consumer group, and what tells why."""
+READING: tuple[type[Event], ...] = (
+    DescribeClassicGroup,
+    DescribeConfig,
+    DescribeGroup,
+    ListConfiguredGroups,
+    ListGroupIds,
+    ListGroups,
+    OffsetFetch,
+    RecordAudit,
+)
+"""What is decided alike whoever coordinates the groups."""
+KAFKAS: tuple[type[Event], ...] = (TimerFired, ExpireOffsets)
+"""What Kafka's coordinator sees to: nothing is done about it here."""
+
+
+def decide_watched(state: State, watched: Watched, event: Event) -> Result | None:
+    """Decide an event where Kafka coordinates the groups.
+
+    Returns
+    -------
+    Result or None
+        None where it is decided as everywhere.
+
+    Raises
+    ------
+    GroupError
+        NOT_COORDINATOR: it would change a group.
+    """
+    if isinstance(event, KafkaWrote):
+        return follow(state, event)
+    if isinstance(event, TopicsReported):
+        # Offsets of a topic that is gone end when Kafka says so.
+        return Result([one for one in update_topics(state, event).records if not _is_offset(one)])
+    if isinstance(event, KAFKAS):
+        return Result()
+    if isinstance(event, READING):
+        return None
+    raise GroupError(
+        ErrorCode.NOT_COORDINATOR,
+        f"The Kafka cluster {watched.cluster.cluster_id} coordinates {_name_group(event)}; this "
+        "store only shows what it does: ask that cluster.",
+    )
+
+
+def follow(state: State, event: KafkaWrote) -> Result:
+    """Return what Kafka wrote as records, with the reasons that can be inferred.
+
+    Raises
+    ------
+    GroupError
+        INVALID_REQUEST: the store has groups of its own, or of another cluster.
+    """
+    records = list(event.records)
+    for record in records:
+        if isinstance(record, KafkaWatched):
+            _refuse_others(state, record)
+    if state.watched is None and not any(isinstance(one, KafkaWatched) for one in records):
+        raise GroupError(
+            ErrorCode.INVALID_REQUEST,
+            "This store does not say which Kafka cluster it shows: begin with KafkaWatched.",
+        )
+    return Result(_explain(state, event) if event.explains else records)
+
+
+def _refuse_others(state: State, record: KafkaWatched) -> None:
+    watched = state.watched
+    if watched is None and (state.groups or state.classic or state.offsets or state.settings):
+        raise GroupError(
+            ErrorCode.INVALID_REQUEST,
+            "The store has groups that Muster coordinates: give the groups of a Kafka cluster a "
+            "store of their own.",
+        )
+    if watched is not None and watched.cluster.cluster_id != record.cluster_id:
+        raise GroupError(
+            ErrorCode.INVALID_REQUEST,
+            f"The store shows the Kafka cluster {watched.cluster.cluster_id}, and this is "
+            f"{record.cluster_id}: give each cluster a store of its own.",
+        )
+
+
+def _explain(state: State, event: KafkaWrote) -> list[Record]:
+    activity = Activity(event.seen_ms, event.session_ms)
+    groups: dict[str, EpochCauses] = {}
+    return [_with_cause(state, record, groups, activity, event.at_ms) for record in event.records]
+
+
+def _with_cause(
+    state: State,
+    record: Record,
+    groups: dict[str, EpochCauses],
+    activity: Activity,
+    now_ms: int,
+) -> Record:
+    if isinstance(record, ClassicGroupWritten):
+        cause: Cause | None = infer_generation(state, record, activity, now_ms)
+    elif isinstance(record, EXPLAINING):
+        group_id = record.group_id
+        if group_id not in groups:
+            groups[group_id] = EpochCauses(state, group_id, activity, now_ms)
+        cause = groups[group_id].see(record)
+    else:
+        return record
+    if cause is None:
+        return record
+    return msgspec.structs.replace(record, reason=cause.reason, member_id=cause.member_id)
+
+
+def _is_offset(record: Record) -> bool:
+    return isinstance(record, Tombstone) and record.of == OffsetCommitted.kind
+
+
+def _name_group(event: Event) -> str:
+    group_id = getattr(event, "group_id", "")
+    return f"group {group_id}" if group_id else "these groups"

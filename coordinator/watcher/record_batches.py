@@ -1,0 +1,220 @@
+"""Take batches of records apart: magic 2, which all of Kafka's topics have since 0.11 (KIP-98).
+
+A batch is what Kafka wrote at once: its records become visible together or not at all. Those of a
+transaction become visible with its marker, which is a batch of its own.
+"""
+
+from __future__ import annotations
+
+import gzip
+import struct
+import zlib
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import pyarrow as pa
+from crc32c import crc32c
+
+HEAD = struct.Struct(">qiibIhiqqqhii")
+"""Base offset, length, leader epoch, magic, CRC, attributes, last offset delta, first and last
+timestamp, producer id, producer epoch, base sequence, and how many records."""
+LENGTH = struct.Struct(">qi")
+CHECKED_FROM = 21
+"""The checksum is of all that stands after it."""
+MAGIC = 2
+COMPRESSION, LOG_APPEND_TIME, TRANSACTIONAL, CONTROL = 0x07, 0x08, 0x10, 0x20
+NO_COMPRESSION, GZIP, SNAPPY, LZ4, ZSTD = range(5)
+XERIAL = b"\x82SNAPPY\x00"
+XERIAL_HEAD = 16
+"""What Java's snappy writes before its blocks: a magic, and two versions."""
+MARKER = struct.Struct(">hh")
+ABORT, COMMIT = 0, 1
+INFLATED_BYTES_MAX = 1 << 30
+"""Of one batch: the broker takes none that is near (`message.max.bytes`)."""
+
+
+class BatchError(Exception):
+    """Bytes that are not a batch of records."""
+
+
+class KafkaRecord(NamedTuple):
+    """One record of a batch."""
+
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+
+
+class RecordBatch(NamedTuple):
+    """A batch, with its records.
+
+    Attributes
+    ----------
+    base_offset, last_offset
+        Of its records; the cleaner may have taken some, or all, and leaves the last offset.
+    producer_id
+        Of a transaction, or of an idempotent producer; -1 without one.
+    is_transactional
+        Whether its records count once their transaction is committed.
+    marker
+        COMMIT or ABORT of a batch that ends a transaction; None of all others.
+    """
+
+    base_offset: int
+    last_offset: int
+    leader_epoch: int
+    producer_id: int
+    producer_epoch: int
+    is_transactional: bool
+    marker: int | None
+    records: list[KafkaRecord]
+
+
+def read_batches(data: bytes) -> Iterator[RecordBatch]:
+    """Yield the whole batches of a Fetch's answer; one that is cut at the end is left out.
+
+    Raises
+    ------
+    BatchError
+        A batch is damaged, is of a format before Kafka 0.11, or is compressed by what is unknown.
+    """
+    at = 0
+    while len(data) - at >= HEAD.size:
+        base_offset, length = LENGTH.unpack_from(data, at)
+        end = at + LENGTH.size + length
+        if length < HEAD.size - LENGTH.size:
+            raise BatchError(f"the batch at offset {base_offset} has {length} bytes: it is damaged")
+        if end > len(data):
+            return
+        yield _read_batch(data[at:end])
+        at = end
+
+
+def _read_batch(raw: bytes) -> RecordBatch:
+    head = HEAD.unpack_from(raw)
+    base_offset, _, leader_epoch, magic, checksum, attributes, last_delta = head[:7]
+    first_ms, last_ms, producer_id, producer_epoch, _, count = head[7:]
+    where = f"the batch at offset {base_offset}"
+    if magic != MAGIC:
+        raise BatchError(
+            f"{where} has format {magic}: Muster reads {MAGIC}, of Kafka 0.11 or later"
+        )
+    if crc32c(raw[CHECKED_FROM:]) != checksum:
+        raise BatchError(f"{where} is damaged: its checksum differs")
+    body = _inflate(raw[HEAD.size :], attributes & COMPRESSION, where)
+    stamped = last_ms if attributes & LOG_APPEND_TIME else None
+    try:
+        records = _read_records(body, count, base_offset, first_ms, stamped)
+    except IndexError:
+        raise BatchError(f"{where} is damaged: its records are cut short") from None
+    return RecordBatch(
+        base_offset,
+        base_offset + last_delta,
+        leader_epoch,
+        producer_id,
+        producer_epoch,
+        bool(attributes & TRANSACTIONAL),
+        _read_marker(records, where) if attributes & CONTROL else None,
+        records,
+    )
+
+
+def _read_marker(records: list[KafkaRecord], where: str) -> int | None:
+    """Return what a control batch says; None of other kinds, or where its record was cleaned up."""
+    for record in records:
+        if record.key is None or len(record.key) < MARKER.size:
+            raise BatchError(f"{where} is damaged: it ends a transaction, and has no such key")
+        _, kind = MARKER.unpack_from(record.key)
+        if kind in {ABORT, COMMIT}:
+            return int(kind)
+    return None
+
+
+def _inflate(body: bytes, codec: int, where: str) -> bytes:
+    try:
+        if codec == NO_COMPRESSION:
+            return body
+        if codec == GZIP:
+            return gzip.decompress(body)
+        if codec == SNAPPY:
+            return b"".join(_inflate_snappy(body))
+        if codec in {LZ4, ZSTD}:
+            name = "lz4" if codec == LZ4 else "zstd"
+            with pa.CompressedInputStream(pa.BufferReader(body), name) as stream:
+                return bytes(stream.read(INFLATED_BYTES_MAX))
+    except (OSError, EOFError, zlib.error, pa.ArrowException, struct.error, IndexError) as error:
+        raise BatchError(f"{where} cannot be decompressed: {error}") from None
+    raise BatchError(f"{where} is compressed by codec {codec}, which Muster does not know")
+
+
+def _inflate_snappy(body: bytes) -> Iterator[bytes]:
+    """Yield the blocks of snappy, with the frame of Java's clients or without one."""
+    if not body.startswith(XERIAL):
+        yield _inflate_block(body)
+        return
+    at = XERIAL_HEAD
+    while at < len(body):
+        (length,) = struct.unpack_from(">i", body, at)
+        at += 4
+        yield _inflate_block(body[at : at + length])
+        at += length
+
+
+def _inflate_block(block: bytes) -> bytes:
+    """Snappy's block begins with its length when inflated, which Arrow asks for."""
+    length, _ = _unsigned(block, 0)
+    if length > INFLATED_BYTES_MAX:
+        raise BatchError(f"a block of {length} bytes is larger than {INFLATED_BYTES_MAX}")
+    return bytes(pa.decompress(block, decompressed_size=length, codec="snappy"))
+
+
+def _read_records(
+    body: bytes, count: int, base_offset: int, first_ms: int, stamped_ms: int | None
+) -> list[KafkaRecord]:
+    """Take records apart: length, attributes, deltas, key, value, and headers, passed over."""
+    found = []
+    at = 0
+    for _ in range(count):
+        length, at = _signed(body, at)
+        end = at + length
+        if length < 0 or end > len(body):
+            raise IndexError
+        time_delta, at = _signed(body, at + 1)
+        offset_delta, at = _signed(body, at)
+        key, at = _field(body, at, end)
+        value, _ = _field(body, at, end)
+        at_ms = first_ms + time_delta if stamped_ms is None else stamped_ms
+        found.append(KafkaRecord(base_offset + offset_delta, at_ms, key, value))
+        at = end
+    return found
+
+
+def _field(body: bytes, at: int, end: int) -> tuple[bytes | None, int]:
+    length, at = _signed(body, at)
+    if length < 0:
+        return None, at
+    if at + length > end:
+        raise IndexError
+    return body[at : at + length], at + length
+
+
+def _unsigned(body: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = body[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:  # noqa: PLR2004 - the bit that says there is more
+            return value, at
+        shift += 7
+        if shift > 63:  # noqa: PLR2004 - of 64 bits
+            raise IndexError
+
+
+def _signed(body: bytes, at: int) -> tuple[int, int]:
+    byte = body[at]
+    if byte < 0x80:  # noqa: PLR2004 - almost all
+        return (byte >> 1) ^ -(byte & 1), at + 1
+    value, at = _unsigned(body, at)
+    return (value >> 1) ^ -(value & 1), at

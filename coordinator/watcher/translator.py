@@ -1,0 +1,163 @@
+"""Make events of what Kafka's coordinator wrote: each of its batches is one change of one group.
+
+Pure: no clock, no disk, no network. Core infers the reasons, which Kafka does not write.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from coordinator.core.events import LEAVE_FOR_A_WHILE, KafkaWrote
+from coordinator.core.state.groups import TopicView
+from coordinator.core.state.records import (
+    ClassicGroupWritten,
+    CurrentMember,
+    GroupMetadata,
+    MemberMetadata,
+    OffsetCommitted,
+    Record,
+    RegexResolved,
+    TargetMember,
+    TargetMetadata,
+    Tombstone,
+)
+from coordinator.watcher.kafka_records import Names, UndecodableError, make_record, read_key
+from coordinator.watcher.record_batches import KafkaRecord
+
+SESSION_MS = 45_000
+"""Kafka's default of `group.consumer.session.timeout.ms`."""
+LOADED: tuple[type[Record], ...] = (
+    ClassicGroupWritten,
+    GroupMetadata,
+    MemberMetadata,
+    RegexResolved,
+    TargetMetadata,
+    TargetMember,
+    CurrentMember,
+    OffsetCommitted,
+)
+"""The order in which the last records of all keys make a state: what is needed comes first."""
+WRITTEN_BY_MEMBERS = (MemberMetadata, CurrentMember)
+
+
+@dataclass(slots=True)
+class Faults:
+    """What could not be taken, and what was passed over, for people to see.
+
+    Attributes
+    ----------
+    passed_over
+        How many records of each type were not for us: of share and streams groups, or unknown.
+    undecodable
+        The offsets of records that could not be decoded, with what is wrong.
+    """
+
+    passed_over: Counter[int] = field(default_factory=Counter)
+    undecodable: list[tuple[int, str]] = field(default_factory=list)
+
+
+class Translator:
+    """Translates the records of one Kafka cluster.
+
+    Parameters
+    ----------
+    topics
+        Asked for the topics that are known now.
+    session_ms
+        Kafka's session timeout of groups of the consumer protocol.
+
+    Attributes
+    ----------
+    faults
+        What could not be taken.
+    """
+
+    def __init__(self, topics: Callable[[], TopicView], session_ms: int = SESSION_MS) -> None:
+        self.faults = Faults()
+        self._topics = topics
+        self._session_ms = session_ms
+        self._names: dict[str, str] = {}
+        self._seen: dict[tuple[str, str], int] = {}
+        self._known = Names(self._name_of, self._id_of)
+
+    def load(self, written: Iterable[KafkaRecord]) -> KafkaWrote:
+        """Return what a compacted topic says, which is the last record of each key.
+
+        It is no history, so no reason can be inferred.
+        """
+        last: dict[bytes, KafkaRecord] = {}
+        for record in written:
+            if record.key is not None:
+                last.pop(record.key, None)
+                last[record.key] = record
+        alive = [record for record in last.values() if record.value is not None]
+        found = [(record, made) for record in alive if (made := self._make(record)) is not None]
+        found.sort(key=lambda one: LOADED.index(type(one[1])))
+        for record, made in found:
+            self._note_activity(made, record.timestamp_ms)
+        newest = max((record.timestamp_ms for record, _ in found), default=0)
+        return KafkaWrote(tuple(made for _, made in found), newest, explains=False)
+
+    def take(self, batch: Sequence[KafkaRecord]) -> KafkaWrote | None:
+        """Return what Kafka wrote at once; None where nothing of it is about a group of ours."""
+        made = [(record, ours) for record in batch if (ours := self._make(record)) is not None]
+        if not made:
+            return None
+        records = tuple(ours for _, ours in made)
+        event = KafkaWrote(
+            records,
+            made[-1][0].timestamp_ms,
+            session_ms=self._session_ms,
+            seen_ms=self._seen_of(records),
+        )
+        for record, ours in made:
+            self._note_activity(ours, record.timestamp_ms)
+        return event
+
+    def _make(self, record: KafkaRecord) -> Record | None:
+        """Return the record of one of Kafka's; None where there is none, which is counted."""
+        if record.key is None:
+            return None
+        try:
+            key = read_key(record.key)
+            if key is None:
+                self.faults.passed_over[int.from_bytes(record.key[:2], signed=True)] += 1
+                return None
+            return make_record(key, record.value, self._known)
+        except UndecodableError as error:
+            self.faults.undecodable.append((record.offset, str(error)))
+            return None
+
+    def _seen_of(self, records: Iterable[Record]) -> dict[tuple[str, str], int]:
+        """Return when the members that a batch ends, or leaves out, last wrote something."""
+        gone = {
+            (one.group_id, one.member_id or "")
+            for one in records
+            if isinstance(one, Tombstone) and one.of == MemberMetadata.kind
+        }
+        return {key: self._seen[key] for key in gone if key in self._seen}
+
+    def _note_activity(self, record: Record, at_ms: int) -> None:
+        """Note when a member wrote something: until a session later, it cannot have timed out.
+
+        A static member that leaves for a while does not begin another session.
+        """
+        leaves = isinstance(record, CurrentMember) and record.member_epoch == LEAVE_FOR_A_WHILE
+        if isinstance(record, WRITTEN_BY_MEMBERS) and not leaves:
+            self._seen[record.group_id, record.member_id] = at_ms
+        elif isinstance(record, Tombstone) and record.of == MemberMetadata.kind:
+            self._seen.pop((record.group_id, record.member_id or ""), None)
+
+    def _name_of(self, topic_id: str) -> str:
+        """Return a topic's name; of one that is gone, the name that it had, if we met it."""
+        topic = self._topics().by_id.get(topic_id)
+        if topic is None:
+            return self._names.get(topic_id, topic_id)
+        self._names[topic_id] = topic.key.name
+        return topic.key.name
+
+    def _id_of(self, name: str) -> str:
+        topic = self._topics().by_name.get(name)
+        return "" if topic is None else topic.key.topic_id

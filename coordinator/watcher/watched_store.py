@@ -1,0 +1,199 @@
+"""A store that shows the groups of a Kafka cluster: it is written by what that cluster says.
+
+A `Coordinator` has it, with its lease, its log, its pages and its answers; but it decides nothing.
+Whatever reads Kafka hands over what it read, one partition of Kafka's topic at a time.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from coordinator.config import Config, ConfigError
+from coordinator.core.events import CatalogTopic, KafkaWrote, TopicsReported
+from coordinator.core.state.groups import Watched
+from coordinator.core.state.records import KafkaWatched, PartitionRead, Record
+from coordinator.errors import GroupError
+from coordinator.runtime.coordinator import Coordinator
+from coordinator.runtime.topic_catalog import TopicCatalog
+from coordinator.storage.delta_log import has_log
+from coordinator.watcher.kafka_clock import KafkaClock
+from coordinator.watcher.partition_changes import Change, PartitionChanges
+from coordinator.watcher.record_batches import KafkaRecord, RecordBatch
+from coordinator.watcher.translator import Translator
+
+TOPIC = "__consumer_offsets"
+logger = logging.getLogger("muster.watch")
+
+
+class WatchedStore:
+    """Writes what Kafka's coordinator wrote; one thread uses it.
+
+    Parameters
+    ----------
+    coordinator
+        Has the store.
+    clock
+        By which rows are dated.
+
+    Attributes
+    ----------
+    coordinator
+        Answers what the groups are, serves pages, and refuses to change anything.
+    translator
+        Makes records of Kafka's, and counts what it cannot.
+    """
+
+    def __init__(self, coordinator: Coordinator, clock: KafkaClock, session_ms: int) -> None:
+        self.coordinator = coordinator
+        self.translator = Translator(lambda: coordinator.topics, session_ms)
+        self._clock = clock
+        self._partitions: dict[int, PartitionChanges] = {}
+
+    @classmethod
+    def open(
+        cls,
+        store: str | Path | None,
+        cluster: KafkaWatched,
+        *,
+        config: Config | None = None,
+        topics: TopicCatalog | None = None,
+        takeover: str = "wait",
+        address: str = "",
+        session_ms: int = 45_000,
+        is_live: bool = True,
+    ) -> Self:
+        """Claim a store, replay its log, and have it show the groups of a cluster.
+
+        Parameters
+        ----------
+        cluster
+            Whose groups, and since when; of a store that has been watched, the first one stands.
+        topics
+            Where topics are read, again and again; None: they are reported.
+        is_live
+            Whether a new store begins now; else it begins when the first record was written.
+
+        Raises
+        ------
+        ConfigError
+            The store has groups of its own, or of another cluster.
+        """
+        clock = KafkaClock()
+
+        def begin() -> int:
+            if store is None or not has_log(store):
+                clock.note(cluster.timestamp)
+                clock.is_live = is_live
+            return clock()
+
+        coordinator = Coordinator.open_watched(
+            store,
+            config=config,
+            topics=topics,
+            takeover=takeover,
+            address=address,
+            claimed=begin,
+            dated=clock,
+        )
+        found = cls(coordinator, clock, session_ms)
+        try:
+            found._begin(cluster)
+        except BaseException:
+            coordinator.close()
+            raise
+        return found
+
+    def _begin(self, cluster: KafkaWatched) -> None:
+        """Say in the log whose groups these are, if it does not yet, and go on where it ends."""
+        watched = self.coordinator.watched
+        if watched is not None and watched.cluster.cluster_id == cluster.cluster_id:
+            for (_, partition), read in watched.read.items():
+                self._partitions[partition] = PartitionChanges(read.offset, read.open_offset)
+            return
+        try:
+            self._write(KafkaWrote((cluster,), cluster.timestamp, explains=False))
+        except GroupError as error:
+            raise ConfigError(str(error)) from None
+
+    @property
+    def watched(self) -> Watched:
+        """What the store says of the cluster."""
+        found = self.coordinator.watched
+        assert found is not None, "a store that was begun says so"
+        return found
+
+    def next_offsets(self) -> dict[int, int]:
+        """Return from where each partition that was read is to be read on."""
+        return {number: one.next_offset for number, one in self._partitions.items()}
+
+    def report_topics(self, topics: Mapping[str, CatalogTopic], at_ms: int) -> None:
+        """Note which topics there are, where no catalog does."""
+        self._clock.note(at_ms)
+        _raise(self.coordinator.submit([TopicsReported(topics)]).result())
+
+    def load(self, partition: int, records: Iterable[KafkaRecord], next_offset: int) -> None:
+        """Take a partition that was not read before: what a compacted topic keeps is no history."""
+        event = self.translator.load(records)
+        self._partitions[partition] = PartitionChanges(next_offset)
+        self._write(self._with_place(event, partition, next_offset, -1))
+
+    def take(self, partition: int, batches: Iterable[RecordBatch]) -> None:
+        """Take what was read of a partition, in order; what is written is written when it returns.
+
+        Offsets wait for `flush`, or for the partition's next change.
+        """
+        changes = self._partitions.setdefault(partition, PartitionChanges())
+        events = [self._translate(partition, change) for change in changes.take(batches)]
+        self._write(*events)
+
+    def flush(self) -> None:
+        """Write the offsets that wait, and how far all partitions were read."""
+        found = [(number, one.flush()) for number, one in self._partitions.items()]
+        self._write(*(self._translate(number, one) for number, one in found if one is not None))
+
+    def note_live(self) -> None:
+        """Note that all was read that Kafka wrote up to now."""
+        self._clock.is_live = True
+
+    def _translate(self, partition: int, change: Change) -> KafkaWrote:
+        event = self.translator.take([*change.offsets, *change.records])
+        event = event or KafkaWrote((), change.at_ms)
+        return self._with_place(event, partition, change.next_offset, change.open_offset)
+
+    def _with_place(
+        self, event: KafkaWrote, partition: int, next_offset: int, open_offset: int
+    ) -> KafkaWrote:
+        """Return an event that also says how far the partition was read: both, or neither, land."""
+        self._clock.note(event.at_ms)
+        read = PartitionRead(TOPIC, partition, next_offset, open_offset)
+        records: tuple[Record, ...] = (*event.records, read)
+        return KafkaWrote(records, event.at_ms, event.explains, event.session_ms, event.seen_ms)
+
+    def _write(self, *events: KafkaWrote) -> None:
+        if events:
+            _raise(self.coordinator.submit([*events]).result())
+
+    def close(self) -> None:
+        """Release the store; offsets that wait are read again."""
+        self.coordinator.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        _kind: type[BaseException] | None,
+        _error: BaseException | None,
+        _trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def _raise(answers: Iterable[object]) -> None:
+    for answer in answers:
+        if isinstance(answer, GroupError):
+            raise answer

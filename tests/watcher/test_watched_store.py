@@ -1,0 +1,118 @@
+"""A store that is written by what Kafka wrote: every recorded topic, batch by batch, and restarts."""
+
+import random
+
+import pytest
+from deltalake import DeltaTable
+
+from coordinator import Coordinator
+from coordinator.config import ConfigError
+from coordinator.core.state.records import KafkaWatched
+from coordinator.errors import ErrorCode, GroupError
+from coordinator.watcher.record_batches import RecordBatch
+from coordinator.watcher.watched_store import WatchedStore
+
+from .recorded import FILES, batches_of, change, read_lines
+
+CLUSTER = KafkaWatched("cluster-1", "records", 1)
+OURS = {"coordinator_epoch", "position", "at"}
+"""Columns that say who wrote a row of the log, and where."""
+
+
+def open_store(folder, cluster=CLUSTER):
+    return WatchedStore.open(folder, cluster, is_live=False)
+
+
+def wrap(records):
+    return RecordBatch(records[0].offset, records[-1].offset, 0, -1, -1, False, None, records)
+
+
+def feed(folder, name, restart=lambda: False):
+    """Write a recorded topic to a store, and leave it closed."""
+    store = open_store(folder)
+    topics, waiting = {}, []
+    for line in read_lines(name):
+        if "topics" in line:
+            waiting.append(line)
+        for batch in batches_of(line) if "records" in line else ():
+            while waiting and waiting[0]["at"] <= batch[0].timestamp_ms:
+                at = waiting[0]["at"]
+                change(topics, waiting.pop(0))
+                store.report_topics(topics, at)
+            store.take(0, [wrap(batch)])
+            if restart():
+                store.close()
+                store = open_store(folder)
+                assert store.next_offsets()[0] <= batch[-1].offset + 1
+                store.take(0, [wrap(one) for one in batches_of(line) if one[0] <= batch[0]])
+    store.flush()
+    store.close()
+
+
+def rows(folder, *, without=()):
+    """What the log says of the groups, in order."""
+    table = DeltaTable(str(folder / "log")).to_pyarrow_table()
+    table = table.sort_by("position").drop_columns([*OURS, *without])
+    return [row for row in table.to_pylist() if row["kind"] not in {"claim", "partition_read"}]
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_rows_are_dated_by_kafka(tmp_path, name):
+    feed(tmp_path, name)
+    dates = {row["at_ms"] for row in rows(tmp_path) if row["kind"] == "group_metadata"}
+    written = [r for line in read_lines(name) for r in line.get("records", ())]
+    told = {ms for _, ms, *_ in written}
+    assert dates <= told
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_store_that_was_stopped_anywhere_has_the_same_groups(tmp_path, name):
+    feed(tmp_path / "whole", name)
+    rng = random.Random(name)
+    feed(tmp_path / "cut", name, lambda: rng.random() < 0.1)
+    # Offsets are folded until the next change, so a stop writes some that were not the last.
+    told = [
+        [
+            r
+            for r in rows(tmp_path / one, without=("reason", "member_id"))
+            if "offset" not in r["kind"]
+        ]
+        for one in ("whole", "cut")
+    ]
+    for whole, cut in zip(*told, strict=False):
+        assert whole == cut
+    assert len(told[0]) == len(told[1]) > 0
+
+
+def test_another_cluster_is_refused(tmp_path):
+    open_store(tmp_path).close()
+    with pytest.raises(ConfigError, match="give each cluster a store of its own"):
+        open_store(tmp_path, KafkaWatched("cluster-2", "records", 1))
+    open_store(tmp_path).close()
+
+
+def test_a_store_of_muster_is_not_overwritten(tmp_path):
+    with Coordinator.open(tmp_path, topics={"t": 1}) as coordinator:
+        coordinator.alter_group_config("g", {"consumer.session.timeout.ms": 50_000})
+    before = rows(tmp_path)
+    with pytest.raises(ConfigError, match="that Muster coordinates"):
+        open_store(tmp_path)
+    assert rows(tmp_path) == before
+
+
+def test_a_watched_store_is_not_served(tmp_path):
+    open_store(tmp_path).close()
+    with pytest.raises(ConfigError, match="muster watch"):
+        Coordinator.open(tmp_path)
+
+
+def test_nothing_changes_a_watched_group(tmp_path):
+    with open_store(tmp_path) as store:
+        coordinator = store.coordinator
+        for change_it in (
+            lambda: coordinator.alter_group_config("g", {}),
+            lambda: coordinator.offset_commit(group_id="g", topics={"t": {0: 1}}),
+        ):
+            with pytest.raises(GroupError, match="cluster-1 coordinates group g") as refused:
+                change_it()
+            assert refused.value.code is ErrorCode.NOT_COORDINATOR
