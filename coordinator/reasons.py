@@ -41,7 +41,7 @@ class Reason(StrEnum):
     CONSUMER_GROUP_CONVERTED = "consumer group converted"
     MEMBER_GONE = "member left or timed out"
     """Of a group that Kafka coordinates, whose records do not tell one from the other."""
-    UNKNOWN = "unknown"
+    UNKNOWN = "reason not known"
 
     @property
     def code(self) -> str:

@@ -323,6 +323,13 @@ class AsyncCoordinator:
         """
         await asyncio.to_thread(self._coordinator.close)
 
+    async def find_topic_names(self) -> dict[str, str]:
+        """Return the names of the topics that groups have partitions of, by id; some are gone.
+
+        See `Coordinator.find_topic_names`.
+        """
+        return await asyncio.to_thread(self._coordinator.find_topic_names)
+
     async def serve(self, listen: str | None = None, *, insecure: bool = False) -> RunningServer:
         """Let Kafka clients join over the wire, beside the callers in this process.
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from coordinator.config import Config, ConfigError
 from coordinator.core.events import RecordAudit
 from coordinator.core.state.groups import TopicView, Watched
+from coordinator.core.watched.follow import name_topics
 from coordinator.errors import GroupError
 from coordinator.extras import require
 from coordinator.runtime.group_requests import GroupRequests
@@ -83,6 +84,16 @@ class ServiceRequests(GroupRequests):
     def watched(self) -> Watched | None:
         """The Kafka cluster that coordinates the groups; None where this coordinator does."""
         return self._processor.state.watched
+
+    def find_topic_names(self) -> dict[str, str]:
+        """Return the names of the topics that groups have partitions of, by id; some are gone.
+
+        Raises
+        ------
+        GroupError
+            The coordinator is closed.
+        """
+        return self._loop.call(lambda: name_topics(self._processor.state)).result()
 
     @property
     def find_offsets(self) -> FindOffsets | None:

@@ -37,6 +37,7 @@ from coordinator.storage.record_log import (
     Fenced,
     Unconfirmed,
     merge_advances,
+    rise,
     rise_each,
 )
 from coordinator.storage.record_schema import SCHEMA
@@ -176,7 +177,7 @@ class DeltaLog:
             for _ in range(CLAIM_TRIES):
                 self._find_end()
                 claim = Claim(self.position + 1, claim_id)
-                self._at_ms = max(self._at_ms, at_ms)
+                self._at_ms = rise(self._at_ms, at_ms or self._at_ms)
                 try:
                     self._write(
                         encode_claim(owner, address, claim.position, self._at_ms, epoch),
@@ -451,14 +452,6 @@ def find_root(store: str | os.PathLike[str]) -> str:
     if os.path.exists(log_folder(root)):
         raise ConfigError(f"the store {text} is itself a Delta table: {remedy}")
     return root
-
-
-def has_log(store: str | os.PathLike[str]) -> bool:
-    """Whether a coordinator has claimed the store before."""
-    root = find_root(store)
-    if root.startswith(f"{MEMORY}:"):
-        return False
-    return files_at(root).is_folder(log_folder(f"{root}/log"))
 
 
 def open_log_table(store: str | os.PathLike[str]) -> DeltaTable:

@@ -113,6 +113,11 @@ class RecordLog(Protocol):
     def claim(self, owner: str, address: str, at_ms: int) -> int:
         """Take the log over with the next coordinator epoch, and return it.
 
+        Parameters
+        ----------
+        at_ms
+            When, in ms since 1970; 0 dates the claim like the row before it.
+
         Raises
         ------
         Fenced

@@ -17,7 +17,8 @@ from coordinator.storage.lease import Lease
 from coordinator.storage.record_log import Fenced, MemoryLog, MemoryRecords, RecordLog
 from coordinator.storage.store_modes import filesystem_of, warn_of_others
 from coordinator.storage.tables.patience import Patience
-from coordinator.storage.tables.store_files import MEMORY
+from coordinator.storage.tables.recovery import log_folder
+from coordinator.storage.tables.store_files import MEMORY, files_at
 
 _SHARED: defaultdict[str, MemoryRecords] = defaultdict(MemoryRecords)
 """Stores by the URL memory://NAME, of this process."""
@@ -84,3 +85,11 @@ def claim_store(
         raise
     warn_of_others(root, folder_mode(config.log))
     return log, lease
+
+
+def has_log(store: str | os.PathLike[str]) -> bool:
+    """Whether a coordinator has claimed the store before."""
+    root = find_root(store)
+    if root.startswith(f"{MEMORY}:"):
+        return False
+    return files_at(root).is_folder(log_folder(f"{root}/log"))

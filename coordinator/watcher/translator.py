@@ -72,13 +72,15 @@ class Translator:
     ----------
     faults
         What could not be taken.
+    names
+        By id, the topics that were met: Kafka's records have ids of topics that are gone, too.
     """
 
     def __init__(self, topics: Callable[[], TopicView], session_ms: int = SESSION_MS) -> None:
         self.faults = Faults()
         self._topics = topics
         self._session_ms = session_ms
-        self._names: dict[str, str] = {}
+        self.names: dict[str, str] = {}
         self._seen: dict[tuple[str, str], int] = {}
         self._known = Names(self._name_of, self._id_of)
 
@@ -154,8 +156,8 @@ class Translator:
         """Return a topic's name; of one that is gone, the name that it had, if we met it."""
         topic = self._topics().by_id.get(topic_id)
         if topic is None:
-            return self._names.get(topic_id, topic_id)
-        self._names[topic_id] = topic.key.name
+            return self.names.get(topic_id, topic_id)
+        self.names[topic_id] = topic.key.name
         return topic.key.name
 
     def _id_of(self, name: str) -> str:

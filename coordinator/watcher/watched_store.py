@@ -19,7 +19,7 @@ from coordinator.core.state.records import KafkaWatched, PartitionRead, Record
 from coordinator.errors import GroupError
 from coordinator.runtime.coordinator import Coordinator
 from coordinator.runtime.topic_catalog import TopicCatalog
-from coordinator.storage.delta_log import has_log
+from coordinator.storage.store_claim import has_log
 from coordinator.watcher.kafka_clock import KafkaClock
 from coordinator.watcher.partition_changes import Change, PartitionChanges
 from coordinator.watcher.record_batches import KafkaRecord, RecordBatch
@@ -113,6 +113,7 @@ class WatchedStore:
         if watched is not None and watched.cluster.cluster_id == cluster.cluster_id:
             for (_, partition), read in watched.read.items():
                 self._partitions[partition] = PartitionChanges(read.offset, read.open_offset)
+            self.translator.names |= self.coordinator.find_topic_names()
             return
         try:
             self._write(KafkaWrote((cluster,), cluster.timestamp, explains=False))

@@ -101,6 +101,18 @@ def follow(state: State, event: KafkaWrote) -> Result:
     return Result(_explain(state, event) if event.explains else records)
 
 
+def name_topics(state: State) -> dict[str, str]:
+    """Return the names of the topics that groups have partitions of, by id."""
+    keys = {
+        span[0]
+        for group in state.groups.values()
+        for member_id, member in group.members.items()
+        for spans in (group.targets.get(member_id, ()), member.current.assigned)
+        for span in spans
+    }
+    return {key.topic_id: key.name for key in keys}
+
+
 def _refuse_others(state: State, record: KafkaWatched) -> None:
     watched = state.watched
     if watched is None and (state.groups or state.classic or state.offsets or state.settings):
