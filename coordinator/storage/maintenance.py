@@ -127,7 +127,7 @@ class Maintenance:
             small = select_small_files(list_parts(table)) if pack else []
             self._table.replace_handle(table)
             self.refuse_stopped()
-            self._clean_commits()
+            self._clean_commits(epoch)
             self.refuse_stopped()
             self.sweep(self._pack(small, epoch), epoch)
         except (DeltaError, OSError) as error:
@@ -154,12 +154,19 @@ class Maintenance:
         self._covered = table.version()
         return table
 
-    def _clean_commits(self) -> None:
+    def _clean_commits(self, epoch: int) -> None:
         """Remove commits and checkpoints that an older checkpoint of ours holds.
 
         What is not removed now, since a store removes some of many, or is gone for a while, is
         found again by the next run.
+
+        Raises
+        ------
+        Fenced
+            Another coordinator has the table: entries since our claim are not all ours any more,
+            and among them is its claim, by which others that slept learn of it.
         """
+        self._table.refuse_fenced(epoch)
         old = time.monotonic() - self._config.commits_kept_ms / 1000
         while len(self._checkpoints) > 1 and self._checkpoints[1][0] <= old:
             self._checkpoints.popleft()

@@ -170,6 +170,25 @@ def test_the_folder_of_commits_stays_short(tmp_path):
     assert claimed(tmp_path).epoch == 3
 
 
+def test_a_coordinator_that_was_replaced_removes_no_claim(tmp_path):
+    """Others that slept learn by its successor's claim, and by nothing else, that they have one."""
+    often = {"reopen_commits": 1, "commits_kept_ms": 0}
+    old = claimed(tmp_path, **often)
+    old.append(life(1), 2)
+    new = claimed(tmp_path, **often)
+    claim = commits(tmp_path)[-1]
+    for epoch in range(2, 6):
+        new.append(life(epoch), epoch + 1)
+        new.maintain()
+    assert claim + 1 not in commits(tmp_path), "the successor has cleaned up after its claim"
+    with suppress(Fenced):
+        old.look()
+    for _ in range(3):
+        with pytest.raises(Fenced):
+            old.maintain(pack=True)
+    assert claim in commits(tmp_path)
+
+
 def test_appends_go_on_during_maintenance(tmp_path):
     """Five hundred commits; the last ones are about as fast as the first."""
     log = claimed(

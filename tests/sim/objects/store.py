@@ -215,7 +215,7 @@ class ObjectStore(DeltaStore):
     def _position_copied(self) -> int:
         """Return the position of the newest snapshot that the copy has."""
         found = snapshot_table.list_snapshots(Filesystem(), f"{self._copy}/snapshots")
-        return max(one.position for one in found)
+        return max((one.position for one in found), default=0)  # its writer was refused
 
     def _drop_copy(self) -> None:
         if self._copy is not None:
