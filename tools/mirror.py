@@ -26,7 +26,7 @@ SOURCES = (
 """Where requests are, in the order of the page."""
 AWAITED = {"consumer_group_heartbeat": "submit_heartbeat"}
 """Requests with a form that returns a future."""
-LEFT_OUT = {"submit", "submit_heartbeat", "when_closed"}
+LEFT_OUT = {"is_large", "submit", "submit_heartbeat", "when_closed"}
 """They wait for nothing."""
 HEAD = '''"""`AsyncCoordinator`: a coordinator's requests as coroutines, for asyncio programs.
 

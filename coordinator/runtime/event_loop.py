@@ -1,9 +1,10 @@
 """The thread that runs the event processor, and hands its slow work out.
 
-Requests wait in two queues: what members send all the time, and everything else. The loop takes
-what waits in the first as one batch, then some of the second as another: an idle coordinator
-answers at once, a busy one batches by itself while a commit is under way, and heartbeats never wait
-behind a flood of joins. `log.linger_ms` makes it wait longer for more requests.
+Requests wait in three queues: what members send all the time, what takes long by itself, and
+everything else. The loop takes what waits in the first as one batch, then some of the others as
+batches of their own: an idle coordinator answers at once, a busy one batches by itself while a
+commit is under way, and heartbeats never wait behind a flood of joins, nor behind more than one
+large request. `log.linger_ms` makes it wait longer for more requests.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from itertools import accumulate, pairwise
 from typing import Any, TypeVar
 
 from coordinator.compute.engine import Engine
@@ -27,6 +29,7 @@ from coordinator.core.events import (
     ResolveRegexes,
     Task,
 )
+from coordinator.core.large_requests import LARGE, cut, join, weigh
 from coordinator.errors import GroupError
 from coordinator.runtime import futures
 from coordinator.runtime.event_processor import EventProcessor
@@ -45,6 +48,8 @@ TIMERS_A_ROUND = 50
 REQUESTS_A_ROUND = 25
 """Requests about groups that a round takes: heartbeats wait for so many of them at most, whoever
 asks. What the network's thread decodes at once is bounded there (`wire/server.py`)."""
+LARGE_A_ROUND = 10_000
+"""How much of large requests a round takes, by their weight; one at least."""
 LATE = 5.0
 """How many times over log maintenance is due where commits are slowed down for it."""
 CATCH_UP_MS = 200
@@ -72,6 +77,10 @@ class Item:
         The events of this round: all, or as many as others can wait for.
     answers
         Those of the rounds before.
+    cuts
+        How many events what was asked was cut into, one number for each that was asked.
+    weights
+        Of the events; none where each weighs 1.
     """
 
     events: list[Event]
@@ -80,12 +89,34 @@ class Item:
     call: Callable[[], object] | None = None
     piece: list[Event] = field(default_factory=list)
     answers: list[Answer] = field(default_factory=list)
+    cuts: list[int] = field(default_factory=list)
+    weights: list[int] = field(default_factory=list)
+
+    @property
+    def asked(self) -> int:
+        """How many answers are owed."""
+        return len(self.cuts) or len(self.events)
+
+    @property
+    def whole_answers(self) -> list[Answer]:
+        """The answers to what was asked, once there are all of them."""
+        if not self.cuts:
+            return self.answers
+        stops = [0, *accumulate(self.cuts)]
+        return [join(self.events[at:end], self.answers[at:end]) for at, end in pairwise(stops)]
 
     def take_piece(self, room: int) -> int:
-        """Take the next piece, and return how much room it leaves."""
+        """Take the next piece, one event at least, and return how much room it leaves."""
         begin = len(self.answers)
-        self.piece = self.events[begin : begin + room]
-        return room - len(self.piece)
+        if not self.weights:
+            self.piece = self.events[begin : begin + room]
+            return room - len(self.piece)
+        end = begin
+        while end < len(self.events) and (end == begin or self.weights[end] <= room):
+            room -= self.weights[end]
+            end += 1
+        self.piece = self.events[begin:end]
+        return room
 
 
 class EventLoop:
@@ -95,6 +126,7 @@ class EventLoop:
         self.processor = processor
         self._brief: deque[Item] = deque()
         self._others: deque[Item] = deque()
+        self._large: deque[Item] = deque()
         self._wake = threading.Condition()
         self._open = True
         self._ended = False
@@ -144,7 +176,22 @@ class EventLoop:
 
         Of a join or a sync that has to wait for other members, the response is a `LaterAnswer`.
         """
-        return self._put(Item(self._later.number(events), Future(), time.monotonic()))
+        return self._put(self._weighed(self._later.number(events)))
+
+    def _weighed(self, events: list[Event]) -> Item:
+        """Return what is asked, cut and weighed where it is large."""
+        state, now = self.processor.state, time.monotonic()
+        weights = [weigh(state, event) for event in events]
+        if not weights or max(weights) <= LARGE:
+            return Item(events, Future(), now)
+        pieces = list(map(cut, events))
+        found = [piece for some in pieces for piece in some]
+        weights = [weigh(state, event) for event in found]
+        return Item(found, Future(), now, cuts=list(map(len, pieces)), weights=weights)
+
+    def is_large(self, event: Event) -> bool:
+        """Whether others had better not wait for this; any thread may ask."""
+        return weigh(self.processor.state, event) > LARGE
 
     def call(self, function: Callable[[], T]) -> Future[T]:
         """Run a function in the loop's thread, where it may read the state."""
@@ -163,12 +210,14 @@ class EventLoop:
 
     def _queue_of(self, item: Item) -> deque[Item]:
         """Return the queue that an item waits in."""
+        if item.weights:
+            return self._large
         brief = item.call is None and all(isinstance(event, BRIEF) for event in item.events)
         return self._brief if brief else self._others
 
     @property
     def _waiting(self) -> int:
-        return len(self._brief) + len(self._others)
+        return len(self._brief) + len(self._others) + len(self._large)
 
     # In a thread of its own ----------------------------------------------------------------------
 
@@ -187,9 +236,9 @@ class EventLoop:
     def _take_all(self) -> list[Item]:
         """Take what waits, and what this round is about."""
         with self._wake:
-            left = [*self._items, *self._brief, *self._others]
-            self._brief.clear()
-            self._others.clear()
+            left = [*self._items, *self._brief, *self._others, *self._large]
+            for queue in (self._brief, self._others, self._large):
+                queue.clear()
         return left
 
     # In the loop's thread ------------------------------------------------------------------------
@@ -252,6 +301,7 @@ class EventLoop:
         most = self.processor.config.log.batch_records_max
         self._serve(self._brief, most)
         self._serve(self._others, min(most, REQUESTS_A_ROUND))
+        self._serve(self._large, LARGE_A_ROUND)
         self.processor.tick(TIMERS_A_ROUND)
         self._later.give(self.processor.parked.take_answered(ANSWERS_A_ROUND))
         if self.processor.status is Status.ACTIVE and self.processor.log.is_maintenance_due():
@@ -306,7 +356,7 @@ class EventLoop:
                 item.answers.append(self._later.promise(event, answer) if waits else answer)
             at += len(item.piece)
             if len(item.answers) == len(item.events):
-                futures.set_answer(item.future, item.answers)
+                futures.set_answer(item.future, item.whole_answers)
             else:
                 item.since = time.monotonic()
                 with self._wake:
@@ -337,6 +387,6 @@ def _do_call(item: Item, call: Callable[[], object]) -> None:
 def _refuse(item: Item, error: GroupError) -> None:
     """Answer what nobody will decide any more; who has an answer keeps it."""
     if item.call is None:
-        futures.set_answer(item.future, [error] * len(item.events))
+        futures.set_answer(item.future, [error] * item.asked)
     else:
         futures.fail(item.future, error)

@@ -173,6 +173,8 @@ class GroupRequests(PlanRequests):
     ) -> None:
         """Commit offsets (OffsetCommit); when it returns, they are durable.
 
+        More than 4,000 are committed in pieces: if a coordinator ends in between, some are.
+
         Parameters
         ----------
         group_id

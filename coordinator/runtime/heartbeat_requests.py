@@ -209,6 +209,21 @@ class HeartbeatRequests(ABC):
         """
         return self._loop.submit(list(events))
 
+    def is_large(self, event: Event) -> bool:
+        """Whether an event is better submitted alone: others of its batch would wait for it.
+
+        Parameters
+        ----------
+        event
+            What is to be submitted.
+
+        Returns
+        -------
+        bool
+            Whether it is about very many topics or offsets.
+        """
+        return self._loop.is_large(event)
+
     def _read(self, look: Callable[[State], T]) -> T:
         """Read the state in the loop's thread; it may leave only while the log is ours."""
 

@@ -67,6 +67,9 @@ class EventSubmitter(Protocol):
     def submit(self, events: Sequence[Event]) -> Future[list[Answer]]:
         """Submit events as one batch, without waiting."""
 
+    def is_large(self, event: Event) -> bool:
+        """Whether others had better not wait for an event."""
+
     @property
     def metrics(self) -> RequestCounts:
         """Where requests and connections are counted."""
@@ -294,13 +297,19 @@ class Server:
     def _submit_pending(self) -> None:
         """Ask the coordinator what came meanwhile: what is brief as one batch, and the rest.
 
-        The coordinator answers brief requests first; in one batch they would wait for the rest.
+        The coordinator answers brief requests first; in one batch they would wait for the rest, and
+        the rest for each that is large.
         """
         self._submitted = self._loop.time()
         pending, self._pending = self._pending, []
-        brief = [asked for asked in pending if asked[1].request.api in BRIEF]
-        others = [asked for asked in pending if asked[1].request.api not in BRIEF]
-        for batch in filter(None, (brief, others)):
+        large, is_large = [], self._backend.is_large
+        batches: tuple[list[tuple[Link, PendingRequest, Call]], ...] = ([], [])
+        for asked in pending:
+            if any(map(is_large, asked[2].events)):
+                large.append([asked])
+            else:
+                batches[asked[1].request.api in BRIEF].append(asked)
+        for batch in filter(None, (*reversed(batches), *large)):
             events = [event for _, _, call in batch for event in call.events]
             self._ask_coordinator(events, partial(self._deliver, batch))
 

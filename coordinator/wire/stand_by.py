@@ -102,6 +102,10 @@ class NoGroups:
         )
         return found
 
+    def is_large(self, _event: Event) -> bool:
+        """Nothing is decided here."""
+        return False
+
 
 class StandBy:
     """Serves clients from when another coordinator is seen to have the store until it is closed.

@@ -47,8 +47,8 @@ async def main() -> None:
 
 asyncio.run(main())
 """
-NOT_AWAITED = {"open", "submit", "submit_heartbeat", "when_closed"}
-"""They answer with a future, or concern the object itself."""
+NOT_AWAITED = {"is_large", "open", "submit", "submit_heartbeat", "when_closed"}
+"""They answer with a future or at once, or concern the object itself."""
 
 
 def test_mypy_checks_a_program_that_embeds_a_coordinator(tmp_path):

@@ -134,6 +134,11 @@ class WholeTarget:
             for row in range(self.bounds[place], self.bounds[place + 1])
         )
 
+    def count_ranges(self, member_id: str) -> int:
+        """Return how many ranges one member has."""
+        place = self._place.get(member_id)
+        return 0 if place is None else int(self.bounds[place + 1] - self.bounds[place])
+
     def ranges(self, without: Iterable[str] = ()) -> Ranges:
         """Return all ranges but those of some members, who may be unknown here."""
         stays = np.ones(len(self.member_ids), dtype=np.bool_)
@@ -232,6 +237,12 @@ class Targets(Mapping[str, Spans]):
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
+
+    def count_ranges(self, member_id: str) -> int:
+        """Return of how many ranges a member's target is made; 0 where it has none."""
+        if self.whole is None or member_id in self._own:
+            return len(self._own.get(member_id) or ())
+        return self.whole.count_ranges(member_id)
 
     def end(self, member_id: str) -> None:
         """Let a member have no target."""
