@@ -20,7 +20,14 @@ import pytest
 
 from coordinator import Coordinator
 from coordinator.config import Config, ConfigError, ServerConfig
-from coordinator.core.events import DescribeGroup
+from coordinator.core.events import (
+    CommittedOffset,
+    DescribeGroup,
+    Heartbeat,
+    OffsetCommit,
+    OffsetFetch,
+)
+from coordinator.errors import ErrorCode
 from coordinator.runtime import event_loop
 from coordinator.wire import acceptor
 from coordinator.wire.codec import DECODED_AT_ONCE_BYTES, Api
@@ -216,6 +223,60 @@ def test_a_batch_about_very_many_groups_is_decided_in_pieces():
         assert [answer.response.fields()["group_id"] for answer in answers] == [
             f"g{n}" for n in range(3_000)
         ]
+
+
+NAMES = [f"t{number:04}" for number in range(1_500)]
+ONE = {"t": {0: CommittedOffset(7)}}
+
+
+def commit(topics, each=1, group="g"):
+    offsets = {name: {at: CommittedOffset(at) for at in range(each)} for name in topics}
+    return OffsetCommit(group, "", -1, offsets)
+
+
+def answered_in_order(*batches):
+    """Submit batches of events together; return whose answers came when, and the answers."""
+    with Coordinator.open(None, topics=dict.fromkeys([*NAMES, "t"], 1)) as coordinator:
+        let, holds, order = threading.Event(), threading.Event(), []
+        coordinator._loop.call(lambda: holds.set() or let.wait(30))
+        assert holds.wait(30)
+        asked = [coordinator.submit(batch) for batch in batches]
+        for at, future in enumerate(asked):
+            future.add_done_callback(lambda _, at=at: order.append(at))
+        let.set()
+        return [future.result(30) for future in asked], order
+
+
+def test_a_member_waits_for_one_large_request_of_others_at_most():
+    larges = [[commit(NAMES, 2, group=f"large-{at}")] for at in range(5)]
+    many = [OffsetCommit(f"small-{at}", "", -1, ONE) for at in range(20)]
+    _, order = answered_in_order(*larges, many)
+    assert order.index(len(larges)) <= 1
+
+
+def test_others_are_answered_between_the_pieces_of_a_commit():
+    (found, _), order = answered_in_order([commit(NAMES, 8)], [OffsetCommit("small", "", -1, ONE)])
+    assert order == [1, 0]
+    (answer,) = found
+    assert answer.response == {name: dict.fromkeys(range(8), ErrorCode.NONE) for name in NAMES}
+
+
+def test_a_batch_of_both_is_answered_in_its_order():
+    batch = [commit(["t"]), commit(NAMES, 8), OffsetFetch("g", {"t0000": [5]}), commit(["t"], 2)]
+    ((first, large, fetched, last),), _ = answered_in_order(batch)
+    assert (first.response, last.response) == ({"t": {0: 0}}, {"t": {0: 0, 1: 0}})
+    assert len(large.response) == len(NAMES)
+    assert fetched.response["t0000"][5].offset == 5
+
+
+def test_a_member_of_very_many_topics_beats_beside_others():
+    with Coordinator.open(None, topics=dict.fromkeys(NAMES, 1)) as coordinator:
+        coordinator.consumer_group_heartbeat(
+            group_id="g", member_id="m", member_epoch=0, rebalance_timeout_ms=60_000,
+            subscribed_topic_names=NAMES, topic_partitions={},
+        )  # fmt: skip
+        assert coordinator.is_large(Heartbeat("g", "m", 2))
+        assert not coordinator.is_large(Heartbeat("g", "other", 2))
 
 
 # Logins ------------------------------------------------------------------------------------------
