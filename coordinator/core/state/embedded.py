@@ -3,9 +3,10 @@
 ConsumerProtocolSubscription and ConsumerProtocolAssignment, versions 0 to 3. Only for protocol type
 `consumer` does the coordinator look inside; what does not parse is passed on all the same.
 
-kio knows the messages; here is what Kafka does beside: a version stands before each, a newer one
-than ours is read as far as ours goes, and what comes after a message is left alone. A length below
--1, which no client writes and Kafka takes for null, is malformed here.
+A version stands before each, a newer one than ours is read as far as ours goes, and what comes
+after a message is left alone. A length below -1, which no client writes and Kafka takes for null,
+is malformed here. kio writes them, but does not read them: it reserves memory for as many elements
+as a count says before it looks whether their bytes are there, so that ten bytes end the process.
 """
 
 from __future__ import annotations
@@ -17,16 +18,11 @@ from io import BytesIO
 from typing import Any
 
 import numpy as np
-from kio.schema.consumer_protocol_assignment.v0 import data as assignment_v0
-from kio.schema.consumer_protocol_assignment.v1 import data as assignment_v1
-from kio.schema.consumer_protocol_assignment.v2 import data as assignment_v2
-from kio.schema.consumer_protocol_assignment.v3 import data as assignment_v3
 from kio.schema.consumer_protocol_subscription.v0 import data as subscription_v0
 from kio.schema.consumer_protocol_subscription.v1 import data as subscription_v1
 from kio.schema.consumer_protocol_subscription.v2 import data as subscription_v2
 from kio.schema.consumer_protocol_subscription.v3 import data as subscription_v3
-from kio.serial import entity_reader, entity_writer
-from kio.serial.errors import SerialError
+from kio.serial import entity_writer
 
 from assignors.arrays import Ints
 
@@ -36,10 +32,7 @@ SUBSCRIPTIONS: tuple[Any, ...] = (
     subscription_v2,
     subscription_v3,
 )
-ASSIGNMENTS: tuple[Any, ...] = (assignment_v0, assignment_v1, assignment_v2, assignment_v3)
 """kio's modules, by version."""
-READ_SUBSCRIPTION = [entity_reader(one.ConsumerProtocolSubscription) for one in SUBSCRIPTIONS]
-READ_ASSIGNMENT = [entity_reader(one.ConsumerProtocolAssignment) for one in ASSIGNMENTS]
 WRITE_SUBSCRIPTION = [entity_writer(one.ConsumerProtocolSubscription) for one in SUBSCRIPTIONS]
 HEAD_OF_ASSIGNMENT, SHORT, LONG = struct.Struct(">hi"), struct.Struct(">h"), struct.Struct(">i")
 
@@ -89,17 +82,18 @@ def read_subscription(raw: bytes, version: int | None = None) -> Subscription:
     """
     given = _read_version(raw)
     version = given if version is None else min(version, given)
-    found = _read(READ_SUBSCRIPTION[version], raw)
-    if found.topics is None:
-        raise MalformedError("no topics")
-    return Subscription(
-        version=version,
-        topics=list(found.topics),
-        user_data=found.user_data,
-        owned=_by_topic(found.owned_partitions) if version >= WITH_OWNED else {},
-        generation=found.generation_id if version >= WITH_GENERATION else -1,
-        rack=found.rack_id if version >= WITH_RACK else None,
-    )
+    message = _Message(raw)
+    try:
+        return Subscription(
+            version=version,
+            topics=[message.text() for _ in range(message.count("topics"))],
+            user_data=message.data(),
+            owned=message.partitions() if version >= WITH_OWNED else {},
+            generation=message.number() if version >= WITH_GENERATION else -1,
+            rack=message.text_or_none() if version >= WITH_RACK else None,
+        )
+    except (struct.error, UnicodeDecodeError) as error:
+        raise MalformedError(str(error)) from None
 
 
 def write_subscription(subscription: Subscription) -> bytes:
@@ -129,8 +123,11 @@ def read_assignment(raw: bytes) -> Assignment:
         They are not an assignment.
     """
     version = _read_version(raw)
-    found = _read(READ_ASSIGNMENT[version], raw)
-    return Assignment(version, _by_topic(found.assigned_partitions), found.user_data)
+    message = _Message(raw)
+    try:
+        return Assignment(version, message.partitions(), message.data())
+    except (struct.error, UnicodeDecodeError) as error:
+        raise MalformedError(str(error)) from None
 
 
 def write_assignment(assignment: Assignment) -> bytes:
@@ -170,12 +167,66 @@ def _read_version(raw: bytes) -> int:
     return min(version, HIGHEST_VERSION)
 
 
-def _read(read: Any, raw: bytes) -> Any:  # noqa: ANN401 - kio's reader of a version, its message
-    try:
-        found, _ = read(raw, VERSION_BYTES)
-    except (SerialError, ValueError, OverflowError) as error:
-        raise MalformedError(str(error)) from None
-    return found
+class _Message:
+    """The bytes of a message behind its version, taken one field after the other."""
+
+    def __init__(self, raw: bytes) -> None:
+        self._raw = raw
+        self._at = VERSION_BYTES
+
+    def number(self) -> int:
+        """Take a number."""
+        return self._number(LONG)
+
+    def count(self, what: str) -> int:
+        """Take how many elements follow: each has a byte at least."""
+        count = self._number(LONG)
+        if not 0 <= count <= len(self._raw) - self._at:
+            left = len(self._raw) - self._at
+            raise MalformedError(f"{count} {what} are announced where {left} bytes are left")
+        return count
+
+    def text(self) -> str:
+        """Take a text."""
+        found = self.text_or_none()
+        if found is None:
+            raise MalformedError("a text is null")
+        return found
+
+    def text_or_none(self) -> str | None:
+        """Take a text, or null."""
+        found = self._take(self._number(SHORT))
+        return None if found is None else found.decode()
+
+    def data(self) -> bytes | None:
+        """Take bytes, or null."""
+        return self._take(self._number(LONG))
+
+    def partitions(self) -> dict[str, list[int]]:
+        """Take numbers of partitions by topic."""
+        found: dict[str, list[int]] = {}
+        for _ in range(self.count("topics")):
+            topic = self.text()
+            count = self.count("partitions")
+            numbers = struct.unpack_from(f">{count}i", self._raw, self._at)
+            self._at += count * LONG.size
+            found.setdefault(topic, []).extend(numbers)
+        return found
+
+    def _number(self, form: struct.Struct) -> int:
+        (found,) = form.unpack_from(self._raw, self._at)
+        self._at += form.size
+        return int(found)
+
+    def _take(self, length: int) -> bytes | None:
+        if length == -1:
+            return None
+        end = self._at + length
+        if not self._at <= end <= len(self._raw):
+            left = len(self._raw) - self._at
+            raise MalformedError(f"{length} bytes are announced where {left} are left")
+        found, self._at = self._raw[self._at : end], end
+        return found
 
 
 def _write(write: Any, version: int, message: Any) -> bytes:  # noqa: ANN401 - kio's
@@ -183,18 +234,6 @@ def _write(write: Any, version: int, message: Any) -> bytes:  # noqa: ANN401 - k
     out.seek(VERSION_BYTES)
     write(out, message)
     return out.getvalue()
-
-
-def _by_topic(listed: Iterable[Any] | None) -> dict[str, list[int]]:
-    """Return partitions by topic; a list that is null is none."""
-    if listed is None:
-        raise MalformedError("no topics")
-    found: dict[str, list[int]] = {}
-    for one in listed:
-        if one.partitions is None:
-            raise MalformedError(f"no partitions of topic {one.topic!r}")
-        found.setdefault(one.topic, []).extend(one.partitions)
-    return found
 
 
 def _as_partitions(module: Any, topics: Mapping[str, Sequence[int]]) -> tuple[Any, ...]:  # noqa: ANN401

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+
 from hypothesis import given
 from hypothesis import strategies as st
 from kio.serial import entity_writer
@@ -17,7 +19,6 @@ from coordinator.core.classic.claims import (
 )
 from coordinator.core.events import CatalogTopic, TopicsReported
 from coordinator.core.state.embedded import (
-    ASSIGNMENTS,
     Assignment,
     read_assignment,
     write_assignment,
@@ -107,7 +108,7 @@ numbers = st.lists(st.integers(-(2**31), 2**31 - 1), max_size=5)
     st.integers(0, 3), st.dictionaries(st.text(max_size=5), numbers), st.none() | st.binary()
 )  # fmt: skip
 def test_an_assignment_is_byte_for_byte_what_kio_writes(version, partitions, user_data):
-    module = ASSIGNMENTS[version]
+    module = import_module(f"kio.schema.consumer_protocol_assignment.v{version}.data")
     topics = (module.TopicPartition(topic=t, partitions=tuple(p)) for t, p in partitions.items())
     message = module.ConsumerProtocolAssignment(
         assigned_partitions=tuple(topics), user_data=user_data

@@ -65,3 +65,16 @@ def test_bytes_that_are_none(read):
         with pytest.raises(MalformedError):
             read(raw)
     assert topics_of([b"?"]) is None
+
+
+@pytest.mark.parametrize("read", [read_subscription, read_assignment])
+@pytest.mark.parametrize(
+    "tail",
+    [
+        struct.pack(">i", 2**31 - 1),  # topics
+        struct.pack(">ih1si", 1, 1, b"t", 2**31 - 1),  # its partitions, or bytes for the user
+    ],
+)
+def test_a_count_reserves_no_memory(read, tail):
+    with pytest.raises(MalformedError, match="are announced where"):
+        read(struct.pack(">h", 1) + tail)
