@@ -348,6 +348,14 @@ class RecordAudit:
     records: Sequence[Audited]
 
 
+class Unreadable(NamedTuple):
+    """A record of Kafka's that cannot be decoded: of which group, at which offset, and why not."""
+
+    group_id: str
+    offset: int
+    reason: str
+
+
 @dataclass(frozen=True, slots=True)
 class KafkaWrote:
     """What the coordinator of a Kafka cluster wrote: Muster follows it, and decides nothing.
@@ -365,6 +373,12 @@ class KafkaWrote:
         Kafka's least session timeout of members of the consumer protocol.
     seen_ms
         When members of these groups were last seen to write something, by group and member.
+    partition, offsets
+        Of Kafka's topic, where the records are: one offset a record, or none where nobody knows.
+    unreadable
+        What was written with them, and says nothing: it costs its group.
+    follows
+        What must have been read of the partition before; None for what is read anew.
     """
 
     records: tuple[Record, ...]
@@ -372,6 +386,10 @@ class KafkaWrote:
     explains: bool = True
     session_ms: int = 0
     seen_ms: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    partition: int = -1
+    offsets: tuple[int, ...] = ()
+    unreadable: tuple[Unreadable, ...] = ()
+    follows: int | None = None
 
 
 Event: TypeAlias = (

@@ -14,7 +14,7 @@ import pyarrow as pa
 from coordinator.compute.engine import LOCAL
 from coordinator.core.events import Heartbeat
 from coordinator.core.plans.planner import ShownPlan
-from coordinator.core.state.records import PlanMade
+from coordinator.core.state.records import PartitionRead, PlanMade
 from coordinator.runtime.plan_tasks.plan_requests import PROCESS
 from coordinator.runtime.responses import Answers, GroupAnswer, HeartbeatAnswer
 from coordinator.runtime.service_requests import ServiceRequests
@@ -329,6 +329,13 @@ class AsyncCoordinator:
         See `Coordinator.find_topic_names`.
         """
         return await asyncio.to_thread(self._coordinator.find_topic_names)
+
+    async def find_places_read(self) -> dict[int, PartitionRead]:
+        """Return how far each partition of a Kafka cluster's topic of groups is read, by its log.
+
+        See `Coordinator.find_places_read`.
+        """
+        return await asyncio.to_thread(self._coordinator.find_places_read)
 
     async def serve(self, listen: str | None = None, *, insecure: bool = False) -> RunningServer:
         """Let Kafka clients join over the wire, beside the callers in this process.

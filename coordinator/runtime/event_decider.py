@@ -37,6 +37,7 @@ from coordinator.core.state.records import MembersAdvanced, Record, TargetMetada
 from coordinator.core.state.replay import keep_classic, note_topics, note_waiting, replay
 from coordinator.core.state_machine import step
 from coordinator.core.validate_types import check_types
+from coordinator.core.watched.unread_groups import replay_written
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.runtime.metrics import Metrics
 from coordinator.runtime.parked_requests import ParkedRequests
@@ -168,18 +169,25 @@ class EventDecider:
             if not result.records and isinstance(event, Heartbeat):
                 note_waiting(state, event.group_id, event.member_id)
             try:
-                for record in result.records:
-                    replay(state, record)
-                keep_classic(state, result.classic)
+                kept = self._replay(state, event, result)
             except Exception:
                 logger.exception("the records of %r contradict the state", event)
                 answers.append(our_fault())
                 return DecidedBatch(answers, [], at)
-            records += result.records
+            records += kept
             dates.note(event, len(records))
             answers.append(result)
             self._count_target(result, began)
         return DecidedBatch(answers, records, at_ms=dates.dates)
+
+    def _replay(self, state: State, event: Event, result: Result) -> Sequence[Record]:
+        """Change the state by what was decided, and return the records that are to be kept."""
+        if isinstance(event, KafkaWrote):
+            return replay_written(state, event, result.records)
+        for record in result.records:
+            replay(state, record)
+        keep_classic(state, result.classic)
+        return result.records
 
     def decide_steady(
         self,

@@ -19,6 +19,7 @@ from coordinator.core.state.partition_spans import count_partitions
 from coordinator.core.state.records import (
     ClassicGroupWritten,
     GroupMetadata,
+    GroupUnread,
     OffsetCommitted,
     Record,
     TargetMetadata,
@@ -82,6 +83,9 @@ class Metrics:
         self._failed = self._counter("commit_failed", "Batches that could not be made durable.")
         self._maintenance = self._counter(
             "log_maintenance_failed", "Runs of log maintenance, and snapshots, that failed."
+        )
+        self._unread = self._counter(
+            "watched_group_unread", "Groups of a Kafka cluster that could no longer be read."
         )
         self._catalog = self._counter(
             "topic_catalog_failed", "Reads of the topic catalog that failed."
@@ -195,6 +199,9 @@ class Metrics:
                     self._by_group.of(self._moved, record.group_id).inc(record.moved)
             elif isinstance(record, OffsetCommitted):
                 self._commits.inc()
+            elif isinstance(record, GroupUnread):
+                self._unread.inc()
+                self._by_group.drop(record.group_id)
             elif isinstance(record, Tombstone) and record.of == OffsetCommitted.kind:
                 self._expirations.inc()
             elif isinstance(record, Tombstone) and record.of in ENDS_OF_GROUPS:

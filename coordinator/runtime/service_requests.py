@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING
 from coordinator.config import Config, ConfigError
 from coordinator.core.events import RecordAudit
 from coordinator.core.state.groups import TopicView, Watched
+from coordinator.core.state.records import PartitionRead
 from coordinator.core.watched.follow import name_topics
 from coordinator.errors import GroupError
 from coordinator.extras import require
 from coordinator.runtime.group_requests import GroupRequests
 from coordinator.runtime.metrics import Metrics
-from coordinator.status import STUCK, Status
+from coordinator.status import STUCK, Status, refusal
 from coordinator.storage.nodes import StoreNodes
 
 if TYPE_CHECKING:
@@ -94,6 +95,23 @@ class ServiceRequests(GroupRequests):
             The coordinator is closed.
         """
         return self._loop.call(lambda: name_topics(self._processor.state)).result()
+
+    def find_places_read(self) -> dict[int, PartitionRead]:
+        """Return how far each partition of a Kafka cluster's topic of groups is read, by its log.
+
+        Raises
+        ------
+        GroupError
+            The coordinator is closed, or does not know what its log says.
+        """
+
+        def find() -> dict[int, PartitionRead]:
+            if self._processor.status is not Status.ACTIVE:
+                raise refusal(self._processor.status)
+            watched = self._processor.state.watched
+            return {} if watched is None else {one.partition: one for one in watched.read.values()}
+
+        return self._loop.call(find).result()
 
     @property
     def find_offsets(self) -> FindOffsets | None:

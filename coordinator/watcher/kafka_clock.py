@@ -25,6 +25,11 @@ class KafkaClock:
         """Return the time."""
         return wall_ms() if self.is_live else self._ms
 
-    def note(self, at_ms: int) -> None:
-        """Note when something that was read was written."""
+    def note(self, at_ms: int) -> int:
+        """Note when something that was read was written, and return that time.
+
+        Nothing is of the future: rows never go back in time, so all later ones would be, too.
+        """
+        at_ms = min(max(at_ms, 0), wall_ms())
         self._ms = max(self._ms, at_ms)
+        return at_ms

@@ -33,7 +33,13 @@ from coordinator.core.state.records import (
     Tombstone,
 )
 from coordinator.watcher.record_schemas import KEYS, VALUES, make_entity
-from coordinator.wire.decoder import Reader, WireError, entity_reader, read_whole
+from coordinator.wire.decoder import (
+    Reader,
+    WireError,
+    entity_reader,
+    legacy_text,
+    read_whole,
+)
 
 TYPE_BYTES = 2
 OFFSET_TYPES = frozenset({0, 1})
@@ -41,6 +47,8 @@ PASSED_OVER = frozenset(range(9, 16))
 """Types of share and streams groups."""
 CONSUMER = "consumer"
 HASHES = 1 << 64
+PARTITIONS_MAX = 1 << 24
+"""Of one topic: a cluster has fewer, and owners of partitions are kept in arrays."""
 KINDS = {
     0: OffsetCommitted.kind,
     1: OffsetCommitted.kind,
@@ -60,7 +68,17 @@ IdOf: TypeAlias = Callable[[str], str]
 
 
 class UndecodableError(Exception):
-    """A record that is not as its type and version say, or of a version that is newer than ours."""
+    """A record that is not as its type and version say, or of a version that is newer than ours.
+
+    Attributes
+    ----------
+    group_id
+        Of the group that it is about; None where not even that can be read.
+    """
+
+    def __init__(self, text: str, group_id: str | None = None) -> None:
+        super().__init__(text)
+        self.group_id = group_id
 
 
 class Key(NamedTuple):
@@ -106,7 +124,11 @@ def read_key(raw: bytes) -> Key | None:
     kind = _read_number(raw, "key")
     if kind not in KEYS:
         return None
-    return Key(kind, _decode(_reader(kind, key=True, version=0), raw, f"key of type {kind}"))
+    what = f"key of type {kind}"
+    try:
+        return Key(kind, _decode(_reader(kind, key=True, version=0), raw, what))
+    except UndecodableError as error:
+        raise UndecodableError(str(error), _read_group(raw)) from None
 
 
 def make_record(key: Key, value: bytes | None, names: Names) -> Record | None:
@@ -117,8 +139,13 @@ def make_record(key: Key, value: bytes | None, names: Names) -> Record | None:
     UndecodableError
         The value's bytes are not of the key's type, or its version is unknown.
     """
-    if value is None:
-        return _tombstone(key)
+    try:
+        return _tombstone(key) if value is None else _read_value(key, value, names)
+    except UndecodableError as error:
+        raise UndecodableError(str(error), key.group_id) from None
+
+
+def _read_value(key: Key, value: bytes, names: Names) -> Record | None:
     version = _read_number(value, f"value of type {key.kind}")
     newest = VALUES[key.kind].newest
     if not 0 <= version <= newest:
@@ -143,6 +170,15 @@ def _read_number(raw: bytes, what: str) -> int:
     return int.from_bytes(raw[:TYPE_BYTES], signed=True)
 
 
+def _read_group(raw: bytes) -> str | None:
+    """Return the group of a key, with which all of them begin; None where it is not there."""
+    try:
+        found, _ = read_whole(legacy_text, raw, TYPE_BYTES)
+    except WireError:
+        return None
+    return None if found is None else str(found)
+
+
 def _decode(read: Reader, raw: bytes, what: str) -> Any:  # noqa: ANN401 - an entity
     try:
         found, end = read_whole(read, raw, TYPE_BYTES)
@@ -158,6 +194,7 @@ def _decode(read: Reader, raw: bytes, what: str) -> Any:  # noqa: ANN401 - an en
 
 def _tombstone(key: Key) -> Tombstone:
     fields = key.fields
+    _check_partition(getattr(fields, "partition", 0), getattr(fields, "topic", ""))
     name = getattr(fields, "topic", None) or getattr(fields, "regex", None)
     return Tombstone(
         KINDS[key.kind],
@@ -169,6 +206,7 @@ def _tombstone(key: Key) -> Tombstone:
 
 
 def _offset(key: Any, value: Any, names: Names) -> OffsetCommitted:  # noqa: ANN401 - entities
+    _check_partition(key.partition, key.topic)
     topic_id = names.id_of(key.topic) if value.topic_id is None else _text(value.topic_id)
     return OffsetCommitted(
         key.group_id,
@@ -309,7 +347,12 @@ _MAKERS: dict[int, Callable[[Any, Any, Names], Record]] = {
 
 
 def _spans(topics: Iterable[Any], names: Names) -> Spans:
-    return spans_of((_topic(one, names), number) for one in topics for number in one.partitions)
+    return spans_of(
+        (topic, _check_partition(number, topic.name))
+        for one in topics
+        for topic in (_topic(one, names),)
+        for number in one.partitions
+    )
 
 
 def _holding(topics: Iterable[Any], names: Names, member_epoch: int) -> Holding:
@@ -322,12 +365,23 @@ def _holding(topics: Iterable[Any], names: Names, member_epoch: int) -> Holding:
             epochs = (member_epoch,) * len(one.partitions)
         given = dict(zip(one.partitions, epochs, strict=True))
         for number in sorted(given):
+            _check_partition(number, topic.name)
             last = held[-1] if held else None
             if last and last[0] == topic and last[2] == number and last[3] == given[number]:
                 held[-1] = (topic, last[1], number + 1, last[3])
             else:
                 held.append((topic, number, number + 1, given[number]))
     return tuple(sorted(held))
+
+
+def _check_partition(number: int, topic: str) -> int:
+    """Return the number of a partition that there can be."""
+    if not 0 <= number < PARTITIONS_MAX:
+        raise UndecodableError(
+            f"it names partition {number} of {topic or 'a topic'}: they are 0 to "
+            f"{PARTITIONS_MAX - 1}"
+        )
+    return number
 
 
 def _topic(one: Any, names: Names) -> TopicKey:  # noqa: ANN401 - an entity

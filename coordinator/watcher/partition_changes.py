@@ -31,12 +31,15 @@ class Change(NamedTuple):
         Behind all of it.
     open_offset
         Where a reading must begin again to see transactions that are open; -1 for none.
+    follows
+        Up to where the change before was read.
     """
 
     offsets: tuple[KafkaRecord, ...]
     records: tuple[KafkaRecord, ...]
     next_offset: int
     open_offset: int
+    follows: int
 
     @property
     def at_ms(self) -> int:
@@ -95,8 +98,8 @@ class PartitionChanges:
 
     def flush(self) -> Change | None:
         """Return the offsets that wait; None where nothing was read since the last change."""
-        if self.next_offset == self._written and not self._offsets:
-            return None
+        if self.next_offset <= self._written and not self._offsets:
+            return None  # it may be behind: what transactions wrote is read again
         return self._make(())
 
     def _find_whole(self, batch: RecordBatch) -> list[RecordBatch]:
@@ -118,8 +121,8 @@ class PartitionChanges:
 
     def _make(self, records: Iterable[KafkaRecord]) -> Change:
         offsets, self._offsets = tuple(self._offsets.values()), {}
-        self._written = self.next_offset
-        return Change(offsets, tuple(records), self.next_offset, self.open_offset)
+        follows, self._written = self._written, self.next_offset
+        return Change(offsets, tuple(records), self.next_offset, self.open_offset, follows)
 
 
 def _is_of_offsets(batch: RecordBatch) -> bool:

@@ -5,11 +5,12 @@ Pure: no clock, no disk, no network. Core infers the reasons, which Kafka does n
 
 from __future__ import annotations
 
-from collections import Counter
+import logging
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from coordinator.core.events import LEAVE_FOR_A_WHILE, KafkaWrote
+from coordinator.core.events import LEAVE_FOR_A_WHILE, KafkaWrote, Unreadable
 from coordinator.core.state.groups import TopicView
 from coordinator.core.state.records import (
     ClassicGroupWritten,
@@ -40,6 +41,10 @@ LOADED: tuple[type[Record], ...] = (
 )
 """The order in which the last records of all keys make a state: what is needed comes first."""
 WRITTEN_BY_MEMBERS = (MemberMetadata, CurrentMember)
+LISTED = 100
+"""Records that cannot be decoded, of which the last are kept for people to see."""
+TEXT_MAX = 500
+logger = logging.getLogger("muster.watch")
 
 
 @dataclass(slots=True)
@@ -51,11 +56,16 @@ class Faults:
     passed_over
         How many records of each type were not for us: of share and streams groups, or unknown.
     undecodable
-        The offsets of records that could not be decoded, with what is wrong.
+        The offsets of records that could not be decoded, with what is wrong: the last ones.
     """
 
     passed_over: Counter[int] = field(default_factory=Counter)
-    undecodable: list[tuple[int, str]] = field(default_factory=list)
+    undecodable: deque[tuple[int, str]] = field(default_factory=lambda: deque(maxlen=LISTED))
+
+    def note(self, offset: int, reason: str) -> None:
+        """Note a record that could not be decoded."""
+        self.undecodable.append((offset, reason))
+        logger.warning("the record at offset %d is passed over: %s", offset, reason[:TEXT_MAX])
 
 
 class Translator:
@@ -95,42 +105,64 @@ class Translator:
                 last.pop(record.key, None)
                 last[record.key] = record
         alive = [record for record in last.values() if record.value is not None]
-        found = [(record, made) for record in alive if (made := self._make(record)) is not None]
+        found, unreadable = self._make_all(alive)
         found.sort(key=lambda one: LOADED.index(type(one[1])))
         for record, made in found:
             self._note_activity(made, record.timestamp_ms)
         newest = max((record.timestamp_ms for record, _ in found), default=0)
-        return KafkaWrote(tuple(made for _, made in found), newest, explains=False)
+        return KafkaWrote(
+            tuple(made for _, made in found),
+            newest,
+            explains=False,
+            offsets=tuple(record.offset for record, _ in found),
+            unreadable=tuple(unreadable),
+        )
 
     def take(self, batch: Sequence[KafkaRecord]) -> KafkaWrote | None:
         """Return what Kafka wrote at once; None where nothing of it is about a group of ours."""
-        made = [(record, ours) for record in batch if (ours := self._make(record)) is not None]
-        if not made:
+        made, unreadable = self._make_all(batch)
+        if not made and not unreadable:
             return None
         records = tuple(ours for _, ours in made)
         event = KafkaWrote(
             records,
-            made[-1][0].timestamp_ms,
+            batch[-1].timestamp_ms,
             session_ms=self._session_ms,
             seen_ms=self._seen_of(records),
+            offsets=tuple(record.offset for record, _ in made),
+            unreadable=tuple(unreadable),
         )
         for record, ours in made:
             self._note_activity(ours, record.timestamp_ms)
         return event
 
+    def _make_all(
+        self, written: Iterable[KafkaRecord]
+    ) -> tuple[list[tuple[KafkaRecord, Record]], list[Unreadable]]:
+        """Return the records of Kafka's with ours, and those that cannot be decoded."""
+        made: list[tuple[KafkaRecord, Record]] = []
+        unreadable: list[Unreadable] = []
+        for record in written:
+            try:
+                ours = self._make(record)
+            except UndecodableError as error:
+                self.faults.note(record.offset, str(error))
+                if error.group_id is not None:
+                    unreadable.append(Unreadable(error.group_id, record.offset, str(error)))
+            else:
+                if ours is not None:
+                    made.append((record, ours))
+        return made, unreadable
+
     def _make(self, record: KafkaRecord) -> Record | None:
         """Return the record of one of Kafka's; None where there is none, which is counted."""
         if record.key is None:
             return None
-        try:
-            key = read_key(record.key)
-            if key is None:
-                self.faults.passed_over[int.from_bytes(record.key[:2], signed=True)] += 1
-                return None
-            return make_record(key, record.value, self._known)
-        except UndecodableError as error:
-            self.faults.undecodable.append((record.offset, str(error)))
+        key = read_key(record.key)
+        if key is None:
+            self.faults.passed_over[int.from_bytes(record.key[:2], signed=True)] += 1
             return None
+        return make_record(key, record.value, self._known)
 
     def _seen_of(self, records: Iterable[Record]) -> dict[tuple[str, str], int]:
         """Return when the members that a batch ends, or leaves out, last wrote something."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -15,7 +16,7 @@ from typing import Self
 from coordinator.config import Config, ConfigError
 from coordinator.core.events import CatalogTopic, KafkaWrote, TopicsReported
 from coordinator.core.state.groups import Watched
-from coordinator.core.state.records import KafkaWatched, PartitionRead, Record
+from coordinator.core.state.records import KafkaWatched, PartitionRead
 from coordinator.errors import GroupError
 from coordinator.runtime.coordinator import Coordinator
 from coordinator.runtime.topic_catalog import TopicCatalog
@@ -52,6 +53,8 @@ class WatchedStore:
         self.translator = Translator(lambda: coordinator.topics, session_ms)
         self._clock = clock
         self._partitions: dict[int, PartitionChanges] = {}
+        self._is_unsure = True
+        """Whether it is the store that knows how far partitions are read."""
 
     @classmethod
     def open(
@@ -111,8 +114,7 @@ class WatchedStore:
         """Say in the log whose groups these are, if it does not yet, and go on where it ends."""
         watched = self.coordinator.watched
         if watched is not None and watched.cluster.cluster_id == cluster.cluster_id:
-            for (_, partition), read in watched.read.items():
-                self._partitions[partition] = PartitionChanges(read.offset, read.open_offset)
+            self._find_places()
             self.translator.names |= self.coordinator.find_topic_names()
             return
         try:
@@ -128,7 +130,14 @@ class WatchedStore:
         return found
 
     def next_offsets(self) -> dict[int, int]:
-        """Return from where each partition that was read is to be read on."""
+        """Return from where each partition that was read is to be read on.
+
+        Raises
+        ------
+        GroupError
+            After a write that failed: the store does not know yet what it has.
+        """
+        self._find_places()
         return {number: one.next_offset for number, one in self._partitions.items()}
 
     def report_topics(self, topics: Mapping[str, CatalogTopic], at_ms: int) -> None:
@@ -138,21 +147,30 @@ class WatchedStore:
 
     def load(self, partition: int, records: Iterable[KafkaRecord], next_offset: int) -> None:
         """Take a partition that was not read before: what a compacted topic keeps is no history."""
+        self._find_places()
         event = self.translator.load(records)
         self._partitions[partition] = PartitionChanges(next_offset)
-        self._write(self._with_place(event, partition, next_offset, -1))
+        read = PartitionRead(TOPIC, partition, next_offset)
+        self._write(self._place(event, read, None))
 
     def take(self, partition: int, batches: Iterable[RecordBatch]) -> None:
         """Take what was read of a partition, in order; what is written is written when it returns.
 
         Offsets wait for `flush`, or for the partition's next change.
+
+        Raises
+        ------
+        GroupError
+            It is not written, or not all of it: read all partitions on from `next_offsets`.
         """
+        self._find_places()
         changes = self._partitions.setdefault(partition, PartitionChanges())
         events = [self._translate(partition, change) for change in changes.take(batches)]
         self._write(*events)
 
     def flush(self) -> None:
-        """Write the offsets that wait, and how far all partitions were read."""
+        """Write the offsets that wait, and how far all partitions were read; raises as `take`."""
+        self._find_places()
         found = [(number, one.flush()) for number, one in self._partitions.items()]
         self._write(*(self._translate(number, one) for number, one in found if one is not None))
 
@@ -163,20 +181,37 @@ class WatchedStore:
     def _translate(self, partition: int, change: Change) -> KafkaWrote:
         event = self.translator.take([*change.offsets, *change.records])
         event = event or KafkaWrote((), change.at_ms)
-        return self._with_place(event, partition, change.next_offset, change.open_offset)
+        read = PartitionRead(TOPIC, partition, change.next_offset, change.open_offset)
+        return self._place(event, read, change.follows)
 
-    def _with_place(
-        self, event: KafkaWrote, partition: int, next_offset: int, open_offset: int
-    ) -> KafkaWrote:
+    def _place(self, event: KafkaWrote, read: PartitionRead, follows: int | None) -> KafkaWrote:
         """Return an event that also says how far the partition was read: both, or neither, land."""
-        self._clock.note(event.at_ms)
-        read = PartitionRead(TOPIC, partition, next_offset, open_offset)
-        records: tuple[Record, ...] = (*event.records, read)
-        return KafkaWrote(records, event.at_ms, event.explains, event.session_ms, event.seen_ms)
+        return replace(
+            event,
+            records=(*event.records, read),
+            at_ms=self._clock.note(event.at_ms),
+            offsets=(*event.offsets, read.offset),
+            partition=read.partition,
+            follows=follows,
+        )
 
     def _write(self, *events: KafkaWrote) -> None:
-        if events:
+        if not events:
+            return
+        try:
             _raise(self.coordinator.submit([*events]).result())
+        except GroupError:
+            self._is_unsure = True
+            raise
+
+    def _find_places(self) -> None:
+        """Go on where the store is: what was taken and is not written will be taken again."""
+        if self._is_unsure:
+            self._partitions = {
+                number: PartitionChanges(read.offset, read.open_offset)
+                for number, read in self.coordinator.find_places_read().items()
+            }
+            self._is_unsure = False
 
     def close(self) -> None:
         """Release the store; offsets that wait are read again."""

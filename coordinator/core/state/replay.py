@@ -332,8 +332,16 @@ def _apply_read(record: PartitionRead, state: State) -> None:
 
 @_apply.register
 def _apply_unread(record: GroupUnread, state: State) -> None:
-    if state.watched is not None:
-        state.watched.unread[record.group_id] = record
+    """Forget the group, whatever is there of it: the rest of a change may have been refused."""
+    if state.watched is None:
+        return
+    group_id = record.group_id
+    state.watched.unread[group_id] = record
+    group = state.groups.pop(group_id, None)
+    if group is not None:
+        end_subscriptions(state, group, group.names)
+    state.offsets.pop(group_id, None)
+    _end_classic(state, Tombstone(ClassicGroupWritten.kind, group_id))
 
 
 @_apply.register

@@ -33,6 +33,7 @@ from coordinator.core.state.records import (
 )
 from coordinator.core.topic_metadata import update_topics
 from coordinator.core.watched.inferred_reasons import Activity, Cause, EpochCauses, infer_generation
+from coordinator.core.watched.unread_groups import check_place, pass_over
 from coordinator.errors import ErrorCode, GroupError
 
 EXPLAINING = (GroupMetadata, MemberMetadata, RegexResolved, Tombstone)
@@ -73,6 +74,7 @@ def decide_watched(state: State, watched: Watched, event: Event) -> Result | Non
     if isinstance(event, KAFKAS):
         return Result()
     if isinstance(event, READING):
+        _refuse_unread(watched, getattr(event, "group_id", ""))
         return None
     raise GroupError(
         ErrorCode.NOT_COORDINATOR,
@@ -87,18 +89,23 @@ def follow(state: State, event: KafkaWrote) -> Result:
     Raises
     ------
     GroupError
-        INVALID_REQUEST: the store has groups of its own, or of another cluster.
+        INVALID_REQUEST: the store has groups of its own, or of another cluster, or was not read up
+        to where the event begins.
     """
-    records = list(event.records)
-    for record in records:
+    for record in event.records:
         if isinstance(record, KafkaWatched):
             _refuse_others(state, record)
-    if state.watched is None and not any(isinstance(one, KafkaWatched) for one in records):
+    if state.watched is None and not any(isinstance(one, KafkaWatched) for one in event.records):
         raise GroupError(
             ErrorCode.INVALID_REQUEST,
             "This store does not say which Kafka cluster it shows: begin with KafkaWatched.",
         )
-    return Result(_explain(state, event) if event.explains else records)
+    if state.watched is not None:
+        wrong = check_place(state.watched, event)
+        if wrong:
+            raise GroupError(ErrorCode.INVALID_REQUEST, wrong)
+        event = pass_over(state, state.watched, event)
+    return Result(_explain(state, event) if event.explains else [*event.records])
 
 
 def name_topics(state: State) -> dict[str, str]:
@@ -154,6 +161,17 @@ def _with_cause(
     if cause is None:
         return record
     return msgspec.structs.replace(record, reason=cause.reason, member_id=cause.member_id)
+
+
+def _refuse_unread(watched: Watched, group_id: str) -> None:
+    """Refuse what is asked about a group that cannot be read: that there is none would be wrong."""
+    found = watched.unread.get(group_id)
+    if found is not None:
+        raise GroupError(
+            ErrorCode.GROUP_ID_NOT_FOUND,
+            f"Group {group_id} cannot be read: the record at offset {found.offset} of partition "
+            f"{found.partition} of Kafka's topic of groups is wrong, {found.reason}.",
+        )
 
 
 def _is_offset(record: Record) -> bool:
