@@ -9,11 +9,10 @@ import pyarrow.parquet as pq
 
 from coordinator.backup.copying import StoreCopy
 from coordinator.backup.destination import create_destination
-from coordinator.clock import wall_ms
 from coordinator.config import ConfigError
 from coordinator.history.log_reader import AsOf, LogReader, format_time, parse_as_of
 from coordinator.storage.delta_log import DeltaLog
-from coordinator.storage.record_log import CorruptLog
+from coordinator.storage.record_log import AS_BEFORE, CorruptLog
 from coordinator.storage.store_marks import read_backup
 from coordinator.storage.tables.commit_reader import read_table_files
 from coordinator.storage.tables.store_files import refuse_silence, source_of
@@ -86,7 +85,7 @@ def restore(
         copy = StoreCopy(root, made, until, sums)
         copy.make()
         log = DeltaLog(made)
-        epoch = log.claim("restore", "", wall_ms())
+        epoch = log.claim("restore", "", AS_BEFORE)
         log.close()
         at = format_time(copy.at_ms)
         if check:

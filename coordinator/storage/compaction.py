@@ -26,7 +26,7 @@ from coordinator.storage.delta_log import DeltaLog, find_root, open_log_table
 from coordinator.storage.inbox import Compact, Inbox
 from coordinator.storage.lease import Lease
 from coordinator.storage.log_scan import scan_all_groups
-from coordinator.storage.record_log import LogError
+from coordinator.storage.record_log import AS_BEFORE, LogError
 from coordinator.storage.state_loader import pack_log
 from coordinator.storage.store_marks import refuse_copy
 from coordinator.storage.store_modes import filesystem_of
@@ -102,7 +102,7 @@ def _compact_log(store: str, config: Config, now_ms: int, patience_s: float) -> 
     lease.wait("refuse")
     try:
         log = DeltaLog.open(store, config.log)
-        lease.publish_epoch(log.claim("compact", "", now_ms))
+        lease.publish_epoch(log.claim("compact", "", AS_BEFORE))
         pack_log(log, now_ms)
         log.close()
     finally:

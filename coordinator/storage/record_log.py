@@ -68,6 +68,9 @@ class NoLog(LogError):  # noqa: N818 - the word of the protocol
     """There is no log here."""
 
 
+AS_BEFORE = 0
+"""The time of a claim that is dated as the row before it: of whoever decides nothing. Rows never go
+back in time, so those that Kafka dates, of what happened while nobody watched, would be late."""
 Times: TypeAlias = NDArray[np.int64]
 """When rows were written, in ms since 1970: one each, never falling."""
 
