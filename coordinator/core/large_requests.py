@@ -91,16 +91,20 @@ def _cut_offsets(offsets: Offsets, most: int) -> Iterator[Offsets]:
         yield found
 
 
-def cut(event: Event, most: int = OFFSETS_A_PIECE) -> list[Event]:
-    """Return an event as it is, or a commit of very many offsets as several, in its order."""
-    if not isinstance(event, OffsetCommit) or _count_offsets(event) <= most:
+def cut(event: OffsetCommit, most: int = OFFSETS_A_PIECE) -> Sequence[OffsetCommit]:
+    """Return a commit as it is, or one of very many offsets as several, in its order."""
+    try:
+        few = _count_offsets(event) <= most
+    except (TypeError, AttributeError):
+        few = True  # of the wrong types: it will be refused
+    if few:
         return [event]
     return [
         msgspec.structs.replace(event, offsets=piece) for piece in _cut_offsets(event.offsets, most)
     ]
 
 
-def join(pieces: Sequence[Event], answers: Sequence[Answer]) -> Answer:
+def join(pieces: Sequence[OffsetCommit], answers: Sequence[Answer]) -> Answer:
     """Return the one answer to what was cut: of a piece that was refused, each of its partitions.
 
     If all were refused, so is the whole.
@@ -109,7 +113,6 @@ def join(pieces: Sequence[Event], answers: Sequence[Answer]) -> Answer:
         return answers[0]
     found: dict[str, dict[int, ErrorCode]] = {}
     for piece, answer in zip(pieces, answers, strict=True):
-        assert isinstance(piece, OffsetCommit)
         for topic, partitions in piece.offsets.items():
             codes = (
                 dict.fromkeys(partitions, answer.code)

@@ -16,7 +16,6 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from itertools import accumulate, pairwise
 from typing import Any, TypeVar
 
 from coordinator.compute.engine import Engine
@@ -29,7 +28,7 @@ from coordinator.core.events import (
     ResolveRegexes,
     Task,
 )
-from coordinator.core.large_requests import LARGE, cut, join, weigh
+from coordinator.core.large_requests import LARGE, weigh
 from coordinator.errors import GroupError
 from coordinator.runtime import futures
 from coordinator.runtime.event_processor import EventProcessor
@@ -77,8 +76,6 @@ class Item:
         The events of this round: all, or as many as others can wait for.
     answers
         Those of the rounds before.
-    cuts
-        How many events what was asked was cut into, one number for each that was asked.
     weights
         Of the events; none where each weighs 1.
     """
@@ -89,21 +86,7 @@ class Item:
     call: Callable[[], object] | None = None
     piece: list[Event] = field(default_factory=list)
     answers: list[Answer] = field(default_factory=list)
-    cuts: list[int] = field(default_factory=list)
     weights: list[int] = field(default_factory=list)
-
-    @property
-    def asked(self) -> int:
-        """How many answers are owed."""
-        return len(self.cuts) or len(self.events)
-
-    @property
-    def whole_answers(self) -> list[Answer]:
-        """The answers to what was asked, once there are all of them."""
-        if not self.cuts:
-            return self.answers
-        stops = [0, *accumulate(self.cuts)]
-        return [join(self.events[at:end], self.answers[at:end]) for at, end in pairwise(stops)]
 
     def take_piece(self, room: int) -> int:
         """Take the next piece, one event at least, and return how much room it leaves."""
@@ -179,15 +162,12 @@ class EventLoop:
         return self._put(self._weighed(self._later.number(events)))
 
     def _weighed(self, events: list[Event]) -> Item:
-        """Return what is asked, cut and weighed where it is large."""
+        """Return what is asked, with its weights where it is large."""
         state, now = self.processor.state, time.monotonic()
         weights = [weigh(state, event) for event in events]
         if not weights or max(weights) <= LARGE:
             return Item(events, Future(), now)
-        pieces = list(map(cut, events))
-        found = [piece for some in pieces for piece in some]
-        weights = [weigh(state, event) for event in found]
-        return Item(found, Future(), now, cuts=list(map(len, pieces)), weights=weights)
+        return Item(events, Future(), now, weights=weights)
 
     def is_large(self, event: Event) -> bool:
         """Whether others had better not wait for this; any thread may ask."""
@@ -356,7 +336,7 @@ class EventLoop:
                 item.answers.append(self._later.promise(event, answer) if waits else answer)
             at += len(item.piece)
             if len(item.answers) == len(item.events):
-                futures.set_answer(item.future, item.whole_answers)
+                futures.set_answer(item.future, item.answers)
             else:
                 item.since = time.monotonic()
                 with self._wake:
@@ -387,6 +367,6 @@ def _do_call(item: Item, call: Callable[[], object]) -> None:
 def _refuse(item: Item, error: GroupError) -> None:
     """Answer what nobody will decide any more; who has an answer keeps it."""
     if item.call is None:
-        futures.set_answer(item.future, [error] * item.asked)
+        futures.set_answer(item.future, [error] * len(item.events))
     else:
         futures.fail(item.future, error)

@@ -25,7 +25,9 @@ from coordinator.core.events import (
     PrepareAssignment,
 )
 from coordinator.core.group_admin import GroupDescription
+from coordinator.core.large_requests import cut, join
 from coordinator.core.state.groups import State
+from coordinator.errors import GroupError
 from coordinator.runtime import responses
 from coordinator.runtime.plan_tasks.plan_requests import PROCESS, PlanRequests
 from coordinator.runtime.responses import Answers, GroupAnswer
@@ -194,7 +196,12 @@ class GroupRequests(PlanRequests):
             The request was refused; nothing is committed.
         """
         event = OffsetCommit(group_id, member_id, member_epoch, responses.read_offsets(topics))
-        responses.refuse_partitions(self._ask(event))
+        pieces = cut(event)
+        answer = join(pieces, self._loop.submit([*pieces]).result())
+        if isinstance(answer, GroupError):
+            raise GroupError(answer.code, answer.message)  # of this caller: others may have it too
+        codes: Any = answer.response
+        responses.refuse_partitions(codes)
 
     def offset_fetch(
         self,

@@ -137,3 +137,14 @@ def test_a_limit_that_was_set_holds_and_the_log_says_whom_it_refuses(limit, why,
         assert count(coordinator, "wire_closed_total", reason="refused") == 1
     assert "a request CONSUMER_GROUP_HEARTBEAT of group 'g' has" in caplog.text
     assert why in caplog.text
+
+
+def test_a_commit_of_very_many_offsets_is_answered_for_each():
+    topics = {"a": 9_000, "b": 1}
+    with served(topics=topics) as (coordinator, address), Client(address) as client:
+        client.socket.sendall(request_frame(Api.OFFSET_COMMIT, 8, **committing(topics)))
+        _, answer = read_response(take_frame(client.socket), Api.OFFSET_COMMIT, 8)
+        codes = {t.name: [int(p.error_code) for p in t.partitions] for t in answer.topics}
+        assert codes == {"a": [0] * 9_000, "b": [0]}
+        found = coordinator.offset_fetch(group_id="g")["topics"]
+        assert {name: len(partitions) for name, partitions in found.items()} == topics

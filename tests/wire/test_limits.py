@@ -27,6 +27,7 @@ from coordinator.core.events import (
     OffsetCommit,
     OffsetFetch,
 )
+from coordinator.core.large_requests import cut, join
 from coordinator.errors import ErrorCode
 from coordinator.runtime import event_loop
 from coordinator.wire import acceptor
@@ -255,18 +256,20 @@ def test_a_member_waits_for_one_large_request_of_others_at_most():
 
 
 def test_others_are_answered_between_the_pieces_of_a_commit():
-    (found, _), order = answered_in_order([commit(NAMES, 8)], [OffsetCommit("small", "", -1, ONE)])
+    pieces = cut(commit(NAMES, 8))
+    assert len(pieces) == 3
+    (found, _), order = answered_in_order([*pieces], [OffsetCommit("small", "", -1, ONE)])
     assert order == [1, 0]
-    (answer,) = found
+    answer = join(pieces, found)
     assert answer.response == {name: dict.fromkeys(range(8), ErrorCode.NONE) for name in NAMES}
 
 
 def test_a_batch_of_both_is_answered_in_its_order():
-    batch = [commit(["t"]), commit(NAMES, 8), OffsetFetch("g", {"t0000": [5]}), commit(["t"], 2)]
+    batch = [commit(["t"]), commit(NAMES, 2), OffsetFetch("g", {"t0000": [1]}), commit(["t"], 2)]
     ((first, large, fetched, last),), _ = answered_in_order(batch)
     assert (first.response, last.response) == ({"t": {0: 0}}, {"t": {0: 0, 1: 0}})
     assert len(large.response) == len(NAMES)
-    assert fetched.response["t0000"][5].offset == 5
+    assert fetched.response["t0000"][1].offset == 1
 
 
 def test_a_member_of_very_many_topics_beats_beside_others():

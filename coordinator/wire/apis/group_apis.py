@@ -26,6 +26,7 @@ from coordinator.core.events import (
     OffsetFetch,
     Result,
 )
+from coordinator.core.large_requests import cut, join
 from coordinator.core.state.partition_spans import count_partitions
 from coordinator.core.state.records import OffsetCommitted
 from coordinator.errors import ErrorCode, GroupError
@@ -275,14 +276,15 @@ def offset_commit(request: Request, cluster: Cluster) -> Call:
         knows_epochs=knows_epochs,
         as_kafka=True,
     )
+    pieces = cut(event)
 
     def respond(answers: Sequence[Answer]) -> Values:
-        answer: Answer | Code = answers[0]
+        answer: Answer | Code = join(pieces, answers)
         if not knows_epochs and _error_code(answers[0]) == ErrorCode.GROUP_ID_NOT_FOUND:
             answer = Code.illegal_generation
         return _outcome_fields(topics, answer, refused)
 
-    return Call(respond, [event])
+    return Call(respond, pieces)
 
 
 def offset_delete(request: Request, cluster: Cluster) -> Call:
