@@ -142,7 +142,8 @@ def test_a_limit_that_was_set_holds_and_the_log_says_whom_it_refuses(limit, why,
 def test_a_commit_of_very_many_offsets_is_answered_for_each():
     topics = {"a": 9_000, "b": 1}
     with served(topics=topics) as (coordinator, address), Client(address) as client:
-        client.socket.sendall(request_frame(Api.OFFSET_COMMIT, 8, **committing(topics)))
+        nobody = {"member_id": "", "generation_id_or_member_epoch": -1}
+        client.socket.sendall(request_frame(Api.OFFSET_COMMIT, 8, **committing(topics) | nobody))
         _, answer = read_response(take_frame(client.socket), Api.OFFSET_COMMIT, 8)
         codes = {t.name: [int(p.error_code) for p in t.partitions] for t in answer.topics}
         assert codes == {"a": [0] * 9_000, "b": [0]}
