@@ -10,6 +10,7 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from assignors.arrays import Bools, Longs, offsets_of, sum_by
 from assignors.errors import SpecError
@@ -153,6 +154,23 @@ def certify(group: GroupSpec, ranges: PartitionRanges) -> Certificate | None:
         idle=loads.idle + (() if why is None else (f"soft constraints, all of them: {why}",)),
         held=_explain(group, owners, load, bound),
     )
+
+
+def weigh_members(group: GroupSpec) -> NDArray[np.float64]:
+    """Return the weight that each member owns before any assignment, for its capacity.
+
+    Without weights and capacities it is how many partitions.
+    """
+    loads = group.loads
+    if loads is None:
+        return sum_by(group.member, group.count, group.member_count).astype(np.float64)
+    before = PartitionRanges(
+        group.member_ids, group.topics, group.member, group.topic, group.first, group.count
+    )
+    owners = _Owners.of(group, before, loads)
+    load = owners.load(owners.now, group.member_count)
+    scale = float(loads.weight_unit / loads.capacity_unit)
+    return load / loads.capacity * scale
 
 
 def _find_bound(group: GroupSpec, loads: LoadSpec) -> LowerBound | None:

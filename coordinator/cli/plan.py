@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -27,6 +28,7 @@ from coordinator.history.log_reader import LogReader, format_time
 from coordinator.history.view_rows import list_rows
 from coordinator.kafka_config import group_settings
 from coordinator.printable import as_json, visible_values
+from coordinator.runtime.plan_tasks.plan_weights import read_plan_loads
 
 Group = Annotated[str, typer.Argument(help="The group's id.")]
 Store = Annotated[str, typer.Option(help="The folder of the store, or its URL.")]
@@ -36,6 +38,8 @@ Reason = Annotated[str, typer.Option(help="Why; shown in the log and in the view
 Output = Annotated[
     Path | None, typer.Option("--output", "-o", help="Write the plan to this file, for `apply`.")
 ]
+NAMED = 10
+"""Members that have too much, of which so many are named."""
 PlanId = Annotated[str, typer.Argument(help="The plan's id, as `muster plans` lists it.")]
 
 
@@ -63,6 +67,13 @@ def plan(
     undrain: Annotated[
         list[str] | None, typer.Option(help="Let a drained member own partitions again.")
     ] = None,
+    weights: Annotated[
+        str,
+        typer.Option(
+            help="Weights, capacities and constraints for this plan alone: a folder of tables, or "
+            "kafka://host:port; the plan cannot be applied."
+        ),
+    ] = "",
     reason: Reason = "",
     as_of: Annotated[
         str | None, typer.Option(help="Plan for the group as of a position or time.")
@@ -76,7 +87,8 @@ def plan(
 ) -> None:
     """Show the target that a group would get: its moves, their cost and their benefit.
 
-    The group is not touched. `muster apply` makes the plan's target the group's.
+    The group is not touched. `muster apply` makes the plan's target the group's. Of a group that a
+    Kafka cluster coordinates, it is what Muster's assignors would do: it can only be shown.
     """
     settings = load_config(config)
     options = PlanOptions(
@@ -92,6 +104,12 @@ def plan(
     assign = open_engine(engine, settings).assign
     with progress.show("reading the group"):
         basis = read_basis(LogReader(store, as_of), settings, group)
+    if basis.supposes:  # nobody notes weights of a group that Kafka coordinates
+        weights = weights or settings.weights.source
+    if weights:
+        with progress.show("reading the weights"):
+            loads = read_plan_loads(weights, settings, basis)
+        options = replace(options, loads=loads)
     with progress.show("computing the plan"):
         shown = make_plan(basis, options, settings, wall_ms(), assign)
     _show(shown, output, json_=json_)
@@ -257,7 +275,8 @@ def _show(shown: ShownPlan, output: Path | None, *, json_: bool) -> None:
     if json_ or not sys.stdout.isatty():
         for row in moves:
             sys.stdout.write(as_json(row) + "\n")
-        sys.stdout.write(as_json(_summary(shown.plan)) + "\n")
+        told = [{"member_id": name, "load": load} for name, load in shown.overloaded[:NAMED]]
+        sys.stdout.write(as_json(_summary(shown.plan) | {"overloaded": told}) + "\n")
         return
     members = [
         {
@@ -275,6 +294,7 @@ def _show(shown: ShownPlan, output: Path | None, *, json_: bool) -> None:
         render.print_rows(console, visible_values(moves))
         render.print_rows(console, visible_values(members))
     render.print_plan_summary(console, _summary(shown.plan))
+    render.print_overloaded(console, shown.overloaded, NAMED)
 
 
 def _move_row(move: Any) -> dict[str, Any]:  # noqa: ANN401 - a PlannedMove

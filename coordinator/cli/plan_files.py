@@ -103,6 +103,7 @@ def ask_coordinator(
         No coordinator answered in time; the request is withdrawn.
     """
     from coordinator.history.log_reader import LogReader  # noqa: PLC0415 - takes its time
+    from coordinator.history.watched import refuse_watched  # noqa: PLC0415
 
     request_id = request_id or uuid.uuid4().hex
     request = DecidePlan(action, group_id, plan_id, plan, user_name(), reason, request_id)
@@ -114,7 +115,9 @@ def ask_coordinator(
         else:
             time.sleep(LOOK_S)
 
-    return ask_about_plan(store, request, LogReader(store).position, wait, PATIENCE_S)
+    reading = LogReader(store)
+    refuse_watched(reading)
+    return ask_about_plan(store, request, reading.position, wait, PATIENCE_S)
 
 
 def _serve_request(store: str, config: Config, request_id: str) -> None:

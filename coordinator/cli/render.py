@@ -88,6 +88,16 @@ def print_plan_summary(console: Console, found: Row) -> None:
         console.print(f"supposes a group {found['supposes']}: it cannot be applied")
 
 
+def print_overloaded(console: Console, overloaded: Sequence[tuple[str, float]], named: int) -> None:
+    """Print who has more now than any member must have at the best."""
+    if not overloaded:
+        return
+    rows = visible_values([{"member": name, "load": f"{load:.6g}"} for name, load in overloaded])
+    more = len(rows) - named
+    told = ", ".join(f"{row['member']} ({row['load']})" for row in rows[:named])
+    console.print(f"overloaded now: {told}" + (f", and {more:,} more" if more > 0 else ""))
+
+
 def print_plans(console: Console, rows: Sequence[Row]) -> None:
     """Print rows of `plans`."""
     names = (

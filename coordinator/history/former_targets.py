@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pyarrow.compute as pc
 
 from assignors import SpecError
@@ -32,9 +34,11 @@ def read_basis(reading: LogReader, config: Config, group_id: str) -> PlanBasis:
     elif group_id not in state.classic:
         raise reading.unknown(group_id)
     try:
-        return take_basis(state, config, group_id, reading.at_ms)
+        basis = take_basis(state, config, group_id, reading.at_ms)
     except GroupError as error:
         raise SpecError(error.message) from None
+    offsets = state.offsets.get(group_id, {})
+    return replace(basis, committed={place: one.offset for place, one in offsets.items()})
 
 
 def find_target_position(reading: LogReader, group_id: str, epoch: int) -> int:

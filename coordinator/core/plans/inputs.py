@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
@@ -13,9 +14,9 @@ from coordinator.config import Config
 from coordinator.core.consumer.heartbeat import preferred_assignor
 from coordinator.core.plans.input_digest import Column, hash_columns
 from coordinator.core.state.classic_group import ClassicGroup
-from coordinator.core.state.embedded import topics_of
+from coordinator.core.state.embedded import MalformedError, read_subscription, topics_of
 from coordinator.core.state.groups import Group, State
-from coordinator.core.state.records import LoadsNoted
+from coordinator.core.state.records import LoadsNoted, MemberMetadata
 from coordinator.core.state.target_assignment import Targets
 from coordinator.core.targets.target_builder import AssignorInput, MemberChange, build_input
 from coordinator.errors import ErrorCode, GroupError
@@ -41,6 +42,10 @@ class PlanBasis:
         Members, topics, targets, weights and constraints.
     assigned_ms
         When the target came: a group that was deleted and made anew may have an equal one.
+    supposes
+        What the group is not: of a group that Kafka coordinates, that Muster did.
+    committed
+        Its offsets by topic and partition, where they are read.
     """
 
     group_id: str
@@ -50,6 +55,8 @@ class PlanBasis:
     settings: Mapping[str, str]
     input: AssignorInput
     assigned_ms: int = 0
+    supposes: str = ""
+    committed: Mapping[tuple[str, int], int] = field(default_factory=dict)
 
 
 def find_group(state: State, group_id: str) -> Group:
@@ -78,8 +85,12 @@ def take_basis(state: State, config: Config, group_id: str, now_ms: int) -> Plan
     Raises
     ------
     GroupError
-        As `find_group`.
+        As `find_group`; of a group that Kafka coordinates a classic one is taken for what it would
+        be with the consumer protocol, if its members are consumers.
     """
+    classic = state.classic.get(group_id)
+    if state.watched is not None and classic is not None:
+        return _take_watched_classic(state, config, classic, now_ms)
     group = find_group(state, group_id)
     return PlanBasis(
         group_id,
@@ -89,6 +100,59 @@ def take_basis(state: State, config: Config, group_id: str, now_ms: int) -> Plan
         dict(state.settings.get(group_id, {})),
         build_input(state, group, MemberChange(), now_ms),
         group.assignment_timestamp,
+        _suppose_muster(state),
+    )
+
+
+def _suppose_muster(state: State) -> str:
+    if state.watched is None:
+        return ""
+    return f"that Muster coordinates, not the Kafka cluster {state.watched.cluster.cluster_id}"
+
+
+def _take_watched_classic(
+    state: State, config: Config, group: ClassicGroup, now_ms: int
+) -> PlanBasis:
+    """Return a classic group as one of the consumer protocol: its leader's assignment, the target.
+
+    Raises
+    ------
+    GroupError
+        INVALID_REQUEST: its members do not say which topics they subscribe to.
+    """
+    metas: dict[str, MemberMetadata] = {}
+    targets = Targets()
+    lists: dict[tuple[str, ...], tuple[str, ...]] = {}
+    for member in group.members.values():
+        try:
+            told = read_subscription(member.metadata(group.protocol))
+        except MalformedError as error:
+            raise GroupError(
+                ErrorCode.INVALID_REQUEST,
+                f"Member {member.member_id} of group {group.group_id} does not say which topics it "
+                f"subscribes to ({error}): plans are for groups of consumers.",
+            ) from None
+        names = tuple(sorted(set(told.topics)))
+        metas[member.member_id] = MemberMetadata(
+            group.group_id,
+            member.member_id,
+            member.instance_id,
+            told.rack,
+            member.client_id,
+            member.client_host,
+            lists.setdefault(names, names),
+        )
+        targets[member.member_id] = member.assigned
+    known = {name for names in lists for name in names}
+    topics = [state.topics[name] for name in sorted(known) if name in state.topics]
+    return PlanBasis(
+        group.group_id,
+        group.generation,
+        group.generation,
+        preferred_assignor(config, Counter()),
+        {},
+        AssignorInput(metas, targets, topics, as_of_ms=now_ms),
+        supposes=f"of the consumer protocol {_suppose_muster(state)}",
     )
 
 

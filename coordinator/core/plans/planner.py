@@ -8,9 +8,10 @@ from typing import TypeAlias
 
 import msgspec
 import numpy as np
+import pyarrow as pa
 
 from assignors import GroupSpec, PartitionRanges, SpecError
-from assignors.certificate import certify
+from assignors.certificate import certify, weigh_members
 from assignors.quality import Report, report
 from coordinator.config import Config
 from coordinator.core.plans.input_digest import hash_columns, hash_texts
@@ -24,6 +25,7 @@ from coordinator.core.targets.target_builder import AssignorInput, run_assignor
 
 ADDED = "added-"
 ADD_MAX = 100_000
+ROUNDING = 1e-9
 Assign: TypeAlias = Callable[[AssignorInput, AssignorOptions], PartitionRanges]
 """Runs an assignor on a group, on some engine."""
 
@@ -45,6 +47,8 @@ class PlanOptions:
         Members, by instance id or member id, to be emptied, and to be filled again.
     owner, reason
         Who asks, and why.
+    loads
+        Weights, capacities and constraints that the plan supposes instead of those noted.
     """
 
     assignor: str = ""
@@ -55,6 +59,7 @@ class PlanOptions:
     undrain: Sequence[str] = ()
     owner: str = ""
     reason: str = ""
+    loads: LoadsNoted | None = None
 
     def __post_init__(self) -> None:
         """Refuse what a program may give by mistake: a name where a list is wanted, and the like.
@@ -77,10 +82,19 @@ class PlanOptions:
 
 @dataclass(frozen=True, slots=True)
 class ShownPlan:
-    """A plan and what is said of it: the report has a row a member and a row a move."""
+    """A plan and what is said of it.
+
+    Attributes
+    ----------
+    report
+        Has a row a member and a row a move.
+    overloaded
+        Members that now have more weight for their capacity than the lower bound, the most first.
+    """
 
     plan: PlanMade
     report: Report
+    overloaded: tuple[tuple[str, float], ...] = ()
 
 
 def assign_here(found: AssignorInput, options: AssignorOptions) -> PartitionRanges:
@@ -107,7 +121,7 @@ def make_plan(
     SpecError
         An option names nobody, or the assignor refuses the group.
     """
-    assignor = options.assignor or basis.assignor
+    assignor = options.assignor or (basis.assignor if options.loads is None else WEIGHTED)
     supposed = suppose(basis, options)
     settings = {**basis.settings, **options.settings}
     ranges = assign(supposed, AssignorOptions.of_group(assignor, settings, config))
@@ -183,7 +197,7 @@ def leave_out(basis: PlanBasis, after: AssignorInput) -> AssignorInput:
 
 def drain_members(basis: PlanBasis, options: PlanOptions) -> LoadsNoted | None:
     """Return what is noted of the group, with other members drained."""
-    loads = basis.input.loads
+    loads = options.loads or basis.input.loads
     if not (options.drain or options.undrain):
         return loads
     loads = loads or LoadsNoted(basis.group_id)
@@ -251,7 +265,9 @@ def _show(
     moves = tuple(_list_moves(basis, supposed, found))
     inputs = describe_inputs(basis)
     supposes = ", ".join(
-        [f"without {name}" for name in options.without]
+        ([basis.supposes] if basis.supposes else [])
+        + (["with the weights given"] if options.loads is not None else [])
+        + [f"without {name}" for name in options.without]
         + ([f"with {options.add} more members"] if options.add else [])
     )
     plan = PlanMade(
@@ -274,7 +290,8 @@ def _show(
     )
     digest = digest_of(plan)
     plan_id = hash_texts([digest, str(valid[0]), options.owner, options.reason])
-    return ShownPlan(msgspec.structs.replace(plan, plan_id=plan_id, plan_digest=digest), found)
+    made = msgspec.structs.replace(plan, plan_id=plan_id, plan_digest=digest)
+    return ShownPlan(made, found, _find_overloaded(spec, made.summary.lower_bound))
 
 
 def digest_of(plan: PlanMade) -> str:
@@ -312,6 +329,17 @@ def _list_moves(basis: PlanBasis, supposed: AssignorInput, found: Report) -> Ite
     for topic, first, count, giver, taker in zip(*columns, strict=True):
         owner = giver if giver in basis.input.metas else None
         yield PlannedMove(topic, ids[topic], first, count, owner, taker)
+
+
+def _find_overloaded(spec: GroupSpec, bound: float | None) -> tuple[tuple[str, float], ...]:
+    """Return who has more than the lower bound, with the weight for its capacity."""
+    if bound is None:
+        return ()
+    found = weigh_members(spec)
+    above = np.flatnonzero(found > bound * (1 + ROUNDING))
+    names = spec.member_ids.take(pa.array(above)).to_pylist()
+    pairs = zip(names, found[above].tolist(), strict=True)
+    return tuple(sorted(pairs, key=lambda pair: (-pair[1], pair[0])))
 
 
 def _summarise(
