@@ -22,6 +22,8 @@ from coordinator.wire.encoder import entity_writer
 from coordinator.wire.sasl import HASHES, check_iterations, scram_keys
 
 VERSIONS: dict[Api, tuple[int, int]] = {
+    Api.FETCH: (11, 12),
+    Api.LIST_OFFSETS: (5, 7),
     Api.METADATA: (12, 12),
     Api.OFFSET_COMMIT: (9, 9),
     Api.OFFSET_FETCH: (8, 9),
@@ -32,7 +34,7 @@ VERSIONS: dict[Api, tuple[int, int]] = {
     Api.SASL_AUTHENTICATE: (0, 2),
     Api.CONSUMER_GROUP_HEARTBEAT: (0, 1),
 }
-"""The lowest and highest version of each API that a member sends."""
+"""The lowest and highest version of each API that a member or a watcher sends."""
 HEAD = struct.Struct(">hhih")
 LENGTH = struct.Struct(">i")
 FRAME_MAX = 1 << 27

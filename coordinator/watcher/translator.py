@@ -84,6 +84,8 @@ class Translator:
         What could not be taken.
     names
         By id, the topics that were met: Kafka's records have ids of topics that are gone, too.
+    find_topics
+        Asked for the topics once more when a record has an id that is new; None: nobody to ask.
     """
 
     def __init__(self, topics: Callable[[], TopicView], session_ms: int = SESSION_MS) -> None:
@@ -91,6 +93,7 @@ class Translator:
         self._topics = topics
         self._session_ms = session_ms
         self.names: dict[str, str] = {}
+        self.find_topics: Callable[[], None] | None = None
         self._seen: dict[tuple[str, str], int] = {}
         self._known = Names(self._name_of, self._id_of)
 
@@ -187,8 +190,11 @@ class Translator:
     def _name_of(self, topic_id: str) -> str:
         """Return a topic's name; of one that is gone, the name that it had, if we met it."""
         topic = self._topics().by_id.get(topic_id)
+        if topic is None and topic_id not in self.names and self.find_topics is not None:
+            self.find_topics()
+            topic = self._topics().by_id.get(topic_id)
         if topic is None:
-            return self.names.get(topic_id, topic_id)
+            return self.names.setdefault(topic_id, topic_id)
         self.names[topic_id] = topic.key.name
         return topic.key.name
 

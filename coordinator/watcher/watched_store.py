@@ -22,7 +22,7 @@ from coordinator.runtime.coordinator import Coordinator
 from coordinator.runtime.topic_catalog import TopicCatalog
 from coordinator.storage.store_claim import has_log
 from coordinator.watcher.kafka_clock import KafkaClock
-from coordinator.watcher.partition_changes import Change, PartitionChanges
+from coordinator.watcher.partition_changes import NONE_OPEN, Change, PartitionChanges
 from coordinator.watcher.record_batches import KafkaRecord, RecordBatch
 from coordinator.watcher.translator import Translator
 
@@ -145,12 +145,18 @@ class WatchedStore:
         self._clock.note(at_ms)
         _raise(self.coordinator.submit([TopicsReported(topics)]).result())
 
-    def load(self, partition: int, records: Iterable[KafkaRecord], next_offset: int) -> None:
+    def load(
+        self,
+        partition: int,
+        records: Iterable[KafkaRecord],
+        next_offset: int,
+        open_offset: int = NONE_OPEN,
+    ) -> None:
         """Take a partition that was not read before: what a compacted topic keeps is no history."""
         self._find_places()
         event = self.translator.load(records)
-        self._partitions[partition] = PartitionChanges(next_offset)
-        read = PartitionRead(TOPIC, partition, next_offset)
+        self._partitions[partition] = PartitionChanges(next_offset, open_offset)
+        read = PartitionRead(TOPIC, partition, next_offset, open_offset)
         self._write(self._place(event, read, None))
 
     def take(self, partition: int, batches: Iterable[RecordBatch]) -> None:

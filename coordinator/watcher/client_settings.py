@@ -1,0 +1,101 @@
+"""How to reach a Kafka cluster: settings of a client, in librdkafka's names, as for its topics."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from coordinator.config import KAFKA, ConfigError
+from coordinator.member.kafka import parse_addresses
+from coordinator.wire.sasl import MECHANISMS
+
+PROTOCOLS = {
+    "PLAINTEXT": (False, False),
+    "SSL": (True, False),
+    "SASL_PLAINTEXT": (False, True),
+    "SASL_SSL": (True, True),
+}
+"""Whether a connection is over TLS, and whether it logs in."""
+KNOWN = frozenset(
+    {
+        "security.protocol", "sasl.mechanism", "sasl.mechanisms", "sasl.username", "sasl.password",
+        "ssl.ca.location", "ssl.certificate.location", "ssl.key.location", "ssl.key.password",
+        "ssl.endpoint.identification.algorithm", "client.id",
+    }
+)  # fmt: skip
+
+
+class ClientSettings(NamedTuple):
+    """What a connection needs.
+
+    Attributes
+    ----------
+    servers
+        (host, port) of brokers to ask first.
+    tls
+        None: plain.
+    login
+        (mechanism, user, password); None: none.
+    """
+
+    servers: list[tuple[str, int]]
+    tls: ssl.SSLContext | None
+    login: tuple[str, str, str] | None
+    client_id: str
+
+    @classmethod
+    def read(cls, servers: str, settings: Mapping[str, str]) -> ClientSettings:
+        """Return the settings of a client.
+
+        Raises
+        ------
+        ConfigError
+            An address, a name or a value is none; the message names it.
+        """
+        try:
+            addresses = parse_addresses(servers.removeprefix(KAFKA))
+        except ValueError as error:
+            raise ConfigError(f"{servers}: {error}, as in kafka://broker:9092") from None
+        if unknown := settings.keys() - KNOWN:
+            raise ConfigError(
+                f"watch.kafka has {min(unknown)!r}: give settings of {', '.join(sorted(KNOWN))}"
+            )
+        protocol = settings.get("security.protocol", "PLAINTEXT").upper()
+        if protocol not in PROTOCOLS:
+            raise ConfigError(
+                f"watch.kafka: security.protocol is {protocol!r}: give {', '.join(PROTOCOLS)}"
+            )
+        with_tls, with_login = PROTOCOLS[protocol]
+        return cls(
+            addresses,
+            _open_tls(settings) if with_tls else None,
+            _read_login(settings) if with_login else None,
+            settings.get("client.id", "muster-watch"),
+        )
+
+
+def _open_tls(settings: Mapping[str, str]) -> ssl.SSLContext:
+    try:
+        context = ssl.create_default_context(cafile=settings.get("ssl.ca.location"))
+        if certificate := settings.get("ssl.certificate.location"):
+            key = settings.get("ssl.key.location")
+            context.load_cert_chain(certificate, key, settings.get("ssl.key.password"))
+    except OSError as error:
+        raise ConfigError(
+            f"watch.kafka: the certificates (ssl.*.location) cannot be read: {error}"
+        ) from None
+    if settings.get("ssl.endpoint.identification.algorithm", "https") in {"", "none"}:
+        context.check_hostname = False
+    return context
+
+
+def _read_login(settings: Mapping[str, str]) -> tuple[str, str, str]:
+    mechanism = settings.get("sasl.mechanism") or settings.get("sasl.mechanisms", "")
+    if mechanism not in MECHANISMS:
+        known = ", ".join(MECHANISMS)
+        raise ConfigError(f"watch.kafka: sasl.mechanism is {mechanism!r}: give one of {known}")
+    for name in ("sasl.username", "sasl.password"):
+        if not settings.get(name):
+            raise ConfigError(f"watch.kafka: {name} is missing: give it, or another protocol")
+    return mechanism, settings["sasl.username"], settings["sasl.password"]

@@ -1,0 +1,142 @@
+"""The brokers of a cluster, as one that only reads needs them: who leads what, and requests."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from coordinator.core.events import CatalogTopic
+from coordinator.errors import GroupError
+from coordinator.member.kafka_connection import KafkaConnection
+from coordinator.watcher.client_settings import ClientSettings
+from coordinator.wire.call import from_uuid
+from coordinator.wire.codec import Api
+
+ANSWER_S = 30.0
+INTERNAL = "__"
+
+
+class ClusterMetadata(NamedTuple):
+    """What a broker says of its cluster.
+
+    Attributes
+    ----------
+    leaders
+        Of the partitions of the topic that was asked for, by number; -1 for none.
+    error
+        Kafka's code for that topic, 0 for none.
+    """
+
+    cluster_id: str
+    leaders: dict[int, int]
+    error: int
+    topics: dict[str, CatalogTopic]
+
+
+class KafkaBrokers:
+    """Connections to brokers, each opened when it is needed; one asyncio loop uses them.
+
+    Every method raises OSError where a broker cannot be reached or does not answer, and GroupError
+    where it refuses the login or is too old.
+    """
+
+    def __init__(self, settings: ClientSettings) -> None:
+        self._settings = settings
+        self._addresses: dict[int, tuple[str, int]] = {}
+        self._open: dict[int, KafkaConnection] = {}
+        self._any: KafkaConnection | None = None
+
+    async def describe(self, topic: str) -> ClusterMetadata:
+        """Ask any broker for the cluster, its topics, and who leads the partitions of one."""
+        answer = await self._ask_any(
+            Api.METADATA,
+            topics=None,
+            allow_auto_topic_creation=False,
+            include_topic_authorized_operations=False,
+        )
+        self._addresses = {int(one.node_id): (one.host, one.port) for one in answer.brokers}
+        racks = {int(one.node_id): one.rack for one in answer.brokers}
+        found = {one.name: one for one in answer.topics if one.name is not None}
+        own = found.get(topic)
+        return ClusterMetadata(
+            answer.cluster_id or "",
+            {p.partition_index: int(p.leader_id) for p in own.partitions} if own else {},
+            int(own.error_code) if own else 3,
+            {
+                name: _catalog_topic(one, racks)
+                for name, one in found.items()
+                if not name.startswith(INTERNAL) and int(one.error_code) == 0
+            },
+        )
+
+    async def ask(self, node_id: int, api: Api, **fields: object) -> Any:  # noqa: ANN401 - kio's
+        """Ask one broker."""
+        connection = self._open.get(node_id)
+        if connection is None:
+            if node_id not in self._addresses:
+                raise ConnectionError(f"broker {node_id} is not known")
+            connection = await self._connect(self._addresses[node_id])
+            self._open[node_id] = connection
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                return await connection.ask(api, **fields)
+        except (OSError, TimeoutError, asyncio.CancelledError):
+            if self._open.get(node_id) is connection:
+                del self._open[node_id]
+            await _close(connection)
+            raise
+
+    @property
+    def node_ids(self) -> Sequence[int]:
+        """The brokers that were last told of."""
+        return sorted(self._addresses)
+
+    async def _ask_any(self, api: Api, **fields: object) -> Any:  # noqa: ANN401 - kio's message
+        failure: Exception = ConnectionError("no broker")
+        if self._any is not None:
+            try:
+                async with asyncio.timeout(ANSWER_S):
+                    return await self._any.ask(api, **fields)
+            except OSError as error:
+                failure = error
+                await _close(self._any)
+                self._any = None
+        known = [*self._settings.servers, *self._addresses.values()]
+        for address in dict.fromkeys(known):
+            try:
+                self._any = await self._connect(address)
+                async with asyncio.timeout(ANSWER_S):
+                    return await self._any.ask(api, **fields)
+            except OSError as error:
+                failure = ConnectionError(f"{address[0]}:{address[1]}: {error or 'no answer'}")
+        raise failure
+
+    async def _connect(self, address: tuple[str, int]) -> KafkaConnection:
+        settings = self._settings
+        async with asyncio.timeout(ANSWER_S):
+            return await KafkaConnection.open(
+                address, settings.client_id, settings.tls, settings.login
+            )
+
+    async def close(self) -> None:
+        """Close all connections."""
+        found = [*self._open.values(), *([self._any] if self._any else [])]
+        self._open, self._any = {}, None
+        for connection in found:
+            await _close(connection)
+
+
+async def _close(connection: KafkaConnection) -> None:
+    with contextlib.suppress(OSError, GroupError):
+        await connection.close()
+
+
+def _catalog_topic(topic: Any, racks: dict[int, str | None]) -> CatalogTopic:  # noqa: ANN401
+    partitions = sorted(topic.partitions, key=lambda one: one.partition_index)
+    known = tuple(
+        tuple(sorted({rack for node in one.replica_nodes if (rack := racks.get(int(node)))}))
+        for one in partitions
+    )
+    return CatalogTopic(from_uuid(topic.topic_id), len(partitions), known if any(known) else ())

@@ -1,0 +1,352 @@
+"""Follow `__consumer_offsets` of a cluster by Fetch, without a group of its own.
+
+Fetch and not a consumer of librdkafka: that shows records, and a batch is what Kafka wrote at once.
+All partitions are read uncommitted; what a transaction wrote waits for its marker here, so that a
+long one holds up nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from coordinator.clock import wall_ms
+from coordinator.config import ConfigError
+from coordinator.core.state.records import KafkaWatched
+from coordinator.errors import GroupError
+from coordinator.status import Status
+from coordinator.watcher.client_settings import ClientSettings
+from coordinator.watcher.kafka_brokers import ClusterMetadata, KafkaBrokers
+from coordinator.watcher.partition_changes import PartitionChanges
+from coordinator.watcher.record_batches import BatchError, KafkaRecord, RecordBatch, read_batches
+from coordinator.watcher.time_order import TimeOrder
+from coordinator.watcher.watched_store import TOPIC, WatchedStore
+from coordinator.wire.codec import Api
+
+OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC, NOT_AUTHORIZED = 1, 3, 29
+EARLIEST = -2
+WAIT_MS = 500
+FETCH_BYTES, PARTITION_BYTES = 32 << 20, 4 << 20
+PAUSES_S = (0.1, 0.3, 1.0, 3.0)
+LOOK_S = 0.1
+LOST = {Status.FENCED.value, Status.BROKEN.value, Status.CLOSED.value}
+READ_COMMITTED_NOT = 0
+logger = logging.getLogger("muster.watch")
+
+
+@dataclass
+class _Load:
+    """A partition that is read for the first time, up to where it ended then."""
+
+    changes: PartitionChanges = field(default_factory=PartitionChanges)
+    last: dict[bytes, KafkaRecord] = field(default_factory=dict)
+    end: int | None = None
+
+    def take(self, batches: list[RecordBatch]) -> None:
+        """Keep the last record of each key."""
+        for change in self.changes.take(batches):
+            self._keep((*change.offsets, *change.records))
+
+    def finish(self) -> list[KafkaRecord]:
+        """Return what is kept, in Kafka's order."""
+        change = self.changes.flush()
+        if change is not None:
+            self._keep(change.offsets)
+        return list(self.last.values())
+
+    def _keep(self, records: tuple[KafkaRecord, ...]) -> None:
+        for record in records:
+            if record.key is not None:
+                self.last.pop(record.key, None)
+                self.last[record.key] = record
+
+
+class KafkaSource:
+    """A Kafka cluster whose topic of groups may be read.
+
+    Parameters
+    ----------
+    servers
+        host:port of some brokers, with or without kafka:// before them.
+    settings
+        Of the client, in librdkafka's names.
+    topic
+        Kafka's topic of groups.
+    offsets_ms, topics_ms
+        How often offsets are written, and topics are asked for.
+
+    Raises
+    ------
+    ConfigError
+        An address or a setting is none.
+    """
+
+    topics = None
+    is_live = True
+
+    def __init__(
+        self,
+        servers: str,
+        settings: Mapping[str, str] | None = None,
+        *,
+        topic: str = TOPIC,
+        offsets_ms: int = 10_000,
+        topics_ms: int = 5_000,
+    ) -> None:
+        self._settings = ClientSettings.read(servers, settings or {})
+        self._topic = topic
+        self.offsets_ms, self.topics_ms = offsets_ms, topics_ms
+
+    def find_cluster(self) -> KafkaWatched:
+        """Return which cluster it is; see `Source`."""
+        found = asyncio.run(self._describe())
+        if found.error == NOT_AUTHORIZED:
+            raise ConfigError(
+                f"the cluster does not let this user see {self._topic}: allow DESCRIBE and READ on "
+                "that topic, or watch with --by describe"
+            )
+        if not found.cluster_id:
+            raise ConfigError("the cluster tells no id: give the address of a Kafka broker")
+        return KafkaWatched(found.cluster_id, "topic", wall_ms())
+
+    async def _describe(self) -> ClusterMetadata:
+        brokers = KafkaBrokers(self._settings)
+        try:
+            return await brokers.describe(self._topic)
+        finally:
+            await brokers.close()
+
+    def follow(self, store: WatchedStore, stop: threading.Event) -> None:
+        """Write to the store what the cluster does; see `Source`."""
+        while not stop.is_set():
+            following = _Following(self, KafkaBrokers(self._settings), self._topic, store)
+            try:
+                asyncio.run(following.run(stop))
+            except GroupError as error:
+                if store.coordinator.status in LOST:
+                    raise
+                logger.warning("reading on from where the store is: %s", error)
+                stop.wait(1.0)
+
+
+class _Following:
+    """One reading of the topic, from where the store is, until the store fails or a stop."""
+
+    def __init__(
+        self, source: KafkaSource, brokers: KafkaBrokers, topic: str, store: WatchedStore
+    ) -> None:
+        self._source, self._brokers, self._topic, self._store = source, brokers, topic, store
+        self._loads: dict[int, _Load] = {}
+        self._order = TimeOrder()
+        self._offsets: dict[int, int] = {}
+        self._leaders: dict[int, int] = {}
+        self._fetchers: dict[int, asyncio.Task[None]] = {}
+        self._writing = asyncio.Lock()
+        self._described_s = 0.0
+        self._said = ""
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    async def run(self, stop: threading.Event) -> None:
+        """Follow until a stop.
+
+        Raises
+        ------
+        GroupError
+            The store does not take what was read.
+        """
+        self._loop = asyncio.get_running_loop()
+        self._store.translator.find_topics = self._find_topics
+        flushed = time.monotonic()
+        try:
+            while not stop.is_set():
+                now = time.monotonic()
+                if now - self._described_s >= self._source.topics_ms / 1000:
+                    await self._describe()
+                if now - flushed >= self._source.offsets_ms / 1000:
+                    await self._write(self._store.flush)
+                    flushed = time.monotonic()
+                for task in list(self._fetchers.values()):
+                    if task.done():
+                        task.result()
+                await asyncio.sleep(LOOK_S)
+            await self._write(self._store.flush)
+        finally:
+            self._store.translator.find_topics = None
+            for task in self._fetchers.values():
+                task.cancel()
+            await asyncio.gather(*self._fetchers.values(), return_exceptions=True)
+            await self._brokers.close()
+
+    # Brokers and topics --------------------------------------------------------------------------
+
+    async def _describe(self) -> None:
+        """Ask for topics and leaders; while nobody answers, things stay as they are."""
+        self._described_s = time.monotonic()
+        try:
+            found = await self._brokers.describe(self._topic)
+        except (OSError, GroupError) as error:
+            self._complain(f"the Kafka cluster does not answer, trying again: {error}")
+            return
+        if found.error == UNKNOWN_TOPIC:
+            self._complain(f"the cluster has no topic {self._topic} yet: it has no groups")
+        elif found.error:
+            self._complain(f"{self._topic} cannot be read: Kafka's error {found.error}")
+        await self._write(partial(self._store.report_topics, found.topics, 0))
+        self._leaders = found.leaders
+        for partition in found.leaders:
+            if partition not in self._offsets:
+                self._begin(partition)
+        for node_id in set(found.leaders.values()) - self._fetchers.keys() - {-1}:
+            self._fetchers[node_id] = asyncio.create_task(self._fetch_from(node_id))
+
+    def _find_topics(self) -> None:
+        """Ask for topics now, from the thread that writes: a record names one that is new."""
+        assert self._loop is not None
+        asked: Future[ClusterMetadata] = asyncio.run_coroutine_threadsafe(
+            self._brokers.describe(self._topic), self._loop
+        )
+        with contextlib.suppress(OSError, GroupError):
+            self._store.report_topics(asked.result().topics, 0)
+
+    def _begin(self, partition: int) -> None:
+        known = self._store.next_offsets()
+        if partition in known:
+            self._offsets[partition] = known[partition]
+            self._order.expect(partition)
+        else:
+            self._offsets[partition] = 0
+            self._loads[partition] = _Load()
+
+    def _complain(self, text: str) -> None:
+        """Say something once, and again when it is something else."""
+        if text != self._said:
+            logger.warning("%s", text)
+        self._said = text
+
+    # Fetching ------------------------------------------------------------------------------------
+
+    async def _fetch_from(self, node_id: int) -> None:
+        """Fetch what a broker leads, as long as it does."""
+        failed = 0
+        while True:
+            wanted = [
+                p for p, leader in self._leaders.items() if leader == node_id and self._may_read(p)
+            ]
+            if not wanted:
+                await asyncio.sleep(LOOK_S)
+                continue
+            try:
+                answer = await self._brokers.ask(node_id, Api.FETCH, **self._request(wanted))
+                (topic,) = answer.responses or (None,)
+                moved = [await self._take(one) for one in (topic.partitions if topic else ())]
+            except (OSError, TimeoutError, BatchError) as error:
+                self._complain(f"broker {node_id} cannot be read, trying again: {error}")
+                moved = [True]
+            if any(moved):
+                self._described_s = 0.0
+                await asyncio.sleep(PAUSES_S[min(failed, len(PAUSES_S) - 1)])
+                failed += 1
+            else:
+                failed = 0
+
+    def _may_read(self, partition: int) -> bool:
+        return partition in self._loads or self._order.has_room(partition)
+
+    def _request(self, wanted: list[int]) -> dict[str, object]:
+        partitions = [
+            {
+                "partition": number,
+                "fetch_offset": self._offsets[number],
+                "partition_max_bytes": PARTITION_BYTES,
+            }
+            for number in sorted(wanted)
+        ]
+        return {
+            "max_wait": WAIT_MS,
+            "min_bytes": 1,
+            "max_bytes": FETCH_BYTES,
+            "isolation_level": READ_COMMITTED_NOT,
+            "topics": [{"topic": self._topic, "partitions": partitions}],
+            "forgotten_topics_data": [],
+        }
+
+    async def _take(self, found: Any) -> bool:  # noqa: ANN401 - kio's message
+        """Take what was fetched of a partition; whether it must be asked for elsewhere."""
+        partition, code = int(found.partition_index), int(found.error_code)
+        if code == OFFSET_OUT_OF_RANGE:
+            return await self._start_over(partition)
+        if code:
+            return True
+        data = bytes(found.records or b"")
+        batches = list(read_batches(data))
+        if batches:
+            self._offsets[partition] = batches[-1].last_offset + 1
+        load, end = self._loads.get(partition), int(found.high_watermark)
+        if load is not None:
+            await self._load(partition, load, batches, end)
+            return False
+        # What waits of all partitions is handed on by one at a time: none may overtake another.
+        async with self._writing:
+            at_end = self._offsets[partition] >= end
+            self._order.add(partition, batches, len(data), at_end=at_end)
+            for number, some in list(self._order.take()):
+                await asyncio.to_thread(self._store.take, number, some)
+            if self._order.is_live and not self._loads:
+                self._store.note_live()
+        return False
+
+    async def _load(
+        self, partition: int, load: _Load, batches: list[RecordBatch], high_watermark: int
+    ) -> None:
+        if load.end is None:
+            load.end = high_watermark
+        load.take(batches)
+        if self._offsets[partition] < load.end:
+            return
+        records, read = load.finish(), load.changes
+        await self._write(
+            partial(self._store.load, partition, records, read.next_offset, read.open_offset)
+        )
+        del self._loads[partition]
+        self._offsets[partition] = self._store.next_offsets()[partition]
+        self._order.expect(partition)
+
+    async def _start_over(self, partition: int) -> bool:
+        """Begin at the first offset that is there: what came before was cleaned up.
+
+        Of a partition that was read before, it is not known what is missing: all of it is read
+        anew, and what it has not any more ends.
+        """
+        leader = self._leaders.get(partition, -1)
+        asked = {"partition_index": partition, "timestamp": EARLIEST}
+        answer = await self._brokers.ask(
+            leader,
+            Api.LIST_OFFSETS,
+            replica_id=-1,
+            isolation_level=READ_COMMITTED_NOT,
+            topics=[{"name": self._topic, "partitions": [asked]}],
+        )
+        ((found,),) = [topic.partitions for topic in answer.topics]
+        if int(found.error_code):
+            return True
+        if partition not in self._loads:
+            logger.warning(
+                "partition %d of %s begins at %d, behind where it was read: it is read anew",
+                *(partition, self._topic, int(found.offset)),
+            )
+            self._order.drop(partition)
+            self._loads[partition] = _Load()
+        self._offsets[partition] = int(found.offset)
+        return False
+
+    async def _write(self, work: Callable[[], None]) -> None:
+        async with self._writing:
+            await asyncio.to_thread(work)
