@@ -139,6 +139,17 @@ class TopicsConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class WatchConfig:
+    """How the groups of a Kafka cluster are followed."""
+
+    topic: str = "__consumer_offsets"
+    offsets_ms: int = 10_000
+    poll_ms: int = 5_000
+    session_ms: int = 45_000
+    kafka: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class WeightsConfig:
     """Where weights and constraints of groups come from, and when they move partitions."""
 
@@ -247,6 +258,7 @@ class Config:
     store: StoreConfig = field(default_factory=StoreConfig)
     metrics: MetricsConfig = field(default_factory=MetricsConfig)
     topics: TopicsConfig = field(default_factory=TopicsConfig)
+    watch: WatchConfig = field(default_factory=WatchConfig)
     weights: WeightsConfig = field(default_factory=WeightsConfig)
     plans: PlansConfig = field(default_factory=PlansConfig)
     server: ServerConfig = field(default_factory=ServerConfig)

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 import pytest
 
 from coordinator import Coordinator
-from coordinator.cli.serve import look_at_health
+from coordinator.cli.service import look_at_health
 from coordinator.config import Config, LeaseConfig, ServerConfig
 from coordinator.errors import ErrorCode
 from coordinator.http.page_server import PageServer

@@ -1,0 +1,227 @@
+"""What `muster serve` and `muster watch` share: a process that has a store until it is stopped."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+import typer
+
+from coordinator import progress
+from coordinator.config import Config, ConfigError, folder_mode
+from coordinator.extras import require
+from coordinator.history.log_reader import format_time
+from coordinator.runtime.threads_left import leave
+from coordinator.status import LOST, WAITS, Status
+from coordinator.storage.record_log import LogError
+from coordinator.storage.tables.filesystem import Filesystem
+from coordinator.storage.tables.patience import is_waited_for
+from coordinator.storage.tables.store_files import is_remote, root_of
+
+if TYPE_CHECKING:
+    from coordinator.runtime.coordinator import Coordinator
+
+LOOK_S = 0.2
+HEALTH_S = 0.2
+"""How long a probe of health waits for a look at the log, which a store may not answer."""
+SWITCH_S = 0.0005
+"""How long a thread may keep Python's global lock while others wait. With Python's default, 5 ms,
+the thread of the sockets loses that much at each read and write while another thread works."""
+GC_THRESHOLDS = 5_000, 4, 50
+"""For `gc.set_threshold`: with Python's (700, 10, 10), ten thousand joins that wait make it look at
+all objects five times, for up to 0.1 s each, and nobody is answered meanwhile. It looks at all as
+rarely as with (10_000, 10, 10), whose second step takes 30 to 50 ms, and this one's 10."""
+T = TypeVar("T")
+logger = logging.getLogger("muster.coordinator")
+
+
+class Stop(threading.Event):
+    """That this process is to end, and the signal that asks for it."""
+
+    asked_by = ""
+
+    def ask(self, number: int, _frame: object) -> None:
+        """Take a signal."""
+        self.asked_by = self.asked_by or signal.Signals(number).name
+        self.set()
+
+
+@dataclass(frozen=True, slots=True)
+class Service(Generic[T]):
+    """What a process does with a store.
+
+    Attributes
+    ----------
+    open
+        Returns what has the store; None once a stop was asked for. It may wait for hours.
+    start
+        Begins to serve with it; what is to be closed again goes onto the stack. Returns the
+        coordinator and a line for the user.
+    look
+        Called a few times a second: it may end the service by returning True, or by an error.
+    hang_up
+        Called after SIGHUP.
+    is_ready
+        Whether a service that has its store has come so far that others may rely on it.
+    """
+
+    open: Callable[[Stop], T | None]
+    start: Callable[[T, ExitStack], tuple[Coordinator, str]]
+    look: Callable[[], bool] = lambda: False
+    hang_up: Callable[[], object] = lambda: None
+    is_ready: Callable[[], bool] = lambda: True
+
+    def run(self, settings: Config, store: str | None) -> None:
+        """Stand by until this process has the store, then serve until stopped or fenced.
+
+        Raises
+        ------
+        ConfigError
+            An address is taken.
+        LogError
+            The store is lost to another process, or failed.
+        """
+        from prometheus_client import disable_created_metrics  # noqa: PLC0415
+
+        from coordinator.core.events import RecordAudit  # noqa: PLC0415
+        from coordinator.http.page_server import PageServer  # noqa: PLC0415
+
+        disable_created_metrics()  # type: ignore[no-untyped-call]  # most series would be there twice
+        sys.setswitchinterval(SWITCH_S)
+        stop = Stop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, stop.ask)
+        hung_up = threading.Event()
+        signal.signal(signal.SIGHUP, lambda *_: hung_up.set())
+        server = settings.server
+        with explain_address("server.http_listen (--http)"):
+            pages = PageServer(server) if server.http_listen else None
+        if pages is not None and store is not None:
+            pages.status = lambda: WAITS if is_waited_for(store) else Status.STANDS_BY.value
+        with progress.show("opening the store"):
+            opened = self.open(stop)
+        if opened is None:
+            logger.info("stopped by %s before it had the store", stop.asked_by)
+            return
+        with ExitStack() as open_now:
+            coordinator, says = self.start(opened, open_now)
+            gc.collect()
+            gc.freeze()  # loaded modules stay: without scanning them, heartbeats cost a fifth less
+            gc.set_threshold(*GC_THRESHOLDS)
+            if settings.web.listen:
+                with explain_address("web.listen (--web)"):
+                    shown = open_now.enter_context(coordinator.serve_web())
+                typer.echo(f"muster shows the groups at {shown.url}")
+            if pages is not None:
+                open_now.callback(pages.close)  # wrong logins up to now are in the audit
+                pages.registry = coordinator.metrics.registry
+                pages.status = lambda: self._look_at_health(coordinator)
+                pages.confirm = coordinator.confirm_status
+                pages.remark = lambda: _explain_topics(coordinator)
+                if server.audit_ms:
+                    pages.audit = lambda records: coordinator.submit([RecordAudit(records)])
+            typer.echo(says)
+            while not stop.wait(LOOK_S):
+                if hung_up.is_set():
+                    hung_up.clear()
+                    self.hang_up()
+                if coordinator.status in LOST:
+                    raise LogError(_explain_end(coordinator.status, store))
+                if self.look():
+                    return
+            logger.info("stopped by %s", stop.asked_by)
+
+    def _look_at_health(self, coordinator: Coordinator) -> str:
+        found = look_at_health(coordinator)
+        ready = found != Status.ACTIVE.value or self.is_ready()
+        return found if ready else Status.LOADING.value
+
+
+def open_in_thread(stop: Stop, open_: Callable[[], T]) -> Future[T] | None:
+    """Open in a thread, and wait for it; None after a stop.
+
+    Opening may wait for hours and cannot be interrupted, so a stop does not wait for it.
+    """
+    opening: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            opening.set_result(open_())
+        except BaseException as error:  # noqa: BLE001 - raised where it is waited for
+            opening.set_exception(error)
+
+    opens = threading.Thread(target=run, daemon=True)
+    opens.start()
+    while not opening.done():
+        if stop.wait(LOOK_S):
+            leave(opens)
+            return None
+    return opening
+
+
+def look_at_health(coordinator: Coordinator) -> str:
+    """Return what a coordinator says of its health, once it has had a moment to look at its log.
+
+    A process that was stopped may be a zombie that is asked nothing: only the question tells it.
+    """
+    coordinator.confirm_status(HEALTH_S)
+    return coordinator.health
+
+
+def _explain_topics(coordinator: Coordinator) -> str:
+    """Say since when topics cannot be read; not why, which names a cluster or a file."""
+    since = coordinator.topics_unread_since
+    return "" if since is None else f"topics cannot be read since {format_time(since)}"
+
+
+def _explain_end(status: str, store: str | None) -> str:
+    """Say why this process ends, and what its owner does about it."""
+    if status == Status.FENCED.value:
+        return f"another coordinator has taken over {store}: restart to stand by"
+    if status == Status.BROKEN.value:
+        return f"the disk of {store} did not confirm a commit: check the disk, then restart"
+    return f"the coordinator of {store} has failed: see its log, then restart"
+
+
+def check_web(config: Config, store: str | None) -> None:
+    """Refuse pages that cannot be served, before waiting for the store."""
+    require("--web (web.listen)", "web")
+    if store is None:
+        raise ConfigError("--web (web.listen) shows a store: give --store too")
+    from coordinator.web.access import WebAccess  # noqa: PLC0415 - as above
+
+    WebAccess(config, config.web.listen).close()
+
+
+def check_store(store: str | None, config: Config) -> None:
+    """Refuse a store folder that cannot be created, before waiting for its lease."""
+    if store is None:
+        return
+    root = root_of(store)
+    if is_remote(root):
+        return  # its bucket is there or not
+    try:
+        Filesystem(folder_mode(config.log)).make_folder(root)
+    except OSError as error:
+        raise ConfigError(
+            f"--store {store} cannot be created: {error.strerror}: give a writable folder"
+        ) from None
+
+
+@contextmanager
+def explain_address(setting: str) -> Iterator[None]:
+    """Name the setting in the error for an address that cannot be bound."""
+    try:
+        yield
+    except OSError as error:
+        raise ConfigError(
+            f"{setting}: {error.strerror}: stop what listens there, or give another address"
+        ) from None

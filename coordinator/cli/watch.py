@@ -1,0 +1,141 @@
+"""`muster watch`: the groups of a Kafka cluster, in a store of Muster's."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from coordinator.cli.main import load_config
+from coordinator.cli.service import Service, Stop, check_store, check_web, open_in_thread
+from coordinator.cli.terminal import log_to_stderr
+from coordinator.config import KAFKA, Config, ConfigError
+from coordinator.runtime.threads_left import end_process
+
+if TYPE_CHECKING:
+    from coordinator.runtime.coordinator import Coordinator
+    from coordinator.watcher.source import Source
+    from coordinator.watcher.watch import Watch
+
+TAKEOVERS = ("wait", "refuse", "force")
+
+
+def watch(
+    cluster: Annotated[
+        str | None, typer.Argument(help="kafka://host:port,… of some brokers.")
+    ] = None,
+    store: Annotated[
+        str | None, typer.Option(help="The folder of the store, or its URL; no coordinator's.")
+    ] = None,
+    records: Annotated[
+        Path | None,
+        typer.Option(help="A dump of __consumer_offsets, instead of a cluster (guide: watch)."),
+    ] = None,
+    compacted: Annotated[
+        bool,
+        typer.Option(
+            "--compacted", help="The dump is what a cleaned topic keeps: a state, no history."
+        ),
+    ] = False,
+    web: Annotated[str | None, typer.Option(help="host:port of web pages [web.listen].")] = None,
+    http: Annotated[
+        str | None, typer.Option(help="host:port of /metrics, /healthz and /readyz.")
+    ] = None,
+    takeover: Annotated[
+        str, typer.Option(help="If another process has the store: wait, refuse or force.")
+    ] = "wait",
+    insecure: Annotated[
+        bool,
+        typer.Option(
+            "--insecure", help="Allow other addresses than loopback without TLS and login."
+        ),
+    ] = False,
+    log_level: Annotated[
+        str | None,
+        typer.Option(
+            help="The lowest level to log: debug, info, warning or error [server.log_level]."
+        ),
+    ] = None,
+    config: Annotated[Path | None, typer.Option(help="Settings, see conf/muster.toml.")] = None,
+) -> None:
+    """Watch the groups of a Kafka cluster: who owns what, since when, and why. Changes nothing."""
+    if takeover not in TAKEOVERS:
+        raise ConfigError(f"--takeover is {takeover!r}: give one of {', '.join(TAKEOVERS)}")
+    if store is None:
+        raise ConfigError("--store is missing: name a folder, or the URL of a bucket's folder")
+    settings = load_config(config)
+    server = settings.server
+    settings = replace(
+        settings,
+        server=replace(
+            server,
+            http_listen=http or server.http_listen,
+            insecure=insecure or server.insecure,
+        ),
+        web=replace(settings.web, listen=web or settings.web.listen),
+    )
+    log_to_stderr(log_level or server.log_level)
+    if settings.web.listen:
+        check_web(settings, store)
+    source = _find_source(cluster, records, settings, compacted=compacted)
+    check_store(store, settings)
+    _run(source, str(records or cluster), store, settings, takeover)
+    end_process(0)
+
+
+def _find_source(
+    cluster: str | None, records: Path | None, settings: Config, *, compacted: bool
+) -> Source:
+    from coordinator.watcher.records_file import RecordsFile  # noqa: PLC0415
+    from coordinator.watcher.watch import open_source  # noqa: PLC0415
+
+    if (cluster is None) == (records is None):
+        raise ConfigError(
+            "give a cluster, as in kafka://broker:9092, or --records FILE: one of them"
+        )
+    if records is not None:
+        return RecordsFile(records, is_compacted=compacted)
+    if compacted:
+        raise ConfigError("--compacted is of a dump: give --records FILE too")
+    if cluster is None or not cluster.startswith(KAFKA):
+        raise ConfigError(f"the cluster is {cluster!r}: give kafka://host:port")
+    return open_source(cluster, settings)
+
+
+def _run(source: Source, named: str, store: str, settings: Config, takeover: str) -> None:
+    """Stand by until this process has the store, then follow the source until stopped."""
+    from coordinator.watcher.watch import Watch, open_store  # noqa: PLC0415
+
+    following: list[Watch] = []
+
+    def open_watched(stop: Stop) -> Watch | None:
+        opening = open_in_thread(stop, lambda: open_store(source, store, settings, takeover))
+        return None if opening is None else Watch(opening.result(), source)
+
+    def start(opened: Watch, open_now: ExitStack) -> tuple[Coordinator, str]:
+        following.append(open_now.enter_context(opened))
+        return opened.coordinator, f"muster watches {named} (store {store})"
+
+    def look() -> bool:
+        ended = following[0].wait(0)
+        if ended:
+            _tell(following[0])
+        return ended and not settings.web.listen
+
+    Service(
+        open=open_watched,
+        start=start,
+        look=look,
+        is_ready=lambda: following[0].store.is_live,
+    ).run(settings, store)
+
+
+def _tell(watched: Watch) -> None:
+    """Say what a source that has ended was."""
+    faults = watched.store.translator.faults
+    groups = len(watched.coordinator.list_groups().groups)
+    passed = sum(faults.passed_over.values())
+    typer.echo(f"{groups} groups; records passed over: {passed}, undecodable: {faults.count}")

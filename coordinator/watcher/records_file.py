@@ -1,0 +1,243 @@
+"""Read a dump of `__consumer_offsets`, away from the cluster: JSON, a line for each record.
+
+A line is `[offset, timestamp ms, batch, key in base64, value in base64 or null]`; lines with one
+batch number are one change. `{"records": [...]}` has many of them in one line. `{"topics": {name:
+{"id", "partitions"} or null}, "at": ms}` says which topics there are from then on. Lines with
+another field, as recordings for tests have, are passed over. A name that ends in .gz is inflated.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import gzip
+import hashlib
+import threading
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+from operator import attrgetter
+from pathlib import Path
+from typing import IO, NamedTuple, TypeAlias
+
+import msgspec
+
+from coordinator.config import ConfigError
+from coordinator.core.events import CatalogTopic
+from coordinator.core.state.records import KafkaWatched
+from coordinator.watcher.record_batches import KafkaRecord, RecordBatch
+from coordinator.watcher.watched_store import WatchedStore
+
+LINE_MAX = 1 << 28
+"""Bytes of a line."""
+TOGETHER = 500
+"""Batches that are written together."""
+MARKER = 1
+"""Offsets that the end of a transaction takes, which a dump does not show."""
+PARTITION = 0
+"""A dump does not say of which partition it is."""
+
+
+class TopicsLine(NamedTuple):
+    """Which topics changed, and when."""
+
+    topics: dict[str, CatalogTopic | None]
+    at_ms: int
+
+
+class RecordLine(NamedTuple):
+    """One record, with the batch that it was written in."""
+
+    batch: int
+    record: KafkaRecord
+
+
+class _Topic(msgspec.Struct):
+    id: str
+    partitions: int
+
+
+class _Topics(msgspec.Struct):
+    topics: dict[str, _Topic | None]
+    at: int
+
+
+_Row: TypeAlias = tuple[int, int, int, str | None, str | None]
+_ROW = msgspec.json.Decoder(_Row)
+_ROWS = msgspec.json.Decoder(dict[str, list[_Row]])
+_TOPICS = msgspec.json.Decoder(_Topics)
+Line: TypeAlias = TopicsLine | RecordLine
+
+
+class RecordsFile:
+    """A dump, as a source of a watched store.
+
+    Parameters
+    ----------
+    path
+        Of the file.
+    is_compacted
+        Whether all of it is what a cleaned topic keeps. Without this only what comes before the
+        last gap of its offsets is: a topic that was never cleaned has none.
+
+    Raises
+    ------
+    ConfigError
+        There is no such file, or a line is none; the message names it.
+    """
+
+    topics = None
+    is_live = False
+
+    def __init__(self, path: str | Path, *, is_compacted: bool = False) -> None:
+        self._path = Path(path)
+        self._reduced = -1
+        """The last offset of what is no history; -1 where all is."""
+        self._cluster = self._look(is_compacted=is_compacted)
+
+    def find_cluster(self) -> KafkaWatched:
+        """Return what to call the cluster that the dump is of, and when its history begins."""
+        return self._cluster
+
+    def _look(self, *, is_compacted: bool) -> KafkaWatched:
+        """Read the dump once: nothing of it is written before all of it is seen to be sound."""
+        first: KafkaRecord | None = None
+        last: KafkaRecord | None = None
+        began_ms = 0
+        for line in self._lines():
+            if isinstance(line, TopicsLine):
+                continue
+            one = line.record
+            if last is None:
+                first, began_ms = one, one.timestamp_ms
+            elif one.offset - last.offset > 1 + MARKER:
+                self._reduced, began_ms = last.offset, one.timestamp_ms
+            last = one
+        if first is None or last is None:
+            raise ConfigError(f"{self._path} has no records: give a dump of __consumer_offsets")
+        if is_compacted:
+            self._reduced, began_ms = last.offset, last.timestamp_ms
+        name = hashlib.blake2b(repr(first).encode(), digest_size=6).hexdigest()
+        return KafkaWatched(f"of-{name}", "records", began_ms)
+
+    def follow(self, store: WatchedStore, stop: threading.Event) -> None:
+        """Write the dump to the store, from where the store is; see `Source`."""
+        next_offset = store.next_offsets().get(PARTITION, 0)
+        topics: dict[str, CatalogTopic] = {}
+        waiting: list[RecordBatch] = []
+        reduced: list[KafkaRecord] = []
+        changed_ms: int | None = None
+        for item in self._batches():
+            if stop.is_set():
+                return
+            if isinstance(item, TopicsLine):
+                topics |= {name: one for name, one in item.topics.items() if one is not None}
+                for name in _gone(item):
+                    topics.pop(name, None)
+                changed_ms = item.at_ms
+            elif item.last_offset <= self._reduced:
+                reduced += item.records if next_offset == 0 else ()
+            elif item.last_offset >= next_offset:
+                if reduced or changed_ms is not None or len(waiting) >= TOGETHER:
+                    _write(store, waiting)
+                if changed_ms is not None:
+                    store.report_topics(dict(topics), changed_ms)
+                    changed_ms = None
+                if reduced:
+                    store.load(PARTITION, reduced, reduced[-1].offset + 1)
+                    reduced = []
+                waiting.append(item)
+        _write(store, waiting)
+        if changed_ms is not None:
+            store.report_topics(dict(topics), changed_ms)
+        if reduced:
+            store.load(PARTITION, reduced, reduced[-1].offset + 1)
+        store.flush()
+
+    def _batches(self) -> Iterator[TopicsLine | RecordBatch]:
+        for is_record, some in groupby(self._lines(), lambda one: isinstance(one, RecordLine)):
+            if not is_record:
+                yield from some  # type: ignore[misc]
+                continue
+            for _, lines in groupby(some, attrgetter("batch")):
+                records = [line.record for line in lines]  # type: ignore[union-attr]
+                first, last = records[0].offset, records[-1].offset
+                yield RecordBatch(first, last, -1, -1, -1, False, None, records)
+
+    def _lines(self) -> Iterator[Line]:
+        last = -1
+        try:
+            with self._open() as file:
+                number = 0
+                while raw := file.readline(LINE_MAX):
+                    number += 1
+                    if len(raw) == LINE_MAX:
+                        raise ValueError(f"it has more than {LINE_MAX} bytes")
+                    for line in _read_line(raw):
+                        if isinstance(line, RecordLine):
+                            if line.record.offset <= last:
+                                raise ValueError(
+                                    f"offset {line.record.offset} comes after {last}: offsets rise"
+                                )
+                            last = line.record.offset
+                        yield line
+        except (ValueError, binascii.Error) as error:
+            raise ConfigError(f"{self._path}, line {number}: {error}") from None
+        except (OSError, EOFError) as error:
+            raise ConfigError(f"{self._path} cannot be read: {error}") from None
+
+    def _open(self) -> IO[bytes]:
+        if self._path.suffix == ".gz":
+            return gzip.open(self._path, "rb")
+        return self._path.open("rb")
+
+
+def _read_line(raw: bytes) -> Iterable[Line]:
+    """Return what a line has.
+
+    Raises
+    ------
+    ValueError
+        It is none; msgspec's errors and those of base64 are of this class.
+    """
+    text = raw.strip()
+    if not text:
+        return ()
+    if text.startswith(b"["):
+        return (_record(_ROW.decode(text)),)
+    if text.startswith(b'{"records"'):
+        return [_record(row) for rows in _ROWS.decode(text).values() for row in rows]
+    if text.startswith(b'{"topics"'):
+        found = _TOPICS.decode(text)
+        return (
+            TopicsLine(
+                {
+                    name: None if one is None else CatalogTopic(one.id, one.partitions)
+                    for name, one in found.topics.items()
+                },
+                found.at,
+            ),
+        )
+    if not isinstance(msgspec.json.decode(text), dict):
+        raise ValueError("it is neither a record nor an object")
+    return ()
+
+
+def _record(row: _Row) -> RecordLine:
+    offset, at_ms, batch, key, value = row
+    if offset < 0 or at_ms < 0:
+        raise ValueError(f"offset {offset} at {at_ms}: neither may be negative")
+    return RecordLine(batch, KafkaRecord(offset, at_ms, _bytes(key), _bytes(value)))
+
+
+def _bytes(text: str | None) -> bytes | None:
+    return None if text is None else base64.b64decode(text, validate=True)
+
+
+def _gone(line: TopicsLine) -> set[str]:
+    return {name for name, one in line.topics.items() if one is None}
+
+
+def _write(store: WatchedStore, batches: list[RecordBatch]) -> None:
+    if batches:
+        store.take(PARTITION, batches)
+    batches.clear()
