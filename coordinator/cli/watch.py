@@ -93,9 +93,7 @@ def _find_source(
     from coordinator.watcher.watch import open_source  # noqa: PLC0415
 
     if (cluster is None) == (records is None):
-        raise ConfigError(
-            "give a cluster, as in kafka://broker:9092, or --records FILE: one of them"
-        )
+        raise ConfigError("give a cluster (kafka://broker:9092) or --records FILE, one of them")
     if records is not None:
         return RecordsFile(records, is_compacted=compacted)
     if compacted:
@@ -136,6 +134,6 @@ def _run(source: Source, named: str, store: str, settings: Config, takeover: str
 def _tell(watched: Watch) -> None:
     """Say what a source that has ended was."""
     faults = watched.store.translator.faults
-    groups = len(watched.coordinator.list_groups().groups)
+    groups = len(watched.coordinator.list_groups()["groups"])
     passed = sum(faults.passed_over.values())
     typer.echo(f"{groups} groups; records passed over: {passed}, undecodable: {faults.count}")

@@ -164,7 +164,7 @@ class Coordinator(ServiceRequests):
             log, lease = claim_store(store, config, takeover, address, clock, claimed)
         steady = monotonic_ms if clock is wall_ms else clock
         metrics = Metrics(config.metrics.groups_max)
-        processor = EventProcessor(log, config, dated or clock, catalog, metrics, steady)
+        processor = EventProcessor(log, config, clock, catalog, metrics, steady, dated)
         metrics.watch(lambda: processor.state, lambda: processor.status.value)
         loop = EventLoop(processor, engine)
         patience = Patience(log.store, waits=takeover != "refuse")

@@ -81,6 +81,8 @@ class EventProcessor:
         Where topics come from; None: there are only those of the log.
     monotonic
         What deadlines run on; without one the clock is taken for one that nobody sets.
+    dated
+        What records are dated by, where that is not the clock.
 
     Attributes
     ----------
@@ -115,6 +117,7 @@ class EventProcessor:
         catalog: TopicCatalog | None = None,
         metrics: Metrics | None = None,
         monotonic: Clock | None = None,
+        dated: Clock | None = None,
     ) -> None:
         self.log = log
         self.config = config
@@ -133,7 +136,9 @@ class EventProcessor:
         self._decider = EventDecider(
             config, clock, self.steady, self.timers, self.parked, self.metrics
         )
-        self._writer = LogWriter(log, clock, self.steady, config.lease.check_ms, self.metrics)
+        self._writer = LogWriter(
+            log, clock, self.steady, config.lease.check_ms, self.metrics, dated
+        )
         self._tasks: list[Task] = []
         self._topics_version = 0
         self._loading = False

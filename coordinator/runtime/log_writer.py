@@ -77,7 +77,9 @@ class LogWriter:
     log
         Where records go.
     wall, steady
-        The clocks, in ms. Batches carry the time of the wall clock.
+        The clocks, in ms.
+    dated
+        What batches carry the time of: the wall clock, but where Kafka's records are followed.
     check_ms
         For how long the log counts as ours once it was seen to be.
     metrics
@@ -90,9 +92,16 @@ class LogWriter:
     """
 
     def __init__(
-        self, log: RecordLog, wall: Clock, steady: Clock, check_ms: int, metrics: Metrics
+        self,
+        log: RecordLog,
+        wall: Clock,
+        steady: Clock,
+        check_ms: int,
+        metrics: Metrics,
+        dated: Clock | None = None,
     ) -> None:
         self._log = log
+        self._dated = dated or wall
         self._wall = wall
         self._steady = steady
         self._check_ms = check_ms
@@ -122,7 +131,7 @@ class LogWriter:
             Not acknowledged: only a replay shows whether they were written.
         """
         wall, now = self._wall(), self._steady()
-        self.position = self._log.append(records, at_ms or wall)
+        self.position = self._log.append(records, at_ms or self._dated())
         self._seen = (wall, now)  # when it began: we may have been stopped since it landed
         self._metrics.committed(records, self._steady() - now)
 

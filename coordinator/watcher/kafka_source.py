@@ -22,6 +22,7 @@ from coordinator.clock import wall_ms
 from coordinator.config import ConfigError
 from coordinator.core.state.records import KafkaWatched
 from coordinator.errors import GroupError
+from coordinator.runtime.topic_catalog import TopicCatalog
 from coordinator.status import Status
 from coordinator.watcher.client_settings import ClientSettings
 from coordinator.watcher.kafka_brokers import ClusterMetadata, KafkaBrokers
@@ -89,7 +90,7 @@ class KafkaSource:
         An address or a setting is none.
     """
 
-    topics = None
+    topics: TopicCatalog | None = None
     is_live = True
 
     def __init__(

@@ -13,6 +13,7 @@ import binascii
 import gzip
 import hashlib
 import threading
+from collections import deque
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 from operator import attrgetter
@@ -24,6 +25,7 @@ import msgspec
 from coordinator.config import ConfigError
 from coordinator.core.events import CatalogTopic
 from coordinator.core.state.records import KafkaWatched
+from coordinator.runtime.topic_catalog import TopicCatalog
 from coordinator.watcher.record_batches import KafkaRecord, RecordBatch
 from coordinator.watcher.watched_store import WatchedStore
 
@@ -85,7 +87,7 @@ class RecordsFile:
         There is no such file, or a line is none; the message names it.
     """
 
-    topics = None
+    topics: TopicCatalog | None = None
     is_live = False
 
     def __init__(self, path: str | Path, *, is_compacted: bool = False) -> None:
@@ -121,37 +123,18 @@ class RecordsFile:
 
     def follow(self, store: WatchedStore, stop: threading.Event) -> None:
         """Write the dump to the store, from where the store is; see `Source`."""
+        writing = _Writing(store)
         next_offset = store.next_offsets().get(PARTITION, 0)
-        topics: dict[str, CatalogTopic] = {}
-        waiting: list[RecordBatch] = []
-        reduced: list[KafkaRecord] = []
-        changed_ms: int | None = None
         for item in self._batches():
             if stop.is_set():
                 return
             if isinstance(item, TopicsLine):
-                topics |= {name: one for name, one in item.topics.items() if one is not None}
-                for name in _gone(item):
-                    topics.pop(name, None)
-                changed_ms = item.at_ms
+                writing.topics_waiting.append(item)
             elif item.last_offset <= self._reduced:
-                reduced += item.records if next_offset == 0 else ()
+                writing.reduced += item.records if next_offset == 0 else ()
             elif item.last_offset >= next_offset:
-                if reduced or changed_ms is not None or len(waiting) >= TOGETHER:
-                    _write(store, waiting)
-                if changed_ms is not None:
-                    store.report_topics(dict(topics), changed_ms)
-                    changed_ms = None
-                if reduced:
-                    store.load(PARTITION, reduced, reduced[-1].offset + 1)
-                    reduced = []
-                waiting.append(item)
-        _write(store, waiting)
-        if changed_ms is not None:
-            store.report_topics(dict(topics), changed_ms)
-        if reduced:
-            store.load(PARTITION, reduced, reduced[-1].offset + 1)
-        store.flush()
+                writing.take(item)
+        writing.finish()
 
     def _batches(self) -> Iterator[TopicsLine | RecordBatch]:
         for is_record, some in groupby(self._lines(), lambda one: isinstance(one, RecordLine)):
@@ -170,25 +153,74 @@ class RecordsFile:
                 number = 0
                 while raw := file.readline(LINE_MAX):
                     number += 1
-                    if len(raw) == LINE_MAX:
-                        raise ValueError(f"it has more than {LINE_MAX} bytes")
                     for line in _read_line(raw):
                         if isinstance(line, RecordLine):
-                            if line.record.offset <= last:
-                                raise ValueError(
-                                    f"offset {line.record.offset} comes after {last}: offsets rise"
-                                )
-                            last = line.record.offset
+                            last = _check_order(line.record.offset, last)
                         yield line
         except (ValueError, binascii.Error) as error:
             raise ConfigError(f"{self._path}, line {number}: {error}") from None
         except (OSError, EOFError) as error:
             raise ConfigError(f"{self._path} cannot be read: {error}") from None
 
-    def _open(self) -> IO[bytes]:
+    def _open(self) -> IO[bytes] | gzip.GzipFile:
         if self._path.suffix == ".gz":
             return gzip.open(self._path, "rb")
         return self._path.open("rb")
+
+
+class _Writing:
+    """What of a dump is on its way to the store."""
+
+    def __init__(self, store: WatchedStore) -> None:
+        self._store = store
+        self.topics_waiting: deque[TopicsLine] = deque()
+        """Topics that come, change or go once Kafka has written up to their time."""
+        self.reduced: list[KafkaRecord] = []
+        self._topics: dict[str, CatalogTopic] = {}
+        self._batches: list[RecordBatch] = []
+
+    def take(self, batch: RecordBatch) -> None:
+        """Take a batch that is history."""
+        self._load()
+        self._report(batch.records[0].timestamp_ms)
+        self._batches.append(batch)
+        if len(self._batches) >= TOGETHER:
+            self._write()
+
+    def finish(self) -> None:
+        """Write what is left."""
+        self._load()
+        self._write()
+        self._report(None)
+        self._store.flush()
+
+    def _load(self) -> None:
+        if self.reduced:
+            self._report(self.reduced[-1].timestamp_ms)
+            self._store.load(PARTITION, self.reduced, self.reduced[-1].offset + 1)
+            self.reduced = []
+
+    def _report(self, until_ms: int | None) -> None:
+        """Report the topics as they were at a time; None: as the dump ends."""
+        at_ms = None
+        while self.topics_waiting and (
+            until_ms is None or self.topics_waiting[0].at_ms <= until_ms
+        ):
+            line = self.topics_waiting.popleft()
+            at_ms = line.at_ms
+            for name, topic in line.topics.items():
+                if topic is None:
+                    self._topics.pop(name, None)
+                else:
+                    self._topics[name] = topic
+        if at_ms is not None:
+            self._write()
+            self._store.report_topics(dict(self._topics), at_ms)
+
+    def _write(self) -> None:
+        if self._batches:
+            self._store.take(PARTITION, self._batches)
+            self._batches = []
 
 
 def _read_line(raw: bytes) -> Iterable[Line]:
@@ -199,6 +231,8 @@ def _read_line(raw: bytes) -> Iterable[Line]:
     ValueError
         It is none; msgspec's errors and those of base64 are of this class.
     """
+    if len(raw) == LINE_MAX:
+        raise ValueError(f"it has more than {LINE_MAX} bytes")
     text = raw.strip()
     if not text:
         return ()
@@ -217,9 +251,14 @@ def _read_line(raw: bytes) -> Iterable[Line]:
                 found.at,
             ),
         )
-    if not isinstance(msgspec.json.decode(text), dict):
-        raise ValueError("it is neither a record nor an object")
+    msgspec.json.decode(text, type=dict)
     return ()
+
+
+def _check_order(offset: int, last: int) -> int:
+    if offset <= last:
+        raise ValueError(f"offset {offset} comes after {last}: offsets rise")
+    return offset
 
 
 def _record(row: _Row) -> RecordLine:
@@ -231,13 +270,3 @@ def _record(row: _Row) -> RecordLine:
 
 def _bytes(text: str | None) -> bytes | None:
     return None if text is None else base64.b64decode(text, validate=True)
-
-
-def _gone(line: TopicsLine) -> set[str]:
-    return {name for name, one in line.topics.items() if one is None}
-
-
-def _write(store: WatchedStore, batches: list[RecordBatch]) -> None:
-    if batches:
-        store.take(PARTITION, batches)
-    batches.clear()

@@ -57,14 +57,18 @@ class Faults:
         How many records of each type were not for us: of share and streams groups, or unknown.
     undecodable
         The offsets of records that could not be decoded, with what is wrong: the last ones.
+    count
+        How many these were in all.
     """
 
     passed_over: Counter[int] = field(default_factory=Counter)
     undecodable: deque[tuple[int, str]] = field(default_factory=lambda: deque(maxlen=LISTED))
+    count: int = 0
 
     def note(self, offset: int, reason: str) -> None:
         """Note a record that could not be decoded."""
         self.undecodable.append((offset, reason))
+        self.count += 1
         logger.warning("the record at offset %d is passed over: %s", offset, reason[:TEXT_MAX])
 
 

@@ -180,6 +180,11 @@ class WatchedStore:
         found = [(number, one.flush()) for number, one in self._partitions.items()]
         self._write(*(self._translate(number, one) for number, one in found if one is not None))
 
+    @property
+    def is_live(self) -> bool:
+        """Whether all was read that Kafka wrote before now."""
+        return self._clock.is_live
+
     def note_live(self) -> None:
         """Note that all was read that Kafka wrote up to now."""
         self._clock.is_live = True

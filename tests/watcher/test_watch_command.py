@@ -1,0 +1,82 @@
+"""`muster watch` as a process: a dump, its end, a kill, two of them, and what it refuses."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from .recorded import FILES, FOLDER
+
+DUMP = str(FOLDER / FILES[-1])
+
+
+def run(*arguments, **more):
+    command = [sys.executable, "-m", "coordinator", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, **more)
+
+
+def groups(store):
+    return [json.loads(line) for line in run("groups", "--store", store).stdout.splitlines()]
+
+
+def test_a_dump_is_written_and_read_by_the_other_commands(tmp_path):
+    told = run("watch", "--records", DUMP, "--store", tmp_path / "s")
+    assert (told.returncode, told.stderr) == (0, "")
+    assert "muster watches" in told.stdout
+    assert "2 groups; records passed over: 0, undecodable: 0" in told.stdout
+    assert {one["group_id"] for one in groups(tmp_path / "s")} == {"g", "h"}
+    assert run("verify", "--store", tmp_path / "s").returncode == 0
+    assert "member joined" in run("explain", "g", "--store", tmp_path / "s").stdout
+    again = run("watch", "--records", DUMP, "--store", tmp_path / "s")
+    assert again.returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((), "--store is missing"),
+        (("--store", "s"), "give a cluster"),
+        (("kafka://h:1", "--records", DUMP, "--store", "s"), "one of them"),
+        (("localhost:9092", "--store", "s"), "kafka://host:port"),
+        (("kafka://nowhere", "--store", "s"), "give host:port"),
+        (("kafka://h:1", "--compacted", "--store", "s"), "--compacted"),
+        (("--records", "nothing", "--store", "s"), "cannot be read"),
+        (("--records", DUMP, "--store", "s", "--takeover", "now"), "--takeover"),
+    ],
+)
+def test_what_cannot_be_watched_is_refused(tmp_path, arguments, said):
+    told = run("watch", *arguments, cwd=tmp_path)
+    assert (told.returncode, told.stdout) == (2, "")
+    assert said in told.stderr
+    assert not (tmp_path / "s").exists()
+
+
+def test_a_cluster_that_is_away_is_named(tmp_path):
+    told = run("watch", "kafka://127.0.0.1:1", "--store", tmp_path / "s")
+    assert told.returncode != 0
+    assert "127.0.0.1:1" in told.stderr
+    assert "Traceback" not in told.stderr
+
+
+def test_a_store_that_is_watched_is_not_served(tmp_path):
+    run("watch", "--records", DUMP, "--store", tmp_path / "s")
+    told = run("serve", "--store", tmp_path / "s", "--listen", "127.0.0.1:0")
+    assert told.returncode == 2
+    assert "muster watch" in told.stderr
+
+
+def test_pages_stay_until_a_signal_and_another_process_stands_by(tmp_path):
+    pytest.importorskip("starlette")
+    command = [sys.executable, "-m", "coordinator", "watch", "--records", DUMP]
+    command += ["--store", str(tmp_path / "s"), "--web", "127.0.0.1:0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as first:
+        assert "muster shows the groups at" in first.stdout.readline()
+        second = run("watch", "--records", DUMP, "--store", tmp_path / "s", "--takeover", "refuse")
+        assert second.returncode == 75
+        time.sleep(0.5)
+        assert first.poll() is None
+        first.send_signal(signal.SIGTERM)
+        assert first.wait(20) == 0
