@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from coordinator.runtime.plan_tasks.weight_source import WeightTables
     from coordinator.runtime.responses import HeartbeatAnswer
     from coordinator.runtime.topic_catalog import DictCatalog, FileCatalog
+    from coordinator.watcher.watch import Watch, watch
 
 __all__ = [
     "AsyncCoordinator",
@@ -46,7 +47,9 @@ __all__ = [
     "Stop",
     "TopicPartition",
     "UnavailableError",
+    "Watch",
     "WeightTables",
+    "watch",
 ]
 
 _ROOMS = {
@@ -67,7 +70,9 @@ _ROOMS = {
     "Stop": "coordinator.member.application",
     "TopicPartition": "coordinator.member.transport",
     "UnavailableError": "coordinator.errors",
+    "Watch": "coordinator.watcher.watch",
     "WeightTables": "coordinator.runtime.plan_tasks.weight_source",
+    "watch": "coordinator.watcher.watch",
 }
 
 

@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     )
     from coordinator.storage.record_log import LogError
     from coordinator.storage.tables.table_io import BusyError
+    from coordinator.watcher.watch import Watch, watch
     from spark_jobs.jobs.embedding import embed
     from spark_jobs.jobs.foreach_owner import foreach_partition_owner
     from spark_jobs.session import spark_session
@@ -101,6 +102,7 @@ __all__ = [
     "TopicPartition",
     "UnavailableError",
     "Verdict",
+    "Watch",
     "WeightTables",
     "__version__",
     "assign_groups",
@@ -113,6 +115,7 @@ __all__ = [
     "quality",
     "spark_session",
     "views",
+    "watch",
 ]
 
 _PLACES = {
@@ -153,6 +156,7 @@ _PLACES = {
     "UnavailableError": "coordinator.errors:UnavailableError",
     "VIEWS": "coordinator.history.frames:VIEWS",
     "Verdict": "assignors.partition_ranges:Verdict",
+    "Watch": "coordinator.watcher.watch:Watch",
     "WeightTables": "coordinator.runtime.plan_tasks.weight_source:WeightTables",
     "assign_groups": "assignors.groups.assign_groups:assign_groups",
     "assignor_names": "assignors.registry:assignor_names",
@@ -164,6 +168,7 @@ _PLACES = {
     "quality": "assignors:quality",
     "spark_session": "spark_jobs.session:spark_session",
     "views": "spark_jobs.sql:views",
+    "watch": "coordinator.watcher.watch:watch",
 }
 
 

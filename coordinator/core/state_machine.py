@@ -49,7 +49,6 @@ from coordinator.core.events import (
     ExpireOffsets,
     Heartbeat,
     InstallAssignment,
-    KafkaWrote,
     ListConfiguredGroups,
     ListGroupIds,
     ListGroups,
@@ -74,6 +73,7 @@ from coordinator.core.plans import note_loads
 from coordinator.core.state.groups import Group, State
 from coordinator.core.targets import target_install
 from coordinator.core.watched.follow import decide_watched, follow
+from coordinator.core.watched_events import KafkaWrote
 from coordinator.errors import ErrorCode, GroupError
 
 Handler: TypeAlias = Callable[[State, Config, Any, int], Result]

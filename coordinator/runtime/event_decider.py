@@ -25,7 +25,6 @@ from coordinator.core.events import (
     ExpireOffsets,
     Heartbeat,
     HeartbeatResponse,
-    KafkaWrote,
     OffsetCommit,
     Result,
     TimerFired,
@@ -38,6 +37,7 @@ from coordinator.core.state.replay import keep_classic, note_topics, note_waitin
 from coordinator.core.state_machine import step
 from coordinator.core.validate_types import check_types
 from coordinator.core.watched.unread_groups import replay_written
+from coordinator.core.watched_events import KafkaWrote
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.runtime.metrics import Metrics
 from coordinator.runtime.parked_requests import ParkedRequests

@@ -80,6 +80,8 @@ class RecordsFile:
     is_compacted
         Whether all of it is what a cleaned topic keeps. Without this only what comes before the
         last gap of its offsets is: a topic that was never cleaned has none.
+    line_max, together
+        Bytes of a line; and batches that are written together.
 
     Raises
     ------
@@ -90,8 +92,16 @@ class RecordsFile:
     topics: TopicCatalog | None = None
     is_live = False
 
-    def __init__(self, path: str | Path, *, is_compacted: bool = False) -> None:
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        is_compacted: bool = False,
+        line_max: int = LINE_MAX,
+        together: int = TOGETHER,
+    ) -> None:
         self._path = Path(path)
+        self._line_max, self._together = line_max, together
         self._reduced = -1
         """The last offset of what is no history; -1 where all is."""
         self._cluster = self._look(is_compacted=is_compacted)
@@ -123,7 +133,7 @@ class RecordsFile:
 
     def follow(self, store: WatchedStore, stop: threading.Event) -> None:
         """Write the dump to the store, from where the store is; see `Source`."""
-        writing = _Writing(store)
+        writing = _Writing(store, self._together)
         next_offset = store.next_offsets().get(PARTITION, 0)
         for item in self._batches():
             if stop.is_set():
@@ -151,8 +161,9 @@ class RecordsFile:
         try:
             with self._open() as file:
                 number = 0
-                while raw := file.readline(LINE_MAX):
+                while raw := file.readline(self._line_max):
                     number += 1
+                    _check_length(raw, self._line_max)
                     for line in _read_line(raw):
                         if isinstance(line, RecordLine):
                             last = _check_order(line.record.offset, last)
@@ -171,8 +182,8 @@ class RecordsFile:
 class _Writing:
     """What of a dump is on its way to the store."""
 
-    def __init__(self, store: WatchedStore) -> None:
-        self._store = store
+    def __init__(self, store: WatchedStore, together: int) -> None:
+        self._store, self._together = store, together
         self.topics_waiting: deque[TopicsLine] = deque()
         """Topics that come, change or go once Kafka has written up to their time."""
         self.reduced: list[KafkaRecord] = []
@@ -184,7 +195,7 @@ class _Writing:
         self._load()
         self._report(batch.records[0].timestamp_ms)
         self._batches.append(batch)
-        if len(self._batches) >= TOGETHER:
+        if len(self._batches) >= self._together:
             self._write()
 
     def finish(self) -> None:
@@ -231,8 +242,6 @@ def _read_line(raw: bytes) -> Iterable[Line]:
     ValueError
         It is none; msgspec's errors and those of base64 are of this class.
     """
-    if len(raw) == LINE_MAX:
-        raise ValueError(f"it has more than {LINE_MAX} bytes")
     text = raw.strip()
     if not text:
         return ()
@@ -253,6 +262,11 @@ def _read_line(raw: bytes) -> Iterable[Line]:
         )
     msgspec.json.decode(text, type=dict)
     return ()
+
+
+def _check_length(raw: bytes, most: int) -> None:
+    if len(raw) == most:
+        raise ValueError(f"it has more than {most} bytes")
 
 
 def _check_order(offset: int, last: int) -> int:

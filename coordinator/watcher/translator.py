@@ -10,7 +10,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from coordinator.core.events import LEAVE_FOR_A_WHILE, KafkaWrote, Unreadable
+from coordinator.core.events import LEAVE_FOR_A_WHILE
 from coordinator.core.state.groups import TopicView
 from coordinator.core.state.records import (
     ClassicGroupWritten,
@@ -24,6 +24,7 @@ from coordinator.core.state.records import (
     TargetMetadata,
     Tombstone,
 )
+from coordinator.core.watched_events import KafkaWrote, Unreadable
 from coordinator.watcher.kafka_records import Names, UndecodableError, make_record, read_key
 from coordinator.watcher.record_batches import KafkaRecord
 

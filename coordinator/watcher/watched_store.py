@@ -14,9 +14,10 @@ from types import TracebackType
 from typing import Self
 
 from coordinator.config import Config, ConfigError
-from coordinator.core.events import CatalogTopic, KafkaWrote, TopicsReported
+from coordinator.core.events import CatalogTopic, TopicsReported
 from coordinator.core.state.groups import Watched
 from coordinator.core.state.records import KafkaWatched, PartitionRead
+from coordinator.core.watched_events import KafkaWrote
 from coordinator.errors import GroupError
 from coordinator.runtime.coordinator import Coordinator
 from coordinator.runtime.topic_catalog import TopicCatalog

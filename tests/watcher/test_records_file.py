@@ -10,7 +10,6 @@ import pytest
 
 from coordinator.config import ConfigError
 from coordinator.trace.kafka_json import to_camel_case
-from coordinator.watcher import records_file
 from coordinator.watcher.records_file import RecordsFile
 from coordinator.watcher.watch import watch
 from coordinator.watcher.watched_store import WatchedStore
@@ -42,9 +41,8 @@ def test_a_dump_ends_with_the_groups_that_kafka_described(tmp_path, name):
                 assert normal(to_camel_case(found), wished=False) == normal(told, wished=False)
 
 
-def test_one_that_was_stopped_goes_on(tmp_path, monkeypatch):
-    monkeypatch.setattr(records_file, "TOGETHER", 3)
-    source, stop = RecordsFile(FOLDER / FILES[-1]), threading.Event()
+def test_one_that_was_stopped_goes_on(tmp_path):
+    source, stop = RecordsFile(FOLDER / FILES[-1], together=3), threading.Event()
     with WatchedStore.open(tmp_path / "cut", source.find_cluster(), is_live=False) as store:
         take, left = store.take, iter(range(4))
 
@@ -115,10 +113,9 @@ def test_what_is_no_dump_is_refused_before_anything_is_written(tmp_path, name):
     assert not (tmp_path / "store").exists()
 
 
-def test_a_line_without_end_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(records_file, "LINE_MAX", 100)
+def test_a_line_without_end_is_refused(tmp_path):
     (tmp_path / "dump").write_bytes(b"[" + b" " * 1_000)
     with pytest.raises(ConfigError, match="more than 100 bytes"):
-        RecordsFile(tmp_path / "dump")
+        RecordsFile(tmp_path / "dump", line_max=100)
     with pytest.raises(ConfigError, match="cannot be read"):
         RecordsFile(tmp_path)

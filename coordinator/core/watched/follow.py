@@ -10,7 +10,6 @@ from coordinator.core.events import (
     DescribeGroup,
     Event,
     ExpireOffsets,
-    KafkaWrote,
     ListConfiguredGroups,
     ListGroupIds,
     ListGroups,
@@ -34,6 +33,7 @@ from coordinator.core.state.records import (
 from coordinator.core.topic_metadata import update_topics
 from coordinator.core.watched.inferred_reasons import Activity, Cause, EpochCauses, infer_generation
 from coordinator.core.watched.unread_groups import check_place, pass_over
+from coordinator.core.watched_events import KafkaWrote
 from coordinator.errors import ErrorCode, GroupError
 
 EXPLAINING = (GroupMetadata, MemberMetadata, RegexResolved, Tombstone)

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
-from coordinator.core.events import KafkaWrote, Unreadable
 from coordinator.core.state.groups import Group, State, Watched
 from coordinator.core.state.record_fields import Mark, fields_of
 from coordinator.core.state.records import (
@@ -27,6 +26,7 @@ from coordinator.core.state.records import (
     Tombstone,
 )
 from coordinator.core.state.replay import replay
+from coordinator.core.watched_events import KafkaWrote, Unreadable
 
 OF_MEMBERS = (CurrentMember.kind, TargetMember.kind, MemberMetadata.kind)
 OF_GROUPS = frozenset({GroupMetadata.kind, ClassicGroupWritten.kind})

@@ -1,0 +1,53 @@
+"""What the coordinator of a Kafka cluster wrote, as an event."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from coordinator.core.state.records import Record
+
+
+class Unreadable(NamedTuple):
+    """A record of Kafka's that cannot be decoded: of which group, at which offset, and why not."""
+
+    group_id: str
+    offset: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaWrote:
+    """What the coordinator of a Kafka cluster wrote: Muster follows it, and decides nothing.
+
+    Attributes
+    ----------
+    records
+        Of one batch of Kafka's, which is one change of one group, in Kafka's order; or of several
+        groups where no reason is looked for. They have no reasons.
+    at_ms
+        When Kafka wrote it, in ms since 1970.
+    explains
+        Whether reasons are inferred: not where the records are all that a compacted topic keeps.
+    session_ms
+        Kafka's least session timeout of members of the consumer protocol.
+    seen_ms
+        When members of these groups were last seen to write something, by group and member.
+    partition, offsets
+        Of Kafka's topic, where the records are: one offset a record, or none where nobody knows.
+    unreadable
+        What was written with them, and says nothing: it costs its group.
+    follows
+        What must have been read of the partition before; None for what is read anew.
+    """
+
+    records: tuple[Record, ...]
+    at_ms: int
+    explains: bool = True
+    session_ms: int = 0
+    seen_ms: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    partition: int = -1
+    offsets: tuple[int, ...] = ()
+    unreadable: tuple[Unreadable, ...] = ()
+    follows: int | None = None
