@@ -233,7 +233,7 @@ class PushConfig:
     session_timeout_ms: int = 9_000
     connect_ms: int = 2_000
     retry_ms: int = 1_000
-    answer_bytes_max: int = 1 << 22
+    answer_bytes_max: int = 0
 
 
 @dataclass(frozen=True, slots=True)

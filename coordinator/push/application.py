@@ -137,7 +137,7 @@ class PushApplication(Application):
 
     async def _ask(self, kind: Kind, partitions: Mapping[TopicPartition, int | None]) -> None:
         end_ms = self._find_end_ms() if self._started else NEVER_MS
-        answer = await self._channel.ask(kind, partitions, end_ms)
+        answer = await self._channel.ask(kind, partitions, end_ms, len(self._started))
         report = read_report(kind, answer, self._started)
         self._started.update(report.offsets)
         self._take_offsets(report.offsets, report.refused)

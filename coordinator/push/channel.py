@@ -18,6 +18,10 @@ from coordinator.push.lease import Lease
 from coordinator.push.messages import Kind, LostError, encode_request
 
 NOTHING: Mapping[TopicPartition, int | None] = {}
+BYTES_LEAST, BYTES_MOST = 4 << 20, 100 << 20
+"""What an answer may have, however few and however many partitions its worker works on."""
+BYTES_A_PARTITION = 512
+"""More than a row of an answer has, with the longest name of a topic and each field in a line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +68,18 @@ class Channel:
         kind: Kind,
         partitions: Mapping[TopicPartition, int | None] = NOTHING,
         end_ms: int = NEVER_MS,
+        working: int = 0,
     ) -> bytes:
         """Return the answer to a request, after which the worker stops by `end_ms`, unasked.
+
+        Parameters
+        ----------
+        kind, partitions
+            The request.
+        end_ms
+            When the worker must have stopped.
+        working
+            How many partitions it may report an offset of.
 
         Raises
         ------
@@ -92,9 +106,14 @@ class Channel:
                     token=self._line.token,
                     tls=self._line.tls,
                     connect_s=config.connect_ms / 1_000,
-                    bytes_max=config.answer_bytes_max,
+                    bytes_max=config.answer_bytes_max or _find_room(working),
                 )
         except TimeoutError:
             raise LostError("silent", f"{kind} is not answered in {patience_s:.1f} s") from None
         self._lease.answered(monotonic_ms())
         return answer
+
+
+def _find_room(working: int) -> int:
+    """Return how long an answer may be: less than a report of all that it works on ends it."""
+    return min(BYTES_MOST, max(BYTES_LEAST, working * BYTES_A_PARTITION))

@@ -260,6 +260,20 @@ def test_nonsense_ends_the_registration_and_nothing_else(coordinator, worker, ot
         assert until(lambda: len(owned(worker)) == len(owned(other)) == 1)
 
 
+def test_a_worker_may_report_all_that_it_works_on():
+    topic, partitions = "x" * 249, 20_000  # 6 MB of JSON
+    with (
+        Coordinator.open(None, topics={topic: partitions}) as coordinator,
+        closing(Worker(topics=[topic])) as worker,
+        push(coordinator, worker),
+    ):
+        assert until(lambda: len(worker.offsets) == partitions)
+        seen = len(worker.log)
+        assert until(lambda: "ping" in worker.kinds()[seen + 1 :])
+        assert worker.kinds().count("register") == 1
+        assert not count(coordinator, "push_lost_total", reason="wrong answer")
+
+
 def test_only_groups_that_are_allowed_are_joined(coordinator, worker):
     with push(coordinator, worker, groups=("billing",)):
         assert until(lambda: worker.kinds().count("register") >= 2)
