@@ -23,6 +23,7 @@ from coordinator.cli.terminal import Terminal
 from coordinator.history.log_reader import LogReader, format_time
 from coordinator.history.past_target import explain_past_partition
 from coordinator.history.view_rows import describe_with_offsets, explain_epochs, list_rows
+from coordinator.history.watched import read_watched, tell_watched
 from coordinator.printable import as_json, visible
 from coordinator.storage.record_log import LostTarget
 from coordinator.trace.kafka_json import to_camel_case
@@ -41,7 +42,9 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON, one object per l
 def groups(store: Store, as_of: AsOf = None, json_: Json = False) -> None:
     """List the groups: their states, epochs and sizes."""
     with progress.show("reading the groups"):
-        rows = list_rows(LogReader(store, as_of), "groups")
+        reading = LogReader(store, as_of)
+        rows = list_rows(reading, "groups")
+    _say_watched(reading)
     if _wants_json(json_):
         _print_json(rows)
     else:
@@ -68,6 +71,7 @@ def describe(
         found = describe_with_offsets(state, settings, group)
     if found is None:
         raise reading.unknown(group)
+    _say_watched(reading)
     found |= {"position": reading.position, "at": format_time(reading.at_ms)}
     if _wants_json(json_):
         _print_json([to_camel_case(found)])
@@ -87,7 +91,8 @@ def history(
     if partition is not None and topic is None:
         raise SpecError(f"--partition {partition} requires --topic: give the topic too")
     with progress.show("reading the history"):
-        rows = list_rows(LogReader(store, as_of), "assignment_history", group)
+        reading = LogReader(store, as_of)
+        rows = list_rows(reading, "assignment_history", group)
     if topic is not None:
         topics = sorted({row["topic"] for row in rows})
         if topic not in topics:
@@ -104,6 +109,7 @@ def history(
                 f"no member of group {group!r} owned partition {partition} of topic {topic!r}: "
                 f"give one up to {last}"
             )
+    _say_watched(reading)
     if _wants_json(json_):
         _print_json(rows)
     else:
@@ -131,13 +137,15 @@ def explain(
         _explain_partition(LogReader(store, as_of), group, partition, epoch, as_json_=json_)
         return
     with progress.show("reading the history"):
-        epochs = explain_epochs(LogReader(store, as_of), group)
+        reading = LogReader(store, as_of)
+        epochs = explain_epochs(reading, group)
     if epoch is not None:
         known = [row["group_epoch"] for row in epochs]
         if epoch not in known:
             have = f"it has {min(known)} to {max(known)}" if known else "it has none yet"
             raise SpecError(f"group {group!r} has no group epoch {epoch}: {have}")
         epochs = [row for row in epochs if row["group_epoch"] == epoch]
+    _say_watched(reading)
     if _wants_json(json_):
         _print_json(epochs)
     else:
@@ -152,12 +160,21 @@ def _explain_partition(
         raise SpecError(f"--partition is {partition!r}: give topic/number, as in clicks/3")
     with progress.show("reading the target"):
         target, found = explain_past_partition(reading, group, topic, int(number), epoch)
+    _say_watched(reading)
     row = {"group_id": group, "assignment_epoch": target.epoch, "assignor": target.assignor}
     row |= {"plan_id": target.plan_id, **msgspec.to_builtins(found)}
     if _wants_json(as_json_):
         _print_json([row])
     else:
         render.print_partition(Terminal(), row)
+
+
+def _say_watched(reading: LogReader) -> None:
+    """Say, beside what is shown, that a Kafka cluster coordinates the groups."""
+    watched = read_watched(reading)
+    if watched is not None:
+        said = f"muster: {tell_watched(watched)}, read up to {format_time(reading.at_ms)}"
+        typer.echo(said, err=True)
 
 
 def _wants_json(asked: bool) -> bool:  # noqa: FBT001 - the option's value

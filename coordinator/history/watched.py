@@ -2,8 +2,40 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
+
 from assignors import SpecError
-from coordinator.history.log_reader import LogReader
+from coordinator.core.state.records import KafkaWatched
+from coordinator.history.log_reader import LogReader, format_time
+from coordinator.history.log_rows import LogRows
+from coordinator.printable import visible
+
+COLUMNS = ("cluster_id", "observed", "timestamp")
+WAYS = {
+    "topic": "by reading its topic of groups",
+    "records": "from a dump of its topic of groups",
+    "describe": "by asking it again and again",
+}
+"""How a cluster is watched, in words, by what `KafkaWatched` calls it."""
+
+
+def find_watched(rows: pa.Table) -> KafkaWatched | None:
+    """Return the newest of rows of `KafkaWatched`; None without one."""
+    found = rows.slice(max(0, len(rows) - 1)).to_pylist()
+    return KafkaWatched(**found[0]) if found else None
+
+
+def read_watched(reading: LogReader) -> KafkaWatched | None:
+    """Return which Kafka cluster coordinates the groups of a store; None where Muster does."""
+    return find_watched(LogRows(reading).present([KafkaWatched.kind], COLUMNS))
+
+
+def tell_watched(watched: KafkaWatched) -> str:
+    """Return a line that says who coordinates the groups, since when they are watched, and how."""
+    return (
+        f"the Kafka cluster {visible(watched.cluster_id)} coordinates these groups; they are "
+        f"watched since {format_time(watched.timestamp)}, {WAYS.get(watched.observed, '')}"
+    )
 
 
 def refuse_watched(reading: LogReader) -> None:
@@ -14,9 +46,9 @@ def refuse_watched(reading: LogReader) -> None:
     SpecError
         The store shows the groups of a Kafka cluster; the message names it.
     """
-    watched = reading.state().watched
+    watched = read_watched(reading)
     if watched is not None:
         raise SpecError(
-            f"the Kafka cluster {watched.cluster.cluster_id} coordinates the groups of "
+            f"the Kafka cluster {visible(watched.cluster_id)} coordinates the groups of "
             f"{reading.store}: a plan can be shown here, and no group can be changed"
         )

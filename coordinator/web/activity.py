@@ -20,6 +20,7 @@ from coordinator.core.state.records import (
     ClassicGroupWritten,
     CurrentMember,
     GroupMetadata,
+    KafkaWatched,
     LoadsNoted,
     MemberMetadata,
     MembersAdvanced,
@@ -32,6 +33,8 @@ from coordinator.core.state.records import (
 )
 from coordinator.history.keyed_rows import combine_chunks, is_kind, to_mask, to_numbers
 from coordinator.history.log_rows import LogRows
+from coordinator.history.watched import COLUMNS as WATCHED
+from coordinator.history.watched import find_watched
 
 MOVING = (GroupMetadata, TargetMetadata, TargetMember, CurrentMember, MembersAdvanced)
 """What a group writes until it has settled."""
@@ -92,11 +95,14 @@ class Activity:
         As far as the log was read.
     topics_position
         Where topics changed last: a change that may concern any group.
+    watched
+        The Kafka cluster that coordinates the groups; None where Muster does.
     """
 
     def __init__(self) -> None:
         self.position = 0
         self.topics_position = 0
+        self.watched: KafkaWatched | None = None
         self._codes: dict[str, int] = {}
         self._last = np.zeros(0, np.int64)
         self._moved_ms = np.zeros(0, np.int64)
@@ -114,7 +120,9 @@ class Activity:
         rows = log.past(kinds, COLUMNS, self.position)
         topics = rows.filter(pc.equal(rows["kind"], TopicChanged.kind))["position"]
         refused = log.past([Audited.kind], ("at", "reason", "settings"), self.position)
+        watched = find_watched(log.past([KafkaWatched.kind], WATCHED, self.position))
         with self._lock:
+            self.watched = watched or self.watched
             self._note_refusals(refused)
             self.topics_position = max(self.topics_position, pc.max(topics).as_py() or 0)
             self._note(rows.filter(pc.is_valid(rows["group_id"])))

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from coordinator.core.state.groups import GroupState
-from coordinator.core.state.records import GroupConfigured
+from coordinator.core.state.records import GroupConfigured, KafkaWatched
 from coordinator.history.keyed_rows import combine_chunks, to_numbers
 from coordinator.history.log_reader import format_time, parse_as_of
 from coordinator.history.view_rows import to_json_rows
@@ -172,6 +172,7 @@ class Pages:
             "position": reading.position,
             "at_ms": reading.at_ms,
             "live": self._live,
+            "watched": self.reader.activity.watched,
             "weight": self._weight,
         }
 
@@ -259,7 +260,12 @@ def is_past(query: Query) -> bool:
 
 def head(values: Values) -> Values:
     """Return as of when a page is."""
-    return {"position": values["position"], "at": format_time(values["at_ms"])}
+    found = {"position": values["position"], "at": format_time(values["at_ms"])}
+    watched: KafkaWatched | None = values["watched"]
+    if watched is None:
+        return found
+    since = {"watched_since": format_time(watched.timestamp), "observed": watched.observed}
+    return found | {"kafka_cluster": watched.cluster_id} | since
 
 
 def show_page(page: Page, name: str) -> Values:

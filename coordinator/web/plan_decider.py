@@ -14,6 +14,8 @@ from coordinator.clock import wall_ms
 from coordinator.compute.plan_answers import ask_about_plan
 from coordinator.config import LeaseConfig
 from coordinator.core.events import Action, DecidePlan
+from coordinator.history.log_reader import LogReader
+from coordinator.history.watched import refuse_watched
 from coordinator.storage.lease import Lease
 from coordinator.storage.tables.table_io import BusyError
 
@@ -62,6 +64,7 @@ class PlanDecider:
         request = DecidePlan(action, group_id, plan_id, None, by, reason, uuid.uuid4().hex)
 
         def ask() -> int:
+            refuse_watched(LogReader(self._store))
             self._refuse_alone()
             return ask_about_plan(self._store, request, after, self._wait, PATIENCE_S)
 

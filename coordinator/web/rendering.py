@@ -11,6 +11,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from coordinator.history.log_reader import format_time
+from coordinator.history.watched import WAYS
 from coordinator.printable import visible
 from coordinator.web.paging import link
 
@@ -97,6 +98,7 @@ def _make_environment() -> Environment:
         "time": show_time,
         "moment": show_moment,
         "id": show_id,
+        "way": WAYS.get,
     }
     made.globals |= {
         "link": link,

@@ -21,6 +21,7 @@ from coordinator.core.state.records import ACCEPTED
 from coordinator.core.targets.approval import IMBALANCE, MAX_MOVES
 from coordinator.history.former_targets import read_basis
 from coordinator.history.log_reader import LogReader
+from coordinator.history.watched import refuse_watched
 from coordinator.kafka_config import group_settings
 from coordinator.storage.tables.store_files import root_of
 from spark_jobs.jobs.spark_engine import SparkEngine
@@ -62,6 +63,7 @@ def assign_store(job: StoreJob, config: Config) -> dict[str, Any]:
     """
     store, run_id = root_of(job.store), job.run_id or str(uuid.uuid4())
     reading = LogReader(store)
+    refuse_watched(reading)
     basis = read_basis(reading, config, job.group_id)
     if job.run_id is not None:
         before, _ = find_answer(store, run_id, after=0)

@@ -1,0 +1,126 @@
+"""What reads a watched store says so, and what would change a group of it is refused at once."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from assignors import SpecError
+from coordinator.config import LeaseConfig
+from coordinator.history.log_reader import LogReader
+from coordinator.history.watched import read_watched
+from coordinator.storage.inbox import Inbox
+from coordinator.watcher.watch import watch
+
+from .recorded import FILES, FOLDER
+
+BEGUN = "1970-01-01T00:16:49.000Z"
+PAGES = (
+    "/",
+    "/group?id=g",
+    "/history?id=g",
+    "/picture?id=g",
+    "/loads?id=g",
+    "/offsets?id=g",
+    "/plans?id=g",
+    "/audit",
+)
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    path = tmp_path_factory.mktemp("watched") / "store"
+    with watch(FOLDER / "wide-00.jsonl", path) as watched:
+        watched.wait(60)
+    return path
+
+
+def run(*arguments):
+    command = [sys.executable, "-m", "coordinator", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("groups",),
+        ("describe", "g"),
+        ("history", "g"),
+        ("explain", "g"),
+    ],
+)
+def test_commands_that_read_say_who_coordinates(store, arguments):
+    told = run(*arguments, "--store", store)
+    assert told.returncode == 0, told.stderr
+    (line,) = told.stderr.splitlines()
+    assert "the Kafka cluster of-" in line
+    assert f"watched since {BEGUN}, from a dump of its topic of groups" in line
+    assert "read up to 1970-01-01T00:25:16" in line
+    for row in told.stdout.splitlines():
+        json.loads(row)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("approve", "g", "p"),
+        ("reject", "g", "p"),
+        ("assign", "--group", "g"),
+    ],
+)
+def test_commands_that_change_are_refused_at_once(store, arguments):
+    before = LogReader(store).position
+    told = run(*arguments, "--store", store)
+    assert (told.returncode, told.stdout) == (2, "")
+    (line,) = told.stderr.splitlines()
+    assert "the Kafka cluster of-" in line
+    assert "coordinates the groups" in line
+    assert Inbox(str(store)).waiting() == []
+    assert LogReader(store).position == before, "nobody claimed the store for it"
+
+
+def test_pages_say_who_coordinates(store):
+    pytest.importorskip("starlette")
+    from tests.web.browsing import browse
+
+    pages = browse(store)
+    cluster = read_watched(LogReader(store)).cluster_id
+    for address in PAGES:
+        found = pages.get(address)
+        assert found.status_code == 200, (address, found.text)
+        assert 'id="watched"' in found.text, address
+        assert cluster in found.text, address
+        assert "from a dump of its topic of groups" in found.text, address
+    assert "Nobody watches the cluster now" in pages.get("/").text
+    assert "No coordinator runs" not in pages.get("/group?id=g").text
+    told = pages.get("/group.json?id=g").json()
+    assert (told["kafka_cluster"], told["observed"]) == (cluster, "records")
+    assert told["watched_since"] == BEGUN
+
+
+def test_pages_decide_nothing(store):
+    pytest.importorskip("starlette")
+    from coordinator.web.plan_decider import PlanDecider
+
+    decider = PlanDecider(str(store), LeaseConfig())
+    with pytest.raises(SpecError, match=r"the Kafka cluster of-.* coordinates the groups"):
+        decider.decide("approve", "g", "p", 1, "ann", "").result(20)
+    decider.close()
+    assert Inbox(str(store)).waiting() == []
+
+
+def test_a_store_that_muster_coordinates_says_nothing(tmp_path):
+    from coordinator import Coordinator
+
+    with Coordinator.open(tmp_path / "own"):
+        pass
+    assert read_watched(LogReader(tmp_path / "own")) is None
+    assert run("groups", "--store", tmp_path / "own").stderr == ""
+
+
+def test_it_is_said_after_the_log_was_compacted(tmp_path):
+    with watch(FOLDER / FILES[-1], tmp_path / "s") as watched:
+        watched.wait(60)
+    assert run("compact", "--store", tmp_path / "s").returncode == 0
+    assert "the Kafka cluster of-" in run("groups", "--store", tmp_path / "s").stderr
