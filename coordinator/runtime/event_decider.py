@@ -212,6 +212,28 @@ class EventDecider:
             replay(state, records[0])
         return SteadyRun(end - start, HeartbeatResponse(None, epoch, interval_ms), records)
 
+    def decide_beside(self, state: State, event: Event) -> Result | None:
+        """Decide a heartbeat that changes nothing but its session, which is not extended yet.
+
+        Of a group that no other thread changes meanwhile. None for everything else.
+        """
+        if type(event) is ClassicHeartbeat:
+            known = _has_classic_ids(event) and find_steady_member(state, event) is not None
+            return STEADY if known else None
+        if type(event) is not Heartbeat or not _has_ids(event):
+            return None
+        if event.topic_partitions is not None:
+            return None
+        result = answer_steady_heartbeat(state, self._config, event)
+        return None if result is None or result.records else result
+
+    def extend_beside(self, state: State, event: Event, now: int) -> None:
+        """Extend the session of a heartbeat that was decided beside a batch, if it is steady."""
+        if isinstance(event, ClassicHeartbeat):
+            self._is_steady(state, event, now)
+        elif isinstance(event, Heartbeat) and self.decide_beside(state, event) is not None:
+            self._timers.extend_session(state, event.group_id, event.member_id, now)
+
     def _is_steady(self, state: State, event: ClassicHeartbeat, now: int) -> bool:
         """Whether a classic heartbeat changes nothing but its session, which is extended then."""
         if state.watched is not None:

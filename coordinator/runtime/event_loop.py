@@ -31,6 +31,7 @@ from coordinator.core.events import (
 from coordinator.core.large_requests import LARGE, weigh
 from coordinator.errors import GroupError
 from coordinator.runtime import futures
+from coordinator.runtime.beside import BesideAnswers
 from coordinator.runtime.event_processor import EventProcessor
 from coordinator.runtime.parked_requests import LaterAnswers
 from coordinator.runtime.regex_jobs import RegexJobs
@@ -66,7 +67,7 @@ T = TypeVar("T")
 logger = logging.getLogger("muster.coordinator")
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Item:
     """Events that are asked together, and who waits for the answers.
 
@@ -78,6 +79,8 @@ class Item:
         Those of the rounds before.
     weights
         Of the events; none where each weighs 1.
+    must_wait
+        Whether it was seen that it cannot be answered beside a large request.
     """
 
     events: list[Event]
@@ -87,6 +90,7 @@ class Item:
     piece: list[Event] = field(default_factory=list)
     answers: list[Answer] = field(default_factory=list)
     weights: list[int] = field(default_factory=list)
+    must_wait: bool = False
 
     def take_piece(self, room: int) -> int:
         """Take the next piece, one event at least, and return how much room it leaves."""
@@ -127,12 +131,14 @@ class EventLoop:
         self._deadline = threading.Thread(
             target=self._keep_deadline, name="muster-deadline", daemon=True
         )
+        self._beside = BesideAnswers(processor, self._answer_beside)
         self._thread = threading.Thread(target=self._run, name="muster-loop", daemon=True)
 
     def start(self) -> None:
         """Begin to serve."""
         self._thread.start()
         self._deadline.start()
+        self._beside.start()
 
     def close(self) -> None:
         """Answer what waits, then stop; who waits for longer, such as for a store, is refused."""
@@ -221,6 +227,27 @@ class EventLoop:
                 queue.clear()
         return left
 
+    def _answer_beside(self, busy: frozenset[str]) -> list[Event]:
+        """Answer the heartbeats that wait and change nothing, and return them."""
+        with self._wake:
+            waiting = [item for item in self._brief if not item.must_wait]
+        answered: list[Event] = []
+        for item in waiting:
+            answers = None if item.answers else self.processor.answer_beside(item.events, busy)
+            item.must_wait = answers is None
+            if answers is not None and self._take_beside(item):
+                futures.set_answer(item.future, answers)
+                answered += item.events
+        return answered
+
+    def _take_beside(self, item: Item) -> bool:
+        """Take one out of its queue; False where it is not there or not wanted any more."""
+        with self._wake:
+            if item not in self._brief:
+                return False
+            self._brief.remove(item)
+        return futures.begin(item.future)
+
     # In the loop's thread ------------------------------------------------------------------------
 
     def _run(self) -> None:
@@ -246,6 +273,7 @@ class EventLoop:
             _refuse(item, refusal(self.processor.status))
         self._ended = True
         self._over.set()
+        self._beside.close()
         self.lost.set()
 
     def _wait(self) -> bool:
@@ -281,7 +309,7 @@ class EventLoop:
         most = self.processor.config.log.batch_records_max
         self._serve(self._brief, most)
         self._serve(self._others, min(most, REQUESTS_A_ROUND))
-        self._serve(self._large, LARGE_A_ROUND)
+        self._serve(self._large, LARGE_A_ROUND, large=True)
         self.processor.tick(TIMERS_A_ROUND)
         self._later.give(self.processor.parked.take_answered(ANSWERS_A_ROUND))
         if self.processor.status is Status.ACTIVE and self.processor.log.is_maintenance_due():
@@ -289,12 +317,13 @@ class EventLoop:
         for task in self.processor.take_tasks():
             self._start(task)
 
-    def _serve(self, queue: deque[Item], most: int) -> None:
+    def _serve(self, queue: deque[Item], most: int, *, large: bool = False) -> None:
         """Answer a batch of what waits in a queue, at most so many events."""
         began = time.monotonic()
         items = self._items = self._take(queue, most)
         events = [event for item in items for event in item.piece]
-        answers = self.processor.run(events) if events else []
+        with self._beside.during(events if large else ()):
+            answers = self.processor.run(events) if events else []
         self._answer(items, answers)
         if events:
             ended = time.monotonic()

@@ -11,13 +11,13 @@ replayed.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias, TypeVar
 
 from coordinator.clock import Clock, SteadyClock
 from coordinator.config import Config
-from coordinator.core.classic_events import GroupsLoaded
+from coordinator.core.classic_events import ClassicHeartbeat, GroupsLoaded
 from coordinator.core.consumer.heartbeat import ENGINE_PREFIX
 from coordinator.core.events import (
     Answer,
@@ -55,6 +55,7 @@ from coordinator.storage.state_loader import load_state, read_targets
 
 T = TypeVar("T")
 HeartbeatResult: TypeAlias = Answer | HeartbeatResponse
+HEARTBEATS = (Heartbeat, ClassicHeartbeat)
 logger = logging.getLogger("muster.coordinator")
 
 
@@ -187,6 +188,41 @@ class EventProcessor:
             if len(answers) == at:
                 answers += self._run([Heartbeat(group_id, member_ids[at], member_epochs[at])])
         return self._confirm(answers)
+
+    def answer_beside(self, events: Sequence[Event], busy: Container[str]) -> list[Answer] | None:
+        """Answer heartbeats that change nothing, while another thread runs a batch.
+
+        What they are answered by is durable: of their groups, that batch changes nothing. Their
+        sessions are extended by `extend_beside`, which that thread calls after it.
+
+        Parameters
+        ----------
+        busy
+            The groups of that batch.
+
+        Returns
+        -------
+        list or None
+            None where any of them is something else, or must wait for a look at the log.
+        """
+        state, answers = self.state, list[Answer]()
+        for event in events:
+            group_id = event.group_id if isinstance(event, HEARTBEATS) else None
+            if group_id is None or group_id in busy:
+                return None
+            answer = self._decider.decide_beside(state, event)
+            if answer is None:
+                return None
+            answers.append(answer)
+        ours = self.status is Status.ACTIVE and self.state is state and self._writer.is_seen
+        return answers if ours else None
+
+    def extend_beside(self, events: Iterable[Event]) -> None:
+        """Extend the sessions of heartbeats that were answered beside a batch that is over."""
+        if self.status is Status.ACTIVE:
+            now = self.steady()
+            for event in events:
+                self._decider.extend_beside(self.state, event, now)
 
     def tick(self, most: int | None = None) -> list[Fired]:
         """Fire the timers whose deadline has passed, or so many of them."""

@@ -151,10 +151,17 @@ class LogWriter:
         LogError, OSError
             The log cannot be read.
         """
+        if self.is_seen:
+            return
         wall, now = self._wall(), self._steady()
-        if self._seen is not None:
-            since = (wall - self._seen[0], now - self._seen[1])
-            if 0 <= min(since) <= max(since) <= self._check_ms:
-                return
         self._log.look()
         self._seen = (wall, now)
+
+    @property
+    def is_seen(self) -> bool:
+        """Whether the log was seen to be ours within the last `check_ms`; any thread may ask."""
+        seen = self._seen
+        if seen is None:
+            return False
+        since = (self._wall() - seen[0], self._steady() - seen[1])
+        return 0 <= min(since) <= max(since) <= self._check_ms

@@ -1,0 +1,80 @@
+"""Heartbeats that change nothing are answered while a large request is under way.
+
+A step about 100,000 topics takes hundreds of milliseconds, however it is written; all that changes
+a state has one order, and waits for it. A heartbeat of another group at rest changes nothing: its
+member would be fenced if many such steps came one after the other. So a thread answers these, and
+only these, while the loop is in such a step: what it reads, the step does not change.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from coordinator.core.events import Event, TopicsReported
+from coordinator.runtime.event_processor import EventProcessor
+
+LOOK_S = 0.001
+"""How long a heartbeat waits until it is seen."""
+
+
+class BesideAnswers:
+    """Answers steady heartbeats beside large requests, in a thread of its own.
+
+    Parameters
+    ----------
+    answer
+        Answers what waits and may be answered beside these groups, and returns its events; called
+        in this thread, never while the loop is elsewhere than in a large request.
+    """
+
+    def __init__(
+        self, processor: EventProcessor, answer: Callable[[frozenset[str]], list[Event]]
+    ) -> None:
+        self._processor = processor
+        self._answer = answer
+        self._lock = threading.Lock()
+        self._begun = threading.Event()
+        self._busy: frozenset[str] | None = None
+        self._answered: list[Event] = []
+        self._over = False
+        self._thread = threading.Thread(target=self._run, name="muster-beside", daemon=True)
+
+    def start(self) -> None:
+        """Begin; nothing is answered outside of `during`."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """End, without waiting."""
+        self._over = True
+        self._begun.set()
+
+    @contextmanager
+    def during(self, events: Sequence[Event]) -> Iterator[None]:
+        """Have heartbeats of other groups answered while a large request is decided."""
+        groups = {getattr(event, "group_id", None) for event in events}
+        if not events or None in groups or any(isinstance(one, TopicsReported) for one in events):
+            yield
+            return
+        self._processor.confirm()  # nobody is answered on a log that was not seen to be ours
+        with self._lock:
+            self._busy = frozenset(group for group in groups if isinstance(group, str))
+        self._begun.set()
+        try:
+            yield
+        finally:
+            self._begun.clear()
+            with self._lock:  # nobody is being answered from here on
+                self._busy = None
+                answered, self._answered = self._answered, []
+            self._processor.extend_beside(answered)
+
+    def _run(self) -> None:
+        while not self._over:
+            self._begun.wait()
+            with self._lock:
+                if self._busy is not None and not self._over:
+                    self._answered += self._answer(self._busy)
+            time.sleep(LOOK_S)

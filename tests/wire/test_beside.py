@@ -1,0 +1,117 @@
+"""While a large request is decided, heartbeats of other groups that change nothing are answered."""
+
+from __future__ import annotations
+
+import pytest
+
+from coordinator import Coordinator
+from coordinator.core.classic_events import ClassicHeartbeat
+from coordinator.core.events import CommittedOffset, Heartbeat, OffsetCommit
+from coordinator.errors import ErrorCode, GroupError
+from tests.runtime.test_parked_requests import PATIENCE_S, ask, opened, two_members
+from tests.runtime.test_slow_commits import SlowLog
+
+LARGE = OffsetCommit(
+    "large", "", -1, {"t": {number: CommittedOffset(number) for number in range(2_000)}}
+)
+
+
+def join(coordinator, group):
+    answer = coordinator.consumer_group_heartbeat(
+        group_id=group, member_id="m", member_epoch=0, rebalance_timeout_ms=60_000,
+        subscribed_topic_names=["a"], topic_partitions={},
+    )  # fmt: skip
+    return answer.member_epoch
+
+
+@pytest.fixture
+def coordinator():
+    with Coordinator.open(None, topics={"a": 2}) as found:
+        yield found
+
+
+def begin(coordinator):
+    """Have the commit of a large request wait; return the log, and the request's future."""
+    log = SlowLog(coordinator)
+    large = coordinator.submit([LARGE])
+    log.wait()
+    return log, large
+
+
+def test_a_steady_heartbeat_is_answered_and_its_session_goes_on(coordinator):
+    epoch = join(coordinator, "g")
+    processor = coordinator._processor
+    log, large = begin(coordinator)
+    extended = []
+    processor.timers.extend_session = lambda _, group, member, __: extended.append((group, member))
+    (answer,) = coordinator.submit([Heartbeat("g", "m", epoch)]).result(PATIENCE_S)
+    assert (answer.response.member_epoch, answer.records) == (epoch, [])
+    assert not large.done()
+    assert not extended, "timers are the loop's"
+    log.end("lands")
+    assert large.result(PATIENCE_S)[0].response["t"][0] is ErrorCode.NONE
+    coordinator._loop.call(lambda: None).result(PATIENCE_S)
+    assert extended == [("g", "m")]
+
+
+def test_what_changes_something_waits(coordinator):
+    epoch = join(coordinator, "g")
+    log, large = begin(coordinator)
+    waits = [
+        [Heartbeat("large", "m", epoch)],
+        [Heartbeat("g", "m", epoch, topic_partitions={"a": [0, 1]})],
+        [Heartbeat("g", "m", epoch, subscribed_topic_names=["b"])],
+        [Heartbeat("g", "m", epoch), OffsetCommit("g", "m", epoch, {"a": {0: (1, "")}})],
+        [Heartbeat("g", "n", 0, rebalance_timeout_ms=1, subscribed_topic_names=["a"])],
+        [Heartbeat("g", ["m"], epoch)],
+    ]
+    futures = [coordinator.submit(events) for events in waits]
+    coordinator.submit([Heartbeat("g", "m", epoch)]).result(PATIENCE_S)
+    assert not any(future.done() for future in [large, *futures])
+    log.end("lands")
+    for future in futures:
+        assert future.result(PATIENCE_S)
+
+
+def test_a_steady_member_of_a_classic_group_is_answered():
+    with opened() as coordinator:
+        two_members(coordinator)
+        generation = coordinator._processor.state.classic["g"].generation
+        log, large = begin(coordinator)
+        steady = coordinator.submit([ClassicHeartbeat("g", "m1", generation)])
+        unknown = coordinator.submit([ClassicHeartbeat("g", "m9", generation)])
+        found = steady.result(PATIENCE_S)[0]
+        assert not unknown.done()
+        log.end("lands")
+        (expected,) = ask(coordinator, ClassicHeartbeat("g", "m1", generation))
+        assert getattr(found, "response", found) == getattr(expected, "response", expected)
+        assert isinstance(unknown.result(PATIENCE_S)[0], GroupError)
+        large.result(PATIENCE_S)
+
+
+def test_nobody_is_answered_on_a_log_that_was_not_seen_to_be_ours(coordinator):
+    epoch = join(coordinator, "g")
+    processor, steady = coordinator._processor, Heartbeat("g", "m", epoch)
+    assert processor.answer_beside([steady], ()) is not None
+    assert processor.answer_beside([steady], {"g"}) is None
+    processor._writer.forget_look()
+    assert processor.answer_beside([steady], ()) is None
+
+
+@pytest.mark.parametrize("how", ["fails before", "fails after", "another has the log"])
+def test_however_the_large_request_ends_others_go_on(coordinator, how):
+    epoch = join(coordinator, "g")
+    log, large = begin(coordinator)
+    assert coordinator.submit([Heartbeat("g", "m", epoch)]).result(PATIENCE_S)
+    log.end(how)
+    assert isinstance(large.result(PATIENCE_S)[0], GroupError)
+    (answer,) = coordinator.submit([Heartbeat("g", "m", epoch)]).result(PATIENCE_S)
+    assert isinstance(answer, GroupError) == (how == "another has the log")
+
+
+def test_the_thread_ends_with_the_loop():
+    with Coordinator.open(None, topics={"a": 2}) as coordinator:
+        thread = coordinator._loop._beside._thread
+        assert thread.is_alive()
+    thread.join(PATIENCE_S)
+    assert not thread.is_alive()
