@@ -29,6 +29,7 @@ from benchmarks import (
     views,
     wire,
 )
+from benchmarks.availability import many_topics
 from benchmarks.availability import section as availability
 from benchmarks.measure import SORT_LENGTH, Bench, measure_sort
 from benchmarks.member import section as member
@@ -58,6 +59,7 @@ SECTIONS: dict[str, Callable[[Bench], report.Section]] = {
     "coordinator": coordinator.run,
     "stores": stores.run,
     "availability": availability.run,
+    "regex": many_topics.run,
     "wire": wire.run,
     "describe": wire.run_describe,
     "member": member.run,
