@@ -13,6 +13,7 @@ from coordinator.cli.main import load_config
 from coordinator.cli.service import Service, Stop, check_store, check_web, open_in_thread
 from coordinator.cli.terminal import log_to_stderr
 from coordinator.config import KAFKA, Config, ConfigError
+from coordinator.history.log_reader import format_time
 from coordinator.runtime.threads_left import end_process
 
 if TYPE_CHECKING:
@@ -133,7 +134,13 @@ def _run(source: Source, named: str, store: str, settings: Config, takeover: str
 
 def _tell(watched: Watch) -> None:
     """Say what a source that has ended was."""
-    faults = watched.store.translator.faults
+    counts, faults = watched.store.counts, watched.store.translator.faults
     groups = len(watched.coordinator.list_groups()["groups"])
     passed = sum(faults.passed_over.values())
-    typer.echo(f"{groups} groups; records passed over: {passed}, undecodable: {faults.count}")
+    read, span = sum(counts.records.values()), ""
+    if counts.first_ms is not None and counts.last_ms is not None:
+        span = f", written {format_time(counts.first_ms)} to {format_time(counts.last_ms)}"
+    typer.echo(
+        f"{groups} groups; records read: {read}{span}; passed over: {passed}, undecodable: "
+        f"{faults.count}"
+    )

@@ -84,9 +84,6 @@ class Metrics:
         self._maintenance = self._counter(
             "log_maintenance_failed", "Runs of log maintenance, and snapshots, that failed."
         )
-        self._unread = self._counter(
-            "watched_group_unread", "Groups of a Kafka cluster that could no longer be read."
-        )
         self._catalog = self._counter(
             "topic_catalog_failed", "Reads of the topic catalog that failed."
         )
@@ -113,6 +110,7 @@ class Metrics:
         self._load_max = 0.0
         self._add_wire()
         self._add_push()
+        self._add_watch()
 
     def _add_wire(self) -> None:
         self._requests = self._counter("wire_requests", "Requests received, by API.", ("api",))
@@ -142,6 +140,28 @@ class Metrics:
         )
         self._push_workers = Gauge(
             "push_workers", "Workers that listen, by state.", ("state",), registry=self.registry
+        )
+
+    def _add_watch(self) -> None:
+        self._unread = self._counter(
+            "watched_group_unread", "Groups of a Kafka cluster that could no longer be read."
+        )
+        self._watched = self._counter(
+            "watched_records", "Records of Kafka's topic of groups that were read.", ("partition",)
+        )
+        self._watch_lag = Gauge(
+            "watched_lag",
+            "Records of Kafka's topic of groups that are not read yet.",
+            ("partition",),
+            registry=self.registry,
+        )
+        self._passed_over = self._counter(
+            "watched_records_passed_over",
+            "Records of Kafka's that are not about groups of ours, by type.",
+            ("type",),
+        )
+        self._undecodable = self._counter(
+            "watched_records_undecodable", "Records of Kafka's that could not be decoded."
         )
 
     def _counter(self, name: str, text: str, labels: Sequence[str] = ()) -> Counter:
@@ -260,6 +280,22 @@ class Metrics:
     def client_refused(self, client: str) -> None:
         """Count that a client's software was refused."""
         self._refused.labels(client).inc()
+
+    def kafka_read(self, partition: int, records: int) -> None:
+        """Count records of a partition of Kafka's topic of groups."""
+        self._watched.labels(str(partition)).inc(records)
+
+    def kafka_lag(self, partition: int, records: int) -> None:
+        """Say how many records of a partition are not read yet."""
+        self._watch_lag.labels(str(partition)).set(records)
+
+    def kafka_passed_over(self, type_: str, records: int) -> None:
+        """Count records of a type that is not ours."""
+        self._passed_over.labels(type_).inc(records)
+
+    def kafka_undecodable(self, records: int) -> None:
+        """Count records that could not be decoded."""
+        self._undecodable.inc(records)
 
     def catalog_failed(self) -> None:
         """Count a time when topics could not be read."""

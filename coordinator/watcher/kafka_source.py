@@ -291,6 +291,7 @@ class _Following:
         if batches:
             self._offsets[partition] = batches[-1].last_offset + 1
         load, end = self._loads.get(partition), int(found.high_watermark)
+        self._store.counts.note_lag(partition, end - self._offsets[partition])
         if load is not None:
             await self._load(partition, load, batches, end)
             return False

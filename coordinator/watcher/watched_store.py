@@ -24,6 +24,7 @@ from coordinator.runtime.topic_catalog import TopicCatalog
 from coordinator.storage.store_claim import has_log
 from coordinator.watcher.kafka_clock import KafkaClock
 from coordinator.watcher.partition_changes import NONE_OPEN, Change, PartitionChanges
+from coordinator.watcher.read_counts import ReadCounts
 from coordinator.watcher.record_batches import KafkaRecord, RecordBatch
 from coordinator.watcher.translator import Translator
 
@@ -47,11 +48,14 @@ class WatchedStore:
         Answers what the groups are, serves pages, and refuses to change anything.
     translator
         Makes records of Kafka's, and counts what it cannot.
+    counts
+        How much was read.
     """
 
     def __init__(self, coordinator: Coordinator, clock: KafkaClock, session_ms: int) -> None:
         self.coordinator = coordinator
         self.translator = Translator(lambda: coordinator.topics, session_ms)
+        self.counts = ReadCounts(coordinator.metrics, self.translator.faults)
         self._clock = clock
         self._partitions: dict[int, PartitionChanges] = {}
         self._is_unsure = True
@@ -155,10 +159,12 @@ class WatchedStore:
     ) -> None:
         """Take a partition that was not read before: what a compacted topic keeps is no history."""
         self._find_places()
+        records = list(records)
         event = self.translator.load(records)
         self._partitions[partition] = PartitionChanges(next_offset, open_offset)
         read = PartitionRead(TOPIC, partition, next_offset, open_offset)
         self._write(self._place(event, read, None))
+        self.counts.note(partition, records)
 
     def take(self, partition: int, batches: Iterable[RecordBatch]) -> None:
         """Take what was read of a partition, in order; what is written is written when it returns.
@@ -171,9 +177,11 @@ class WatchedStore:
             It is not written, or not all of it: read all partitions on from `next_offsets`.
         """
         self._find_places()
+        batches = list(batches)
         changes = self._partitions.setdefault(partition, PartitionChanges())
         events = [self._translate(partition, change) for change in changes.take(batches)]
         self._write(*events)
+        self.counts.note(partition, [one for batch in batches for one in batch.records])
 
     def flush(self) -> None:
         """Write the offsets that wait, and how far all partitions were read; raises as `take`."""
