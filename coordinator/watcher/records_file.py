@@ -13,12 +13,13 @@ import binascii
 import gzip
 import hashlib
 import threading
+import zlib
 from collections import deque
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
-from typing import IO, NamedTuple, TypeAlias
+from typing import IO, Annotated, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -35,6 +36,11 @@ TOGETHER = 500
 """Batches that are written together."""
 MARKER = 1
 """Offsets that the end of a transaction takes, which a dump does not show."""
+OFFSET_MAX = (1 << 63) - 2
+"""The next one is a number of 64 bits, too."""
+LATEST_MS = 253_402_300_799_999
+"""The end of the year 9999: no later time can be shown."""
+PARTITIONS_MAX = (1 << 31) - 1
 PARTITION = 0
 """A dump does not say of which partition it is."""
 
@@ -53,17 +59,22 @@ class RecordLine(NamedTuple):
     record: KafkaRecord
 
 
+_Text: TypeAlias = Annotated[str, msgspec.Meta(min_length=1)]
+_At: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=LATEST_MS)]
+
+
 class _Topic(msgspec.Struct):
-    id: str
-    partitions: int
+    id: _Text
+    partitions: Annotated[int, msgspec.Meta(ge=1, le=PARTITIONS_MAX)]
 
 
 class _Topics(msgspec.Struct):
-    topics: dict[str, _Topic | None]
-    at: int
+    topics: dict[_Text, _Topic | None]
+    at: _At
 
 
-_Row: TypeAlias = tuple[int, int, int, str | None, str | None]
+_Offset: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=OFFSET_MAX)]
+_Row: TypeAlias = tuple[_Offset, _At, int, str | None, str | None]
 _ROW = msgspec.json.Decoder(_Row)
 _ROWS = msgspec.json.Decoder(dict[str, list[_Row]])
 _TOPICS = msgspec.json.Decoder(_Topics)
@@ -170,10 +181,14 @@ class RecordsFile:
                         yield line
         except (ValueError, binascii.Error) as error:
             raise ConfigError(f"{self._path}, line {number}: {error}") from None
-        except (OSError, EOFError) as error:
+        except RecursionError:
+            raise ConfigError(f"{self._path}, line {number}: it is nested too deeply") from None
+        except (OSError, EOFError, zlib.error) as error:
             raise ConfigError(f"{self._path} cannot be read: {error}") from None
 
     def _open(self) -> IO[bytes] | gzip.GzipFile:
+        if self._path.exists() and not self._path.is_file():
+            raise OSError("it is not a file, which is read twice")
         if self._path.suffix == ".gz":
             return gzip.open(self._path, "rb")
         return self._path.open("rb")
@@ -277,8 +292,6 @@ def _check_order(offset: int, last: int) -> int:
 
 def _record(row: _Row) -> RecordLine:
     offset, at_ms, batch, key, value = row
-    if offset < 0 or at_ms < 0:
-        raise ValueError(f"offset {offset} at {at_ms}: neither may be negative")
     return RecordLine(batch, KafkaRecord(offset, at_ms, _bytes(key), _bytes(value)))
 
 

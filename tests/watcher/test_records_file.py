@@ -3,6 +3,7 @@
 import base64
 import gzip
 import json
+import os
 import shutil
 import threading
 
@@ -72,9 +73,17 @@ def test_it_may_be_inflated(tmp_path):
     with (FOLDER / FILES[0]).open("rb") as plain, gzip.open(packed, "wb") as out:
         shutil.copyfileobj(plain, out)
     assert RecordsFile(packed).find_cluster() == RecordsFile(FOLDER / FILES[0]).find_cluster()
-    packed.write_bytes(packed.read_bytes()[:-20])
-    with pytest.raises(ConfigError, match="cannot be read"):
-        RecordsFile(packed)
+    whole = packed.read_bytes()
+    for broken in (whole[:-20], whole[:900] + bytes(300) + whole[1_200:], b"[]"):
+        packed.write_bytes(broken)
+        with pytest.raises(ConfigError, match=r"dump\.jsonl\.gz"):
+            RecordsFile(packed)
+
+
+def test_what_is_no_file_is_refused(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ConfigError, match="pipe cannot be read: it is not a file"):
+        RecordsFile(tmp_path / "pipe")
 
 
 def test_what_a_cleaned_topic_keeps_is_no_history(tmp_path):
@@ -97,7 +106,16 @@ ODD = {
     ),
     "types": (b'["0", 1, 0, "AAE=", null]\n', "line 1"),
     "short": (b"[0, 1]\n", "line 1"),
-    "negative": (b'[0, -1, 0, "AAE=", null]\n', "neither may be negative"),
+    "negative": (b'[0, -1, 0, "AAE=", null]\n', "line 1: Expected `int` >= 0"),
+    "last offset": (b'[9223372036854775807, 1, 0, "AAE=", null]\n', "line 1: Expected `int` <="),
+    "no offset": (b'[%d, 1, 0, "AAE=", null]\n' % (1 << 70), "line 1"),
+    "year 10000": (b'[0, 253402300800000, 0, "AAE=", null]\n', "line 1: Expected `int` <="),
+    "topics at": (b'{"topics": {}, "at": 253402300800000}\n', "line 1"),
+    "partitions": (b'{"topics": {"a": {"id": "b", "partitions": -1}}, "at": 1}\n', "line 1"),
+    "too many": (b'{"topics": {"a": {"id": "b", "partitions": 2147483648}}, "at": 1}\n', "line 1"),
+    "no name": (b'{"topics": {"": null}, "at": 1}\n', "line 1"),
+    "no id": (b'{"topics": {"a": {"id": "", "partitions": 1}}, "at": 1}\n', "line 1"),
+    "deep": (b'{"groups": ' + b"[" * 200_000 + b"\n", "line 1: it is nested too deeply"),
     "number": (b"7\n", "line 1"),
     "topics": (b'{"topics": {"a": {"id": 7}}, "at": 1}\n', "line 1"),
     "no text": (b"\xff\xfe\n", "line 1"),
