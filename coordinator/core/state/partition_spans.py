@@ -14,7 +14,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import compress, filterfalse
-from operator import itemgetter, not_
+from operator import eq, itemgetter, not_
 from typing import TypeAlias, TypeVar
 
 import msgspec
@@ -40,7 +40,10 @@ HeldSpan: TypeAlias = tuple[TopicKey, int, int, int]
 Holding: TypeAlias = tuple[HeldSpan, ...]
 Cuts: TypeAlias = tuple[list[int], list[int]]
 NO_CUTS: Cuts = ([], [])
+MANY = 100
+"""So many spans are worth a look at their topics first."""
 AnySpan: TypeAlias = Span | HeldSpan
+EitherSpan = TypeVar("EitherSpan", Span, HeldSpan)
 topic_of: Callable[[AnySpan], TopicKey] = itemgetter(0)
 first_of: Callable[[AnySpan], int] = itemgetter(1)
 end_of: Callable[[AnySpan], int] = itemgetter(2)
@@ -154,7 +157,7 @@ def union(left: Holding, right: Holding) -> Holding:
     return tuple(merged)
 
 
-def split(holding: Holding, by: Iterable[AnySpan]) -> tuple[Holding, Holding]:
+def split(holding: Holding, by: Iterable[AnySpan], many: int = MANY) -> tuple[Holding, Holding]:
     """Return (holding ∩ by, holding − by); `by` holds spans of either kind.
 
     Where there are very many topics, nearly all spans are in both or share nothing: these first.
@@ -162,6 +165,10 @@ def split(holding: Holding, by: Iterable[AnySpan]) -> tuple[Holding, Holding]:
     by = tuple(by)
     if not holding or not by:
         return (), holding
+    if len(holding) >= many and len(by) >= many:
+        whole = _split_whole(holding, by)
+        if whole is not None:
+            return whole
     others = set(map(_HEAD, by))
     heads = list(map(_HEAD, holding))
     found = list(map(others.__contains__, heads))
@@ -174,6 +181,25 @@ def split(holding: Holding, by: Iterable[AnySpan]) -> tuple[Holding, Holding]:
     if cuts.keys().isdisjoint(map(topic_of, outside)):
         return tuple(inside), tuple(outside)
     return _cut(zip(holding, found, strict=True), cuts)
+
+
+def _split_whole(
+    holding: tuple[EitherSpan, ...], by: Sequence[AnySpan]
+) -> tuple[tuple[EitherSpan, ...], tuple[EitherSpan, ...]] | None:
+    """Return the same by topics, which is quicker; None unless each of them has the same span.
+
+    Of a topic there is one span at most on either side, or spans have to be cut.
+    """
+    keys, others = list(map(topic_of, holding)), dict(zip(map(topic_of, by), by, strict=True))
+    if len(others) < len(by) or len(set(keys)) < len(keys):
+        return None
+    known = list(map(others.__contains__, keys))
+    inside = tuple(compress(holding, known))
+    theirs = list(map(others.__getitem__, compress(keys, known)))
+    same = map(eq, map(first_of, inside), map(first_of, theirs))
+    if not all(same) or not all(map(eq, map(end_of, inside), map(end_of, theirs))):
+        return None
+    return inside, tuple(compress(holding, map(not_, known)))
 
 
 def _cut(
@@ -202,9 +228,13 @@ def _cut(
     return tuple(inside), tuple(outside)
 
 
-def subtract_spans(spans: Iterable[Span], by: Iterable[AnySpan]) -> Spans:
+def subtract_spans(spans: Iterable[Span], by: Iterable[AnySpan], many: int = MANY) -> Spans:
     """Return the partitions of `spans` that are not in `by`."""
-    spans = tuple(spans)
+    spans, by = tuple(spans), tuple(by)
+    if len(spans) >= many and len(by) >= many:
+        whole = _split_whole(spans, by)
+        if whole is not None:
+            return whole[1]
     heads = set(map(_HEAD, by))
     rest = tuple(filterfalse(heads.__contains__, spans)) if heads else spans
     if not rest or not heads:
