@@ -79,6 +79,7 @@ class EpochCauses:
 
     def _forget(self) -> None:
         self._found: Cause | None = None
+        self._ends_classic = False
         self._gone: dict[str, MemberMetadata] = {}
         self._resolved: Reason | None = None
 
@@ -106,7 +107,10 @@ class EpochCauses:
         self._known[meta.member_id] = meta
         if self._found is not None:
             return
-        if before is None:
+        if self._ends_classic and meta.classic_member_metadata is not None:
+            # Its first generation was not written yet, so the group had no members that we know.
+            self._found = Cause(Reason.CLASSIC_GROUP_CONVERTED)
+        elif before is None:
             self._found = Cause(Reason.MEMBER_JOINED, meta.member_id)
         elif _subscription(before) != _subscription(meta):
             self._found = Cause(Reason.SUBSCRIPTION_CHANGED, meta.member_id)
@@ -123,8 +127,10 @@ class EpochCauses:
         gone = record.member_id or ""
         if record.of == MemberMetadata.kind and gone in self._known:
             self._gone[gone] = self._known[gone]
-        elif record.of == ClassicGroupWritten.kind and self._was_classic:
-            self._found = Cause(Reason.CLASSIC_GROUP_CONVERTED)
+        elif record.of == ClassicGroupWritten.kind:
+            self._ends_classic = True
+            if self._was_classic:
+                self._found = Cause(Reason.CLASSIC_GROUP_CONVERTED)
 
     def _conclude(self, record: GroupMetadata) -> Cause:
         if self._found is not None:

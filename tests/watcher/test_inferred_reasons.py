@@ -1,0 +1,107 @@
+"""Why Kafka raised an epoch or began a generation: what is inferred, against what Muster knew.
+
+Muster plays the recorded walks, and its records, without their reasons, are explained as Kafka's.
+"""
+
+from collections import Counter
+
+import msgspec
+import pytest
+
+from coordinator.core.state.records import ClassicGroupWritten, GroupMetadata
+from coordinator.core.state.replay import replay
+from coordinator.core.watched.follow import decide_watched
+from coordinator.core.watched_events import KafkaWrote
+from coordinator.reasons import SEPARATOR, Reason
+from coordinator.trace.player import TracePlayer
+from tests.conftest import ROOT
+
+from .recorded import WatchedGroups
+
+GOLDEN = ROOT / "tests" / "golden" / "kafka-4.4.0"
+WALKS = sorted([*GOLDEN.glob("traces/*.jsonl"), *GOLDEN.glob("classic/*.jsonl")])
+WITH_REASONS = (GroupMetadata, ClassicGroupWritten)
+GONE = {
+    Reason.MEMBER_LEFT, Reason.SESSION_TIMEOUT, Reason.REBALANCE_TIMEOUT, Reason.JOIN_TIMEOUT,
+    Reason.SYNC_TIMEOUT,
+}  # fmt: skip
+"""What `member left or timed out` may stand for."""
+HEARD_OF = GONE | {Reason.MEMBER_JOINED, Reason.STATIC_MEMBER_RETURNED, Reason.MEMBER_JOINED_AGAIN}
+"""What leaves no record where it is over before a generation is written."""
+
+
+def explain(walk):
+    """Yield the reason of each epoch and generation of a walk, and the one that is inferred."""
+    player = TracePlayer()
+    for line in walk.read_text().splitlines():
+        op = msgspec.json.decode(line)
+        player.run(op["op"] if isinstance(op.get("op"), dict) else op)
+    watched = WatchedGroups()
+    for batch in player._running.log.storage.batches:
+        bare = [
+            msgspec.structs.replace(one, reason="", member_id=None)
+            if isinstance(one, WITH_REASONS)
+            else one
+            for one in batch.records
+        ]
+        seen = watched.translator._seen_of(bare)
+        event = KafkaWrote(tuple(bare), batch.at_ms, session_ms=45_000, seen_ms=seen)
+        told = decide_watched(watched.state, watched.state.watched, event).records
+        for known, found in zip(batch.records, told, strict=True):
+            if isinstance(known, WITH_REASONS) and known.reason:
+                yield known.reason, found.reason
+        for record in told:
+            watched.translator._note_activity(record, batch.at_ms)
+            replay(watched.state, record)
+
+
+def judge(known, found):
+    """Return how an inferred reason relates to the one that Muster knew."""
+    known, found = set(known.split(SEPARATOR)), set(found.split(SEPARATOR))
+    if known == found:
+        return "same"
+    if Reason.MEMBER_GONE in found:
+        rest = found - {Reason.MEMBER_GONE}
+        if rest <= known and known - rest and known - rest <= GONE:
+            return "member left or timed out"
+    if Reason.UNKNOWN in found:
+        return "not known"
+    return "less" if found - {Reason.MEMBER_GONE} < known else "other"
+
+
+@pytest.fixture(scope="module")
+def judged():
+    return Counter(
+        (judge(known, found), known, found) for walk in WALKS for known, found in explain(walk)
+    )
+
+
+def test_most_reasons_are_those_that_muster_knew(judged):
+    """At least 95 of 100; `member left or timed out` is right, and is counted by itself."""
+    counts = Counter()
+    for (verdict, *_), count in judged.items():
+        counts[verdict] += count
+    told = counts.total() - counts["member left or timed out"]
+    assert counts["same"] >= 0.95 * told, counts
+    assert counts["other"] <= 0.01 * told, counts
+
+
+def test_what_is_left(judged):
+    """What differs is of members that came and went between two generations, and little else."""
+    odd = {
+        (known, found)
+        for verdict, known, found in judged
+        if verdict == "other" and not set(known.split(SEPARATOR)) <= HEARD_OF
+    }
+    assert sorted(odd) == []
+
+
+def test_no_member_that_timed_out_is_said_to_have_left(judged):
+    """A guess is never told as a fact."""
+    wrong = [
+        (known, found)
+        for _, known, found in judged
+        if Reason.MEMBER_LEFT in found.split(SEPARATOR)
+        and Reason.MEMBER_LEFT not in known.split(SEPARATOR)
+    ]
+    assert wrong == []
