@@ -23,7 +23,7 @@ from coordinator.cli.terminal import Terminal
 from coordinator.history.log_reader import LogReader, format_time
 from coordinator.history.past_target import explain_past_partition
 from coordinator.history.view_rows import describe_with_offsets, explain_epochs, list_rows
-from coordinator.history.watched import read_watched, tell_watched
+from coordinator.history.watched import list_unread, read_watched, tell_watched
 from coordinator.printable import as_json, visible
 from coordinator.storage.record_log import LostTarget
 from coordinator.trace.kafka_json import to_camel_case
@@ -36,6 +36,8 @@ AsOf = Annotated[
         help="A position of the log, or a time such as 2026-03-01T12:00Z.", show_default="now"
     ),
 ]
+NAMED = 5
+"""Groups that cannot be read, of which so many are named."""
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, one object per line.")]
 
 
@@ -175,6 +177,12 @@ def _say_watched(reading: LogReader) -> None:
     if watched is not None:
         said = f"muster: {tell_watched(watched)}, read up to {format_time(reading.at_ms)}"
         typer.echo(said, err=True)
+        unread = list_unread(reading)
+        if unread:
+            more = f", and {len(unread) - NAMED} more" if len(unread) > NAMED else ""
+            named = "; ".join(unread[:NAMED])
+            many = "1 group" if len(unread) == 1 else f"{len(unread)} groups"
+            typer.echo(f"muster: {many} cannot be read: {named}{more}", err=True)
 
 
 def _wants_json(asked: bool) -> bool:  # noqa: FBT001 - the option's value

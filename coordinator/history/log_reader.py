@@ -193,6 +193,14 @@ class LogReader:
 
     def unknown(self, group_id: str) -> SpecError:
         """Return the error for a group that was not found."""
+        watched = self.state().watched
+        unread = None if watched is None else watched.unread.get(group_id)
+        if unread is not None:
+            return SpecError(
+                f"group {group_id!r} cannot be read: the record at offset {unread.offset} of "
+                f"partition {unread.partition} of the Kafka cluster's topic of groups is wrong: "
+                f"{unread.reason}; its other groups can"
+            )
         return SpecError(
             f"group {group_id!r} is not in {self.store} at position {self.position}: "
             f"`muster groups --store {self.store}` lists the groups"

@@ -5,12 +5,13 @@ from __future__ import annotations
 import pyarrow as pa
 
 from assignors import SpecError
-from coordinator.core.state.records import KafkaWatched
+from coordinator.core.state.records import GroupUnread, KafkaWatched
 from coordinator.history.log_reader import LogReader, format_time
 from coordinator.history.log_rows import LogRows
 from coordinator.printable import visible
 
 COLUMNS = ("cluster_id", "observed", "timestamp")
+UNREAD_COLUMNS = ("tombstone", "group_id", "partition", "offset", "reason")
 WAYS = {
     "topic": "by reading its topic of groups",
     "records": "from a dump of its topic of groups",
@@ -28,6 +29,18 @@ def find_watched(rows: pa.Table) -> KafkaWatched | None:
 def read_watched(reading: LogReader) -> KafkaWatched | None:
     """Return which Kafka cluster coordinates the groups of a store; None where Muster does."""
     return find_watched(LogRows(reading).present([KafkaWatched.kind], COLUMNS))
+
+
+def list_unread(reading: LogReader) -> list[str]:
+    """Return the groups of the cluster that cannot be read, by name, each with what is wrong."""
+    rows = LogRows(reading).present([GroupUnread.kind], UNREAD_COLUMNS)
+    last = {row["group_id"]: row for row in rows.to_pylist()}
+    return [
+        f"{visible(group_id)} (partition {row['partition']}, offset {row['offset']}: "
+        f"{visible(row['reason'])})"
+        for group_id, row in sorted(last.items())
+        if not row["tombstone"]
+    ]
 
 
 def tell_watched(watched: KafkaWatched) -> str:

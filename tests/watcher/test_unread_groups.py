@@ -276,3 +276,18 @@ def test_bytes_that_mean_nothing_change_nothing(raw, value):
         before = describe(store, "good")
         take(store, [KafkaRecord(0, 1, raw, value)])
         assert describe(store, "good") == before
+
+
+def test_commands_say_which_groups_cannot_be_read(tmp_path, muster_here):
+    with open_store(tmp_path) as store:
+        write_groups(store, "good", "bad")
+        take(store, CONTRADICTIONS["two owners"])
+    listed = muster_here("groups", "--store", tmp_path)
+    assert b'"good"' in listed.stdout
+    assert b'"bad"' not in listed.stdout
+    assert b"1 group cannot be read: bad (partition 0, offset 1" in listed.stderr
+    for command in ("describe", "plan"):
+        done = muster_here(command, "bad", "--store", tmp_path)
+        assert done.returncode == 2
+        assert b"cannot be read: the record at offset 1" in done.stderr
+    assert muster_here("verify", "--store", tmp_path).returncode == 0
