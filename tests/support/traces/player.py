@@ -35,6 +35,7 @@ from coordinator.core.events import (
     TimerFired,
     TopicsReported,
 )
+from coordinator.core.group_admin import GroupDescription
 from coordinator.core.state.groups import State
 from coordinator.core.state.partition_spans import drop_epochs
 from coordinator.core.state.state_records import records_of
@@ -400,7 +401,8 @@ class Player(VirtualCoordinator):
         if isinstance(found, HeartbeatResponse):
             self._say("answer", self._heartbeat_text(event, found))
         elif isinstance(event, DescribeGroup):
-            for line in described(found):
+            assert isinstance(found, GroupDescription)
+            for line in described(found.fields()):
                 self._say("answer", line)
         elif isinstance(event, PrepareAssignment):
             for line in prepared(found):
