@@ -136,7 +136,7 @@ def test_outputs_and_delta_tables_with_such_names(spark, tmp_path):
     write_members(tmp_path / "o1.parquet" / "part.parquet", "other")
     members, topics = write_members(tmp_path / "m*.parquet", "named"), tmp_path / "t{1,2}"
     tables = [TableRef.of(str(path), "table") for path in (members, topics)]
-    for output in ("o[1].parquet", "d{1,2}"):
+    for output in ("o[1].parquet", "d{1,2}", "d[1]", "d[1]"):  # the last one is replaced
         at = str(tmp_path / output)
         job = AssignmentJob(*tables, None, None, at, AssignorOptions("uniform"), "spark")
         assert run_job(job, Config(), SparkAssignment()).totals["partitions"] == 3
