@@ -18,6 +18,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
+from coordinator.clock import Clock, monotonic_ms
 from coordinator.config import LeaseConfig
 from coordinator.storage.store_modes import filesystem_of
 from coordinator.storage.tables.files import Files, SwapLostError
@@ -27,6 +28,8 @@ from coordinator.storage.tables.store_files import root_of
 from coordinator.storage.tables.table_io import BusyError
 
 POLL_MS = 200
+GIVEN_BACK_MS = 0
+"""When a lease expired that was given back where nothing is removed on a condition."""
 TAKES = 20
 """How often a lease is tried for that others write meanwhile."""
 logger = logging.getLogger("muster.coordinator")
@@ -73,6 +76,8 @@ class Lease:
         Milliseconds since 1970.
     sleep
         Waits so many seconds; what it raises ends `wait`.
+    steady
+        Milliseconds by a clock that nobody sets.
     """
 
     def __init__(
@@ -81,9 +86,10 @@ class Lease:
         owner: str,
         address: str,
         config: LeaseConfig,
-        clock: Callable[[], int],
+        clock: Clock,
         sleep: Callable[[float], None] = time.sleep,
         disk: Files | None = None,
+        steady: Clock = monotonic_ms,
     ) -> None:
         root = root_of(store)
         self._store = root
@@ -92,6 +98,7 @@ class Lease:
         self._owner, self._address = owner, address
         self._config = config
         self._clock, self._sleep = clock, sleep
+        self._steady = steady
         self._disk = disk or filesystem_of(root)
         self._token = uuid.uuid4().hex
         self._epoch = 0
@@ -99,7 +106,8 @@ class Lease:
         """A folder of the store that was seen, or is to be."""
         self._has_waited = False
         self._seen: Holder | None = None
-        self._unchanged_ms = 0
+        self._ends_ms = 0
+        """When that has ended, by the steady clock, if it does not change before."""
         self._tag: str | None = None
         """Of the file as we wrote it last; where there are no locks it is replaced as long as it
         has this tag, and a renewal is one request."""
@@ -151,7 +159,6 @@ class Lease:
             if self._disk.has_locks and self._disk.is_folder(log):
                 self._must_be = log
             self._sleep(self._poll_ms / 1000)
-            self._unchanged_ms += self._poll_ms
 
     def publish_epoch(self, epoch: int) -> None:
         """Tell the others the coordinator epoch of our claim."""
@@ -202,7 +209,7 @@ class Lease:
                 if self._disk.has_locks:
                     self._disk.remove(self._path)
                 else:  # nothing is removed on a condition, so it expires instead
-                    self._write(-self._config.ttl_ms, tag)
+                    self._write(GIVEN_BACK_MS - self._config.ttl_ms, tag)
         except OSError as error:
             logger.warning("the lease could not be released, it will expire: %s", error)
 
@@ -227,12 +234,20 @@ class Lease:
         )
 
     def _has_ended(self, held: Holder) -> bool:
-        """Whether it expired, or did not change for a ttl: its clock may be ahead of ours."""
-        if held.expires_ms <= self._clock():
+        """Whether it expired: by its date when we first look, within a ttl by the steady clock.
+
+        Who writes it while we look is alive, whatever the clocks say: either may be set. It has
+        ended then once it does not change for a ttl, or is given back.
+        """
+        now_ms = self._steady()
+        if held.expires_ms <= GIVEN_BACK_MS:
             return True
         if held != self._seen:
-            self._seen, self._unchanged_ms = held, 0
-        return self._unchanged_ms > self._config.ttl_ms
+            left_ms = self._config.ttl_ms
+            if self._seen is None:
+                left_ms = min(left_ms, held.expires_ms - self._clock())
+            self._seen, self._ends_ms = held, now_ms + left_ms
+        return now_ms >= self._ends_ms
 
     def _check_store(self) -> None:
         """Refuse a store that was moved away, or whose disk is: the lock would make it anew."""

@@ -55,7 +55,8 @@ def place(request, tmp_path):
 def lease(place, clock):
     def new(owner, address="", clock=clock, config=None):
         root, files = place
-        return Lease(root, owner, address, config or LeaseConfig(), clock, clock.sleep, files)
+        config = config or LeaseConfig()
+        return Lease(root, owner, address, config, clock, clock.sleep, files, clock)
 
     return new
 
@@ -106,6 +107,34 @@ def test_a_dead_holder_whose_clock_was_ahead_does_not_lock_everybody_out(lease, 
     lease("one", clock=ahead).wait()
     lease("two").wait()
     assert clock() - began <= TTL_MS + LATE_MS
+
+
+@pytest.mark.parametrize("after_ms", [0, 10_000])
+@pytest.mark.parametrize("step_ms", [3_600_000, -3_600_000])
+@pytest.mark.parametrize("whose", ["holder", "stand-by"])
+def test_a_clock_that_is_set_takes_nothing_from_who_renews(place, clock, whose, step_ms, after_ms):
+    root, files = place
+    ahead = {"holder": 10**12, "stand-by": 10**12}
+    one, two = (
+        Lease(root, name, "", LeaseConfig(), lambda name=name: clock() + ahead[name],
+              clock.sleep, files, clock)
+        for name in ahead
+    )  # fmt: skip
+    began = renewed = clock()
+    one.wait()
+
+    def alarm():
+        nonlocal renewed
+        if clock() - began > after_ms:
+            ahead[whose] = 10**12 + step_ms
+        if renewed + 2_000 <= clock() <= began + 20_000:
+            renewed = clock()
+            assert one.renew(renewed + ahead["holder"])
+
+    clock.alarm = alarm
+    two.wait()
+    assert renewed - began > 15_000
+    assert TTL_MS <= clock() - renewed <= TTL_MS + LATE_MS
 
 
 def test_refuse_names_the_holder(lease):
