@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from coordinator.watcher.watch import Watch
 
 TAKEOVERS = ("wait", "refuse", "force")
+WAYS = ("topic", "describe")
 
 
 def watch(
@@ -35,6 +36,13 @@ def watch(
         Path | None,
         typer.Option(help="A dump of __consumer_offsets, instead of a cluster (guide: watch)."),
     ] = None,
+    by: Annotated[
+        str,
+        typer.Option(
+            help="How: topic reads __consumer_offsets, describe asks every few seconds, where that "
+            "topic may not be read [watch.poll_ms]."
+        ),
+    ] = "topic",
     compacted: Annotated[
         bool,
         typer.Option(
@@ -81,14 +89,14 @@ def watch(
     log_to_stderr(log_level or server.log_level)
     if settings.web.listen:
         check_web(settings, store)
-    source = _find_source(cluster, records, settings, compacted=compacted)
+    source = _find_source(cluster, records, settings, by, compacted=compacted)
     check_store(store, settings)
     _run(source, str(records or cluster), store, settings, takeover)
     end_process(0)
 
 
 def _find_source(
-    cluster: str | None, records: Path | None, settings: Config, *, compacted: bool
+    cluster: str | None, records: Path | None, settings: Config, by: str, *, compacted: bool
 ) -> Source:
     from coordinator.watcher.records_file import RecordsFile  # noqa: PLC0415
     from coordinator.watcher.watch import open_source  # noqa: PLC0415
@@ -96,12 +104,16 @@ def _find_source(
     if (cluster is None) == (records is None):
         raise ConfigError("give a cluster (kafka://broker:9092) or --records FILE, one of them")
     if records is not None:
+        if by != WAYS[0]:
+            raise ConfigError(f"--by {by} asks a cluster: leave --records out")
         return RecordsFile(records, is_compacted=compacted)
     if compacted:
         raise ConfigError("--compacted is of a dump: give --records FILE too")
     if cluster is None or not cluster.startswith(KAFKA):
         raise ConfigError(f"the cluster is {cluster!r}: give kafka://host:port")
-    return open_source(cluster, settings)
+    if by not in WAYS:
+        raise ConfigError(f"--by is {by!r}: give {' or '.join(WAYS)}")
+    return open_source(cluster, settings, by)
 
 
 def _run(source: Source, named: str, store: str, settings: Config, takeover: str) -> None:

@@ -28,11 +28,14 @@ VERSIONS: dict[Api, tuple[int, int]] = {
     Api.OFFSET_COMMIT: (9, 9),
     Api.OFFSET_FETCH: (8, 9),
     Api.FIND_COORDINATOR: (4, 4),
+    Api.DESCRIBE_GROUPS: (5, 5),
+    Api.LIST_GROUPS: (4, 5),
     Api.SASL_HANDSHAKE: (1, 1),
     Api.API_VERSIONS: (0, 0),
     Api.DESCRIBE_CONFIGS: (4, 4),
     Api.SASL_AUTHENTICATE: (0, 2),
     Api.CONSUMER_GROUP_HEARTBEAT: (0, 1),
+    Api.CONSUMER_GROUP_DESCRIBE: (0, 1),
 }
 """The lowest and highest version of each API that a member or a watcher sends."""
 HEAD = struct.Struct(">hhih")

@@ -6,13 +6,11 @@ import os
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from coordinator.config import Config, ConfigError
 from coordinator.core.events import RecordAudit
-from coordinator.core.state.groups import TopicView, Watched
-from coordinator.core.state.records import PartitionRead
-from coordinator.core.watched.follow import name_topics
+from coordinator.core.state.groups import State, TopicView, Watched
 from coordinator.errors import GroupError
 from coordinator.extras import require
 from coordinator.runtime.group_requests import GroupRequests
@@ -24,6 +22,8 @@ if TYPE_CHECKING:
     from coordinator.web.server import WebServer
     from coordinator.wire.call import FindOffsets
     from coordinator.wire.listener import RunningServer
+
+T = TypeVar("T")
 
 
 class ServiceRequests(GroupRequests):
@@ -86,18 +86,8 @@ class ServiceRequests(GroupRequests):
         """The Kafka cluster that coordinates the groups; None where this coordinator does."""
         return self._processor.state.watched
 
-    def find_topic_names(self) -> dict[str, str]:
-        """Return the names of the topics that groups have partitions of, by id; some are gone.
-
-        Raises
-        ------
-        GroupError
-            The coordinator is closed.
-        """
-        return self._loop.call(lambda: name_topics(self._processor.state)).result()
-
-    def find_places_read(self) -> dict[int, PartitionRead]:
-        """Return how far each partition of a Kafka cluster's topic of groups is read, by its log.
+    def look(self, find: Callable[[State], T]) -> T:
+        """Return what a function finds in the state; it must keep nothing that changes.
 
         Raises
         ------
@@ -105,13 +95,12 @@ class ServiceRequests(GroupRequests):
             The coordinator is closed, or does not know what its log says.
         """
 
-        def find() -> dict[int, PartitionRead]:
+        def find_now() -> T:
             if self._processor.status is not Status.ACTIVE:
                 raise refusal(self._processor.status)
-            watched = self._processor.state.watched
-            return {} if watched is None else {one.partition: one for one in watched.read.values()}
+            return find(self._processor.state)
 
-        return self._loop.call(find).result()
+        return self._loop.call(find_now).result()
 
     @property
     def find_offsets(self) -> FindOffsets | None:

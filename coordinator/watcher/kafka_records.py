@@ -12,6 +12,8 @@ from functools import cache
 from typing import Any, NamedTuple, TypeAlias
 from uuid import UUID
 
+import msgspec
+
 from coordinator.core.state.embedded import MalformedError, read_assignment, read_subscription
 from coordinator.core.state.partition_spans import Holding, Spans, TopicKey, spans_of
 from coordinator.core.state.records import (
@@ -240,7 +242,7 @@ def _classic_member(
     is_consumer: bool,
 ) -> ClassicMemberWritten:
     rebalance_ms = one.session_timeout if one.rebalance_timeout < 0 else one.rebalance_timeout
-    return ClassicMemberWritten(
+    who = ClassicMemberWritten(
         one.member_id,
         one.instance_id,
         one.client_id,
@@ -249,8 +251,16 @@ def _classic_member(
         one.session_timeout,
         one.subscription,
         one.assignment,
-        _subscribed(one.subscription) if is_consumer else (),
-        _assigned(one.assignment, names) if is_consumer else (),
+    )
+    return read_classic_member(who, names) if is_consumer else who
+
+
+def read_classic_member(who: ClassicMemberWritten, names: Names) -> ClassicMemberWritten:
+    """Return a consumer with what its bytes say: its subscription and its assignment."""
+    return msgspec.structs.replace(
+        who,
+        subscribed_topic_names=_subscribed(who.subscription),
+        assigned=_assigned(who.assignment, names),
     )
 
 

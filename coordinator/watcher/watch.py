@@ -10,6 +10,7 @@ from typing import Self
 from coordinator.config import KAFKA, Config, ConfigError
 from coordinator.errors import GroupError
 from coordinator.runtime.coordinator import Coordinator
+from coordinator.watcher.describe_source import DescribeSource
 from coordinator.watcher.kafka_source import KafkaSource
 from coordinator.watcher.records_file import RecordsFile
 from coordinator.watcher.source import Source
@@ -79,6 +80,7 @@ def watch(
     source: str | Path | Source,
     store: str | Path | None,
     *,
+    by: str = "topic",
     config: Config | None = None,
     takeover: str = "wait",
 ) -> Watch:
@@ -90,6 +92,9 @@ def watch(
         kafka://host:port,… of a cluster, or the path of a dump (docs/guide/watch.md).
     store
         Folder of the tables, or its URL; None keeps them in memory. No coordinator may have it.
+    by
+        How a cluster is followed: by the "topic" of groups, or, where that may not be read, by what
+        it answers when it is asked to "describe" them.
     config
         The settings; [watch] says how the cluster is reached.
     takeover
@@ -110,15 +115,17 @@ def watch(
         Another process has the store, and takeover is "refuse".
     """
     config = config or Config()
-    followed = open_source(source, config) if isinstance(source, str | Path) else source
+    followed = open_source(source, config, by) if isinstance(source, str | Path) else source
     return Watch(open_store(followed, store, config, takeover), followed)
 
 
-def open_source(source: str | Path, config: Config) -> Source:
+def open_source(source: str | Path, config: Config, by: str = "topic") -> Source:
     """Return what a source names: a cluster or a file."""
     if not str(source).startswith(KAFKA):
         return RecordsFile(source)
     settings = config.watch
+    if by == "describe":
+        return DescribeSource(str(source), settings.kafka, poll_ms=settings.poll_ms)
     return KafkaSource(
         str(source),
         settings.kafka,

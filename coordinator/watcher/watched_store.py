@@ -7,7 +7,7 @@ Whatever reads Kafka hands over what it read, one partition of Kafka's topic at 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -17,6 +17,7 @@ from coordinator.config import Config, ConfigError
 from coordinator.core.events import CatalogTopic, TopicsReported
 from coordinator.core.state.groups import Watched
 from coordinator.core.state.records import KafkaWatched, PartitionRead
+from coordinator.core.watched.follow import find_places, name_topics
 from coordinator.core.watched_events import KafkaWrote
 from coordinator.errors import GroupError
 from coordinator.runtime.coordinator import Coordinator
@@ -120,7 +121,7 @@ class WatchedStore:
         watched = self.coordinator.watched
         if watched is not None and watched.cluster.cluster_id == cluster.cluster_id:
             self._find_places()
-            self.translator.names |= self.coordinator.find_topic_names()
+            self.translator.names |= self.coordinator.look(name_topics)
             return
         try:
             self._write(KafkaWrote((cluster,), cluster.timestamp, explains=False))
@@ -183,6 +184,12 @@ class WatchedStore:
         self._write(*events)
         self.counts.note(partition, [one for batch in batches for one in batch.records])
 
+    def write(self, events: Sequence[KafkaWrote]) -> None:
+        """Write changes that were not read from Kafka's topic, each whole; raises as `take`."""
+        for event in events:
+            self._clock.note(event.at_ms)
+        self._write(*events)
+
     def flush(self) -> None:
         """Write the offsets that wait, and how far all partitions were read; raises as `take`."""
         self._find_places()
@@ -229,7 +236,7 @@ class WatchedStore:
         if self._is_unsure:
             self._partitions = {
                 number: PartitionChanges(read.offset, read.open_offset)
-                for number, read in self.coordinator.find_places_read().items()
+                for number, read in self.coordinator.look(find_places).items()
             }
             self._is_unsure = False
 

@@ -26,6 +26,7 @@ from coordinator.core.state.records import (
     KafkaWatched,
     MemberMetadata,
     OffsetCommitted,
+    PartitionRead,
     Record,
     RegexResolved,
     Tombstone,
@@ -106,6 +107,11 @@ def follow(state: State, event: KafkaWrote) -> Result:
             raise GroupError(ErrorCode.INVALID_REQUEST, wrong)
         event = pass_over(state, state.watched, event)
     return Result(_explain(state, event) if event.explains else [*event.records])
+
+
+def find_places(state: State) -> dict[int, PartitionRead]:
+    """Return how far each partition of a Kafka cluster's topic of groups is read."""
+    return {} if state.watched is None else {p.partition: p for p in state.watched.read.values()}
 
 
 def name_topics(state: State) -> dict[str, str]:
