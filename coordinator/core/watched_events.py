@@ -30,6 +30,8 @@ class KafkaWrote:
         When Kafka wrote it, in ms since 1970.
     explains
         Whether reasons are inferred: not where the records are all that a compacted topic keeps.
+    anew
+        Whether the records are all that the groups have, in place of what the store has of them.
     session_ms
         Kafka's least session timeout of members of the consumer protocol.
     seen_ms
@@ -45,6 +47,7 @@ class KafkaWrote:
     records: tuple[Record, ...]
     at_ms: int
     explains: bool = True
+    anew: bool = False
     session_ms: int = 0
     seen_ms: Mapping[tuple[str, str], int] = field(default_factory=dict)
     partition: int = -1

@@ -122,6 +122,7 @@ class Translator:
             tuple(made for _, made in found),
             newest,
             explains=False,
+            anew=True,
             offsets=tuple(record.offset for record, _ in found),
             unreadable=tuple(unreadable),
         )

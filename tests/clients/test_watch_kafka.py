@@ -40,7 +40,7 @@ def kafka(tmp_path_factory):
         pytest.fail(str(missing), pytrace=False)
 
 
-def until(condition, what=lambda: "", patience_s=90):
+def until(condition, what=lambda: "", patience_s=40):
     """Wait for what the store, or Kafka, says at last; either may not answer yet."""
 
     def holds():
@@ -109,8 +109,8 @@ def write_transactions(kafka, seconds, rng):
     return last
 
 
-def start_watcher(kafka, store, log):
-    words = ["watch", f"kafka://{kafka.address}", "--store", str(store)]
+def start_watcher(kafka, store, log, *more):
+    words = ["watch", f"kafka://{kafka.address}", "--store", str(store), *more]
     return subprocess.Popen(
         [sys.executable, "-m", "coordinator", *words], stdout=log, stderr=subprocess.STDOUT
     )
@@ -199,6 +199,59 @@ def test_a_watcher_that_is_killed_misses_nothing_and_writes_nothing_twice(kafka,
             assert process.wait(30) == 0
     for store in stores:
         assert read_store(store, "verify")[0]["sound"] is True
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_asked_again_and_again_a_store_says_what_kafka_does(kafka, tmp_path, killed):
+    admin = AdminClient({"bootstrap.servers": kafka.address})
+    settings = tmp_path / "muster.toml"
+    settings.write_text("[watch]\npoll_ms = 500\n")
+    store, rng = tmp_path / "asked", random.Random(5)
+    with ExitStack() as stack:
+        log = stack.enter_context((tmp_path / "log").open("wb"))
+
+        def start():
+            found = start_watcher(kafka, store, log, "--by", "describe", "--config", str(settings))
+            stack.callback(found.kill)
+            return found
+
+        watcher = start()
+        names = [f"{protocol}-{killed}" for protocol in GROUPS]
+        stay = [consumer(kafka, name, name.partition("-")[0]) for name in names]
+        for one in stay:
+            stack.callback(one.close)
+            one.subscribe(["clicks", "orders"])
+        consume(kafka, "gone", "classic", 3, rng=rng)
+        until(lambda: "gone" in {one["group_id"] for one in read_store(store, "groups")})
+        if killed:
+            watcher.kill()
+            watcher.wait()
+        admin.delete_consumer_groups(["gone"])["gone"].result(30)
+        for one in stay:
+            until(lambda one=one: one.poll(0.1) or len(one.assignment()) == sum(TOPICS.values()))
+            one.commit(offsets=[ck.TopicPartition("clicks", 3, 7)], asynchronous=False)
+        if killed:
+            watcher = start()
+        for name in names:
+            until(
+                lambda name=name: told(store, name) == asked(admin, name) != {},
+                lambda name=name: (
+                    told(store, name),
+                    asked(admin, name),
+                    (tmp_path / "log").read_text(),
+                ),
+            )
+            until(lambda name=name: offsets_told(store, name) == offsets_asked(admin, name))
+        until(lambda: "gone" not in {one["group_id"] for one in read_store(store, "groups")})
+        watcher.terminate()
+        assert watcher.wait(30) == 0
+        before = len(rows(store))
+        watcher = start()
+        time.sleep(4)
+        watcher.terminate()
+        assert watcher.wait(30) == 0
+        assert len(rows(store)) == before, "what is as it was is not written again"
+    assert read_store(store, "verify")[0]["sound"] is True
 
 
 def told(store, group):

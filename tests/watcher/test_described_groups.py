@@ -8,6 +8,7 @@ from coordinator.core.state.groups import State
 from coordinator.core.state.partition_spans import TopicKey, spans_of
 from coordinator.core.state.records import GroupMetadata, KafkaWatched
 from coordinator.core.state.replay import replay
+from coordinator.core.watched_events import KafkaWrote
 from coordinator.reasons import Reason
 from coordinator.watcher.described_groups import (
     Committed,
@@ -17,6 +18,8 @@ from coordinator.watcher.described_groups import (
     compare_offsets,
     end_group,
 )
+from coordinator.watcher.described_state import find_known
+from coordinator.watcher.watched_store import WatchedStore
 
 from .recorded import FILES, change, read_lines
 from .test_watched_groups import NO_GROUP, WatchedGroups, describe
@@ -124,3 +127,19 @@ def test_offsets_that_differ_are_written():
         ("tombstone", 0), ("offset_commit", 1), ("offset_commit", 2),
     ]  # fmt: skip
     assert compare_offsets("g", {("t", 0): one}, {("t", 0): one}, 9) == []
+
+
+def test_a_change_that_nothing_explains_leaves_the_rest_of_the_group(tmp_path):
+    own = [spans_of([(TopicKey("t", "T"), number)]) for number in range(2)]
+    members = {
+        name: DescribedMember(name, None, None, 1, "c", "h", ("t",), "", False, held, held)
+        for name, held in zip(("m1", "m2"), own, strict=True)
+    }
+    first = DescribedGroup("g", 1, 1, "range", members)
+    later = first._replace(epoch=4, assignment_epoch=4)
+    with WatchedStore.open(tmp_path, KafkaWatched("c", "describe", 1)) as store:
+        for before, now in ((None, first), (first, later)):
+            records, explains = compare_groups(before, now)
+            store.write([KafkaWrote(tuple(records), 2, explains=explains)])
+        ((known),) = store.coordinator.look(find_known).values()
+    assert known.consumer._replace(assignor="") == later._replace(assignor="")

@@ -44,16 +44,16 @@ def pass_over(state: State, watched: Watched, event: KafkaWrote) -> KafkaWrote:
     named = {group_of(one) for one in event.records} - {""}
     faulty = {one.group_id: one for one in event.unreadable}
     unread = (named | faulty.keys()) & watched.unread.keys()
-    if event.explains and not unread and not faulty:
+    if not event.anew and not unread and not faulty:
         return event
-    anew = set() if event.explains else named - faulty.keys()
+    anew = named - faulty.keys() if event.anew else set()
     begun: list[Record] = []
     for group_id in sorted(anew):
         begun += _ends_of(state, group_id)
     again = anew & unread if anew else _find_ended(event, unread) - faulty.keys()
     begun += [Tombstone(GroupUnread.kind, group_id) for group_id in sorted(again)]
     for group_id, one in sorted(faulty.items()):
-        if group_id not in unread or not event.explains:
+        if group_id not in unread or event.anew:
             begun += take_out(state, one, event.partition, event.records)
     out = (unread | faulty.keys()) - anew
     pairs = zip(event.records, offsets_of(event), strict=True)
