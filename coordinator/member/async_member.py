@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from typing import Self
 
 from coordinator.member.application import AsyncStop, TaskApplication
-from coordinator.member.driver import Change, Driver
+from coordinator.member.driver import Change, Driver, called
 from coordinator.member.options import (
     PATIENCE_S,
     MemberOptions,
@@ -32,7 +32,8 @@ class AsyncMember(MemberOptions):
     ...     asyncio.run(main(coordinator))
     2
 
-    Callbacks are functions or coroutine functions; work is a coroutine function.
+    Callbacks are functions or coroutine functions; work is a coroutine function. The requests of
+    `Member` are generated from these by tools/mirror.py.
     """
 
     _driver: Driver | None = None
@@ -66,14 +67,37 @@ class AsyncMember(MemberOptions):
     ) -> None:
         """Have work done on every partition that it owns, until it leaves.
 
-        See `Member.run`.
+        Parameters
+        ----------
+        work
+            Called as work(partition, stop), once a partition, in a task of its own. It returns
+            soon after `stop.is_set()`: the partition is given up when it has returned. Where the
+            partition lands, work on it begins again. What it raises ends the member, but for
+            Fenced, which ends the call.
+        timeout
+            Seconds after which all work is stopped; None: never.
+
+        Raises
+        ------
+        Exception
+            What work or a callback raised: the member left then.
+        GroupError
+            It was refused for good.
         """
         await self._opened().run(work, check_timeout(timeout))
 
     async def wait_for_change(self, timeout: float | None = None) -> Change | None:  # noqa: ASYNC109
         """Wait until it owns other partitions than at the last change.
 
-        See `Member.wait_for_change`.
+        Parameters
+        ----------
+        timeout
+            Seconds; None: as long as it takes.
+
+        Returns
+        -------
+        Change or None
+            What it owns, what was added and what removed; None when the time was over or it left.
         """
         return await self._opened().wait_for_change(check_timeout(timeout))
 
@@ -89,16 +113,36 @@ class AsyncMember(MemberOptions):
     ) -> None:
         """Commit offsets; when it returns, they are durable.
 
-        See `Member.commit`.
+        Parameters
+        ----------
+        offsets
+            {partition: offset, or (offset, metadata)}; a partition may be (topic, number).
+        timeout
+            Seconds in which to try again what may be tried again.
+
+        Raises
+        ------
+        Fenced
+            The member no longer owns a partition: stop its work.
+        GroupError
+            Refused, or not answered in time.
         """
         await self._opened().commit(read_offsets(offsets), timeout)
 
     async def commit_later(self, offsets: Mapping[Place, int | tuple[int, str]]) -> None:
         """Commit offsets within a few seconds, and before their partition is given up.
 
-        See `Member.commit_later`.
+        Parameters
+        ----------
+        offsets
+            As commit takes them.
+
+        Raises
+        ------
+        Fenced
+            The member no longer owns a partition: stop its work.
         """
-        self._opened().commit_later(read_offsets(offsets))
+        await called(self._opened().commit_later, read_offsets(offsets))
 
     async def committed(
         self,
@@ -107,31 +151,58 @@ class AsyncMember(MemberOptions):
     ) -> int | None:
         """Return the offset that was committed last for a partition; None where there is none.
 
-        See `Member.committed`.
+        Parameters
+        ----------
+        partition
+            A TopicPartition, or (topic, number).
+        timeout
+            Seconds in which to try again what may be tried again.
+
+        Raises
+        ------
+        GroupError
+            Refused, or not answered in time.
         """
         return await self._opened().committed(place_of(partition), timeout)
 
     async def subscribe(self, topics: Sequence[str] | str = (), pattern: str = "") -> None:
         """Subscribe to something else; the coordinator hears of it at once.
 
-        See `Member.subscribe`.
+        Parameters
+        ----------
+        topics, pattern
+            In place of those before.
         """
         assignor = self._subscription.server_assignor
-        self._opened().subscribe(subscription(topics, pattern, assignor))
+        await called(self._opened().subscribe, subscription(topics, pattern, assignor))
 
     async def pause(self, *partitions: Place) -> None:
         """Have the work on partitions stop; they stay the member's own, and heartbeats go on.
 
-        See `Member.pause`.
+        Their calls are stopped through `stop`. A pause ends when the partition moves.
+
+        Parameters
+        ----------
+        partitions
+            TopicPartition, or (topic, number); none: all that it owns.
+
+        Raises
+        ------
+        Fenced
+            The member does not, or no longer, own a partition.
         """
-        self._opened().pause([place_of(place) for place in partitions])
+        await called(self._opened().pause, [place_of(place) for place in partitions])
 
     async def resume(self, *partitions: Place) -> None:
         """Resume work: the function is called again for each paused partition.
 
-        See `Member.resume`.
+        Parameters
+        ----------
+        partitions
+            TopicPartition, or (topic, number); none: all that are paused. One that moved meanwhile
+            is passed over.
         """
-        self._opened().resume([place_of(place) for place in partitions])
+        await called(self._opened().resume, [place_of(place) for place in partitions])
 
     async def leave(self, *, for_a_while: bool = False) -> None:
         """Stop all work, commit, revoke, and leave the group; a second call does nothing.

@@ -422,6 +422,11 @@ class Driver:
             raise self.failure
 
 
+async def called(function: Callable[[T], None], given: T) -> None:
+    """Call a function in the driver's loop, as programs with threads have to."""
+    function(given)
+
+
 def expand(spans: Spans) -> Iterable[TopicPartition]:
     """Yield the partitions of spans, in order."""
     for topic, first, end in spans:
