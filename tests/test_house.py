@@ -297,9 +297,8 @@ def test_the_wheel_has_everything_that_runs(wheel):
         if file.is_file() and file.suffix != ".pyc"
     }
     ours |= {f"spark_jobs/conf/{file.name}" for file in (ROOT / "conf").iterdir()}
-    assert ours | {"spark_jobs/demo_data/cases.jsonl"} == {
-        name for name in packed if ".dist-info/" not in name
-    }
+    recorded = {"spark_jobs/demo_data/cases.jsonl", "spark_jobs/demo_topic/wide-00.jsonl"}
+    assert ours | recorded == {name for name in packed if ".dist-info/" not in name}
 
 
 def test_an_installed_wheel_finds_its_files(installed, muster, tmp_path):

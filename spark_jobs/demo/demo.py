@@ -2,8 +2,8 @@
 
 A Spark driver embeds a coordinator. A `Member` and a Kafka client share a small group, and the
 target of a very large group is computed on Spark. Both groups change; then the store is queried
-with SQL, and the moves are plotted. Each act is a function that prints what it did and returns its
-line of the summary; `ACTS` has them in order.
+with SQL, and the moves are plotted. At the end, groups that Kafka coordinates are watched. Each act
+is a function that prints what it did and returns its line of the summary; `ACTS` has them in order.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from coordinator.cli.report import plot
 from coordinator.config import ConfigError, parse
 from coordinator.extras import EXTRAS, require
 from spark_jobs.assignors import TWINS
-from spark_jobs.demo import kafka
+from spark_jobs.demo import kafka, watched
 from spark_jobs.demo.crowd import Crowd
 from spark_jobs.session.package_files import demo_cases
 
@@ -347,9 +347,25 @@ def draw_pictures(stage: Stage) -> Outcome:
     return Outcome(report.valid, f"{LARGE}: {line}, {path}")
 
 
+def show_watched_groups(stage: Stage) -> Outcome:
+    """Watch groups that Kafka coordinated, from what it wrote about them."""
+    table = _act(stage, "7. Groups that Kafka coordinates, watched", "group", "epoch", "began")
+    store, started = stage.folder / "watched", time.perf_counter()
+    with progress.show("a recorded topic is watched"):
+        found = watched.watch_recorded(store)
+    seconds = time.perf_counter() - started
+    for group_id, epoch, reason in found.reasons:
+        table.add_row(group_id, str(epoch), reason)
+    stage.console.print(table)
+    stage.console.print(found.who, soft_wrap=True)
+    line = f"{found.groups} groups, {found.epochs} epochs and their reasons in {seconds:.1f} s"
+    again = f"muster history g --store {store}"
+    return Outcome(bool(found.who and found.groups), f"watched: {line}: {again}")
+
+
 ACTS: tuple[Callable[[Stage], Outcome], ...] = (
     show_kafka_comparison, show_small_group, show_large_group, show_changes, ask_by_sql,
-    draw_pictures,
+    draw_pictures, show_watched_groups,
 )  # fmt: skip
 
 

@@ -5,7 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parent.parent
-IN_CLONE = {"conf": "conf", "demo_data": "tests/golden/kafka-4.4.0/assignments"}
+IN_CLONE = {
+    "conf": "conf",
+    "demo_data": "tests/golden/kafka-4.4.0/assignments",
+    "demo_topic": "tests/golden/kafka_topic",
+}
 """Where a clone has the folders that a wheel has in this package, as in pyproject.toml."""
 CONF = ("muster.toml", "spark-defaults.conf", "log4j2.properties")
 """Settings with their defaults: Muster's, Spark's, and Spark's logging."""
@@ -19,6 +23,11 @@ def conf_file(name: str) -> Path:
 def demo_cases() -> Path:
     """Return the folder of the groups with Kafka's answers, which `muster demo` shows."""
     return _find_file("demo_data", "cases.jsonl")
+
+
+def demo_topic() -> Path:
+    """Return what a Kafka cluster wrote of its groups, which `muster demo` watches."""
+    return _find_file("demo_topic", "wide-00.jsonl")
 
 
 def _find_file(folder: str, name: str) -> Path:

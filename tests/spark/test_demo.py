@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from coordinator.config import ConfigError
-from spark_jobs.demo import demo, kafka
+from spark_jobs.demo import demo, kafka, watched
 from tests.conftest import GOLDEN
 
 CASES = (GOLDEN / "assignments/cases.jsonl").read_text().splitlines()
@@ -78,3 +78,12 @@ def test_missing_cases_are_refused(muster, tmp_path):
     assert b"--cases 'no.jsonl' cannot be read" in done.stderr
     assert b"name a file of groups with Kafka's answers, or omit --cases" in done.stderr
     assert not (tmp_path / "demo-output").exists()
+
+
+def test_a_recorded_topic_is_watched(tmp_path):
+    for _ in range(2):  # its store is made anew
+        found = watched.watch_recorded(tmp_path / "watched")
+    assert "the Kafka cluster of-" in found.who
+    assert (found.groups, len(found.reasons)) == (2, watched.SHOWN)
+    assert found.epochs > 50
+    assert all(reason for _, _, reason in found.reasons)
