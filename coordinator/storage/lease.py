@@ -106,6 +106,7 @@ class Lease:
         """A folder of the store that was seen, or is to be."""
         self._has_waited = False
         self._seen: Holder | None = None
+        self._looked_ms = 0
         self._ends_ms = 0
         """When that has ended, by the steady clock, if it does not change before."""
         self._tag: str | None = None
@@ -237,16 +238,18 @@ class Lease:
         """Whether it expired: by its date when we first look, within a ttl by the steady clock.
 
         Who writes it while we look is alive, whatever the clocks say: either may be set. It has
-        ended then once it does not change for a ttl, or is given back.
+        ended then once it does not change for a ttl, or is given back. When nobody could look for
+        so long, as where the store did not answer, its holder could not renew it: we count anew.
         """
-        now_ms = self._steady()
+        now_ms, ttl_ms = self._steady(), self._config.ttl_ms
+        was_blind = now_ms - self._looked_ms > ttl_ms
+        self._looked_ms = now_ms
         if held.expires_ms <= GIVEN_BACK_MS:
             return True
-        if held != self._seen:
-            left_ms = self._config.ttl_ms
-            if self._seen is None:
-                left_ms = min(left_ms, held.expires_ms - self._clock())
-            self._seen, self._ends_ms = held, now_ms + left_ms
+        if self._seen is None:
+            self._seen, self._ends_ms = held, now_ms + min(ttl_ms, held.expires_ms - self._clock())
+        elif held != self._seen or was_blind:
+            self._seen, self._ends_ms = held, now_ms + ttl_ms
         return now_ms >= self._ends_ms
 
     def _check_store(self) -> None:

@@ -137,6 +137,30 @@ def test_a_clock_that_is_set_takes_nothing_from_who_renews(place, clock, whose, 
     assert TTL_MS <= clock() - renewed <= TTL_MS + LATE_MS
 
 
+def test_a_store_that_did_not_answer_takes_nothing_from_who_could_not_renew(place, lease, clock):
+    root, files = place
+    one, two = lease("one"), lease("two")
+    one.wait()
+    read, gone_ms, looked, renewed = files.read_tagged, clock() + 5_000, [], []
+
+    def read_or_fail(path):
+        if gone_ms <= clock() < gone_ms + 20_000:
+            raise OSError(5, "503 Slow Down")
+        looked.append(clock())
+        return read(path)
+
+    def alarm():
+        if len(renewed) < 20 and looked and looked[-1] > gone_ms:  # the stand-by was faster
+            assert one.renew(clock())
+            renewed.append(clock())
+
+    files.read_tagged = read_or_fail
+    clock.alarm = alarm
+    two.wait(patience=Patience(root, sleep=clock.sleep))
+    assert len(renewed) == 20
+    assert TTL_MS <= clock() - renewed[-1] <= TTL_MS + LATE_MS
+
+
 def test_refuse_names_the_holder(lease):
     one = lease("one", "here:9092")
     one.wait()
