@@ -83,7 +83,7 @@ class RunningServer:
             topics=lambda: backend.topics,
             serves=lambda: not stands_by and backend.status not in LOST,
             stands_by=stands_by,
-            look=getattr(backend, "look", None),
+            look=getattr(backend, "look_at_topics", None),
             find_offsets=getattr(backend, "find_offsets", None),
             other_nodes=self._other_nodes,
             other_coordinator=self._other_coordinator,

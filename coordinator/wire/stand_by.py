@@ -71,7 +71,7 @@ class NoGroups:
         self.nodes = nodes
         self.topics = TopicView()
 
-    def look(self) -> None:
+    def look_at_topics(self) -> None:
         """Read the topics from the store, unless that was done lately.
 
         Raises
