@@ -141,16 +141,6 @@ class LogReader:
         """The version of the table, when it was read last."""
         return int(self._table.version())
 
-    @property
-    def first_at_ms(self) -> int:
-        """When the first row of the log was written (ms since 1970)."""
-        return self._at(self._parts[0].first)
-
-    @property
-    def first_position(self) -> int:
-        """The position of the first row of the log."""
-        return self._parts[0].first
-
     def files(self, after: int = 0) -> list[str]:
         """Return the data files that have rows after a position and up to this one, in order.
 
