@@ -28,6 +28,7 @@ from coordinator.history.log_reader import LogReader, format_time
 from coordinator.history.view_rows import list_rows
 from coordinator.kafka_config import group_settings
 from coordinator.printable import as_json, visible_values
+from coordinator.runtime.ask_coordinator import ask_coordinator, user_name
 from coordinator.runtime.plan_tasks.plan_weights import read_plan_loads
 
 Group = Annotated[str, typer.Argument(help="The group's id.")]
@@ -98,7 +99,7 @@ def plan(
         add,
         drain or (),
         undrain or (),
-        plan_files.user_name(),
+        user_name(),
         reason,
     )
     assign = open_engine(engine, settings).assign
@@ -126,7 +127,7 @@ def rollback(
 ) -> None:
     """Plan to return to the target of an earlier epoch, without what no longer exists."""
     settings = load_config(config)
-    options = PlanOptions(owner=plan_files.user_name(), reason=reason)
+    options = PlanOptions(owner=user_name(), reason=reason)
     with progress.show("reading the group"):
         reading = LogReader(store)
         basis = read_basis(reading, settings, group)
@@ -161,7 +162,7 @@ def apply(
     if output is not None:
         raise SpecError(f"--output {output} goes with --rebase: add it, or leave --output out")
     with progress.show("asking the coordinator"):
-        epoch = plan_files.ask_coordinator(
+        epoch = ask_coordinator(
             store,
             settings,
             "propose" if propose else "apply",
@@ -184,9 +185,7 @@ def approve(
     """Apply a plan that waits for approval."""
     settings = load_config(config)
     with progress.show("asking the coordinator"):
-        epoch = plan_files.ask_coordinator(
-            store, settings, "approve", group, plan_id, reason=reason
-        )
+        epoch = ask_coordinator(store, settings, "approve", group, plan_id, reason=reason)
     _say_done(group, plan_id, "applied", epoch, json_=json_)
 
 
@@ -201,7 +200,7 @@ def reject(
     """Reject a plan that waits for approval."""
     settings = load_config(config)
     with progress.show("asking the coordinator"):
-        plan_files.ask_coordinator(store, settings, "reject", group, plan_id, reason=reason)
+        ask_coordinator(store, settings, "reject", group, plan_id, reason=reason)
     _say_done(group, plan_id, "rejected", 0, json_=json_)
 
 
@@ -247,7 +246,7 @@ def _rebase(
         made.settings,
         drain=made.drains,
         undrain=made.undrains,
-        owner=plan_files.user_name(),
+        owner=user_name(),
         reason=made.reason,
     )
     shown = make_plan(basis, options, config, wall_ms())

@@ -1,36 +1,15 @@
-"""Plans as files, and what is asked of a store's coordinator about them."""
+"""Plans as files: what `muster plan -o` writes and `muster apply` reads."""
 
 from __future__ import annotations
 
 import codecs
-import getpass
-import os
-import time
 import uuid
 from pathlib import Path
 
 import msgspec
 
 from assignors import SpecError
-from coordinator.clock import wall_ms
-from coordinator.compute.plan_answers import ask_about_plan
-from coordinator.config import Config
-from coordinator.core.events import Action, DecidePlan
 from coordinator.core.state.records import PlanMade
-from coordinator.storage.inbox import Inbox
-from coordinator.storage.lease import Lease
-from coordinator.storage.tables.table_io import BusyError
-
-LOOK_S = 0.1
-PATIENCE_S = 60.0
-
-
-def user_name() -> str:
-    """Return who runs this command, as the audit names principals."""
-    try:
-        return f"User:{getpass.getuser()}"
-    except (OSError, KeyError):
-        return f"User:{os.getuid()}"
 
 
 def write_plan(path: Path, plan: PlanMade) -> None:
@@ -79,60 +58,3 @@ def _find_unknown(given: object, known: object) -> str | None:
         pairs = zip(given, known, strict=False)
         return next((found for pair in pairs if (found := _find_unknown(*pair)) is not None), None)
     return None
-
-
-def ask_coordinator(
-    store: str,
-    config: Config,
-    action: Action,
-    group_id: str,
-    plan_id: str,
-    plan: PlanMade | None = None,
-    reason: str = "",
-    request_id: str = "",
-) -> int:
-    """Ask a store's coordinator about a plan, and return the group epoch that it began, or 0.
-
-    If there is no coordinator, this process is one until the request is answered.
-
-    Raises
-    ------
-    SpecError
-        It was refused; the message says why.
-    BusyError
-        No coordinator answered in time; the request is withdrawn.
-    """
-    from coordinator.history.log_reader import LogReader  # noqa: PLC0415 - takes its time
-    from coordinator.history.watched import refuse_watched  # noqa: PLC0415
-
-    request_id = request_id or uuid.uuid4().hex
-    request = DecidePlan(action, group_id, plan_id, plan, user_name(), reason, request_id)
-    lease = Lease(store, "", "", config.lease, wall_ms)
-
-    def wait() -> None:
-        if lease.holder() is None:
-            _serve_request(store, config, request_id)
-        else:
-            time.sleep(LOOK_S)
-
-    reading = LogReader(store)
-    refuse_watched(reading)
-    return ask_about_plan(store, request, reading.position, wait, PATIENCE_S)
-
-
-def _serve_request(store: str, config: Config, request_id: str) -> None:
-    """Be the coordinator until the request is answered, unless another one has the store."""
-    from coordinator.runtime.coordinator import Coordinator  # noqa: PLC0415 - takes its time
-
-    try:
-        coordinator = Coordinator.open(store, config=config, takeover="refuse")
-    except BusyError:
-        return
-    with coordinator:
-        until = time.monotonic() + PATIENCE_S
-        while (
-            coordinator.status == "active"
-            and request_id in Inbox(store).waiting()
-            and time.monotonic() < until
-        ):
-            time.sleep(LOOK_S)

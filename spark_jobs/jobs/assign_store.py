@@ -12,7 +12,6 @@ from typing import Any
 
 from assignors import SpecError
 from coordinator import progress
-from coordinator.cli.plan_files import ask_coordinator, user_name
 from coordinator.clock import wall_ms
 from coordinator.compute.plan_answers import find_answer
 from coordinator.config import Config
@@ -23,6 +22,7 @@ from coordinator.history.former_targets import read_basis
 from coordinator.history.log_reader import LogReader
 from coordinator.history.watched import refuse_watched
 from coordinator.kafka_config import group_settings
+from coordinator.runtime.ask_coordinator import ask_coordinator, user_name
 from coordinator.storage.tables.store_files import root_of
 from spark_jobs.jobs.spark_engine import SparkEngine
 from spark_jobs.session.cluster import await_executors, try_again_if_lost
