@@ -138,20 +138,20 @@ def _local(shape: Shape) -> tuple[float, float]:
         state, _, _ = load_state(log)
         log.close()
     gone = frozenset(shape.ids()[::100])
-    roster = target_builder.build_input(
+    given = target_builder.build_input(
         state, state.groups[GROUP], target_builder.MemberChange(removed=gone)
     )
-    compute_target(_job(roster, shape))
+    compute_target(_job(given, shape))
     Path("/proc/self/clear_refs").write_text("5")  # the peak from here on
     before, began = resident_mib("VmRSS"), time.perf_counter()
-    compute_target(_job(roster, shape))
+    compute_target(_job(given, shape))
     return time.perf_counter() - began, resident_mib() - before
 
 
-def _job(roster: AssignorInput, shape: Shape) -> TargetRequest:
+def _job(given: AssignorInput, shape: Shape) -> TargetRequest:
     options = AssignorOptions("uniform")
     return TargetRequest(
-        GROUP, "benchmark", EPOCH + 1, 0, "uniform", {}, options, roster, classes=shape.classes
+        GROUP, "benchmark", EPOCH + 1, 0, "uniform", {}, options, given, classes=shape.classes
     )
 
 

@@ -16,7 +16,7 @@ TOPICS = {"a": 5, "b": 7, "c": 3, "d": 6}
 WAYS = {"in the step": EngineConfig(), "beside the loop": EngineConfig(step_rows_max=0)}
 
 
-def roster(seed):
+def subscriptions(seed):
     """Members with what they subscribe to, in the order in which they join."""
     chance = random.Random(seed)
     return {
@@ -55,7 +55,7 @@ def test_exact_edges_mean_the_same_in_the_coordinator(way):
         config = Config(kafka=AT_ONCE, plan=PlanConfig(exact_edges=0), engine=WAYS[way])
         with Coordinator.open(None, topics=TOPICS, config=config) as coordinator:
             there, owned = {}, {}
-            for member, topics in roster(seed).items():
+            for member, topics in subscriptions(seed).items():
                 there[member] = topics
                 join(coordinator, member, topics=topics)
                 found = settled(coordinator)

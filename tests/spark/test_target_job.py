@@ -21,7 +21,7 @@ from coordinator.storage.state_loader import write_snapshot
 from coordinator.storage.target_digest import digest_rows
 from coordinator.storage.target_table import DIGEST, targets_path
 from spark_jobs.jobs.spark_engine import SparkEngine
-from tests.compute.test_assignor_options import TOPICS, roster
+from tests.compute.test_assignor_options import TOPICS, subscriptions
 from tests.compute.test_target_jobs import records
 from tests.storage.test_store_modes import wrong
 from tests.support.members import WHILE_JOBS_RUN, Members, join, wait_for
@@ -198,7 +198,7 @@ def test_exact_edges_mean_the_same_on_spark(spark, assignor):
     engine, here, differs = SparkEngine(spark, config), LocalEngine(), 0
     for seed in (10, 18, 37):
         with Coordinator.open(None, topics=TOPICS, config=Config(kafka=WHILE_JOBS_RUN)) as group:
-            for member, topics in roster(seed).items():
+            for member, topics in subscriptions(seed).items():
                 join(group, member, topics=topics, server_assignor="range")
             found = group._take_basis("g").input
         options = AssignorOptions.of_target(assignor, {}, config)

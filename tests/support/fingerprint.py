@@ -46,7 +46,7 @@ def _fingerprint_group(group: Group) -> dict[str, object]:
     return {
         "epochs": (group.epoch, group.assignment_epoch, group.assignment_timestamp),
         "metadata_hash": group.metadata_hash,
-        "assignor": (group.assignor, group.partial, group.bereft),
+        "assignor": (group.assignor, group.partial, group.owner_left),
         "plans": (dict(sorted(group.plans.items())), dict(sorted(group.decided.items()))),
         "members": {
             member_id: (member.meta, member.current, group.targets.get(member_id))

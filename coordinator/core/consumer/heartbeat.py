@@ -330,12 +330,12 @@ def _update_target(
         update.target,
         frozenset({update.replaces} - {update.meta.member_id, None}),  # type: ignore[arg-type]
     )
-    roster = target_builder.build_input(state, group, change, now_ms)
-    roster = roster.without(roster.find_bereft())  # others do not wait for these topics
-    ranges = target_builder.assign_in_step(roster, (assignor, settings, config), epoch.number)
+    given = target_builder.build_input(state, group, change, now_ms)
+    given = given.without(given.find_drained_topics())  # others do not wait for these topics
+    ranges = target_builder.assign_in_step(given, (assignor, settings, config), epoch.number)
     if ranges is None:
         return target
-    members, moved = target_builder.diff_targets(group.group_id, roster, ranges)
+    members, moved = target_builder.diff_targets(group.group_id, given, ranges)
     spans = target.spans
     for record in members:
         if record.member_id == update.meta.member_id:

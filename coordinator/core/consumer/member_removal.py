@@ -88,9 +88,9 @@ def remove_members(
     records += [Tombstone(RegexResolved.kind, group.group_id, name=regex) for regex in unused]
     epoch = group.epoch + 1
     metadata_hash = hash_after(state, group, gone, None, unused)
-    bereft = any(group.targets.get(member_id) for member_id in member_ids)
+    owner_left = any(group.targets.get(member_id) for member_id in member_ids)
     records.append(
-        GroupMetadata(group.group_id, epoch, metadata_hash, reason, member_ids[0], bereft)
+        GroupMetadata(group.group_id, epoch, metadata_hash, reason, member_ids[0], owner_left)
     )
     if len(member_ids) == len(group.members):
         # The group is Empty, not Assigning, and the next joiner is assigned at once (G-44).

@@ -65,7 +65,7 @@ def would_pay(basis: PlanBasis, loads: LoadsNoted, config: Config) -> bool:
     if not knows_loads(assignor) or not basis.input.metas:
         return False
     found = replace(basis.input, loads=loads)
-    spec = found.without(found.find_bereft()).spec(assignor)
+    spec = found.without(found.find_drained_topics()).spec(assignor)
     now = PartitionRanges(
         spec.member_ids, spec.topics, spec.member, spec.topic, spec.first, spec.count
     )

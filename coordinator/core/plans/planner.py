@@ -192,7 +192,7 @@ def leave_out(basis: PlanBasis, after: AssignorInput) -> AssignorInput:
 
     A plan that takes the last member from a topic is refused, when it is assigned or checked.
     """
-    return after.without(basis.input.find_bereft() & after.find_bereft())
+    return after.without(basis.input.find_drained_topics() & after.find_drained_topics())
 
 
 def drain_members(basis: PlanBasis, options: PlanOptions) -> LoadsNoted | None:

@@ -221,7 +221,7 @@ class Group:
     """The record of the whole target among them, if there is one."""
     regexes: dict[str, RegexResolved] = field(default_factory=dict)
     computation: Computation | None = None
-    bereft: bool = False
+    owner_left: bool = False
     """Whether a member that owned partitions is gone since the last target."""
     plans: dict[str, PlanMade] = field(default_factory=dict)
     """Plans that wait for approval, by id."""

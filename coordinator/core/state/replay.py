@@ -144,7 +144,7 @@ def _apply_group(record: GroupMetadata, state: State) -> None:
         raise IllegalStateError(f"the epoch of group {record.group_id} falls: {record}")
     group.epoch = record.epoch
     group.metadata_hash = group.noticed_hash = record.metadata_hash
-    group.bereft = group.bereft or record.bereft
+    group.owner_left = group.owner_left or record.bereft
 
 
 @_apply.register
@@ -179,7 +179,7 @@ def _apply_target_metadata(record: TargetMetadata, state: State) -> None:
     group.assignor = record.assignor
     group.partial = record.partial
     group.computation = None
-    group.bereft = group.bereft and record.assignment_epoch < group.epoch
+    group.owner_left = group.owner_left and record.assignment_epoch < group.epoch
     if record.targets_version is not None:
         group.replace_targets(Targets(record.whole or NOT_READ), record)
 

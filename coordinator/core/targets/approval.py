@@ -40,7 +40,7 @@ def is_manual(settings: Mapping[str, str]) -> bool:
 
 def keeps_target(settings: Mapping[str, str], group: Group) -> bool:
     """Tell whether a group keeps the target that it has until a plan is applied."""
-    return is_manual(settings) and group.assignor != "" and not group.bereft
+    return is_manual(settings) and group.assignor != "" and not group.owner_left
 
 
 def move_nothing(assignor: str, settings: Mapping[str, str]) -> tuple[str, dict[str, str]]:

@@ -78,7 +78,7 @@ class AssignorInput:
         subscription = self._subscriptions()
         offsets, flat = self._lists(subscription)
         if assignor is not None and not weighed and self.loads and self.loads.drained:
-            for name in sorted(self.find_bereft())[:1]:  # `weighted` refuses it alike
+            for name in sorted(self.find_drained_topics())[:1]:  # `weighted` refuses it alike
                 raise SpecError(
                     f"partitions of topic {name} cannot be on any member: plans drain all its "
                     "subscribers; undrain one of them"
@@ -120,7 +120,7 @@ class AssignorInput:
         pairs = zip(lists, (meta.subscribed_topic_regex for meta in metas), strict=True)
         return np.array([known.setdefault(pair, len(known)) for pair in pairs], dtype=np.int64)
 
-    def find_bereft(self) -> frozenset[str]:
+    def find_drained_topics(self) -> frozenset[str]:
         """Return the topics of which plans drain all subscribers: nobody may have them."""
         if self.loads is None or not self.loads.drained:
             return frozenset()
@@ -207,7 +207,7 @@ def run_assignor(spec: GroupSpec, options: AssignorOptions) -> PartitionRanges:
 
 
 def assign_in_step(
-    roster: AssignorInput, asked: tuple[str, Mapping[str, str], Config], epoch: int
+    given: AssignorInput, asked: tuple[str, Mapping[str, str], Config], epoch: int
 ) -> PartitionRanges | None:
     """Run a group's assignor within a step; None keeps the target, for constraints that clash.
 
@@ -223,9 +223,9 @@ def assign_in_step(
     """
     options = AssignorOptions.of_target(*asked)
     try:
-        return run_assignor(roster.spec(options.assignor), options)
+        return run_assignor(given.spec(options.assignor), options)
     except (SpecError, ValueError, MemoryError) as error:
-        ruled = roster.loads is not None and (knows_loads(options.assignor) or roster.loads.drained)
+        ruled = given.loads is not None and (knows_loads(options.assignor) or given.loads.drained)
         if isinstance(error, SpecError) and ruled:
             return None
         raise GroupError(
