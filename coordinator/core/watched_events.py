@@ -32,6 +32,9 @@ class KafkaWrote:
         Whether reasons are inferred: not where the records are all that a compacted topic keeps.
     anew
         Whether the records are all that the groups have, in place of what the store has of them.
+    partitions
+        How many Kafka's topic has, where the records are all of one of them: a group of that one
+        which they do not name is gone. 0: it may be anywhere.
     session_ms
         Kafka's least session timeout of members of the consumer protocol.
     seen_ms
@@ -48,6 +51,7 @@ class KafkaWrote:
     at_ms: int
     explains: bool = True
     anew: bool = False
+    partitions: int = 0
     session_ms: int = 0
     seen_ms: Mapping[tuple[str, str], int] = field(default_factory=dict)
     partition: int = -1

@@ -314,9 +314,8 @@ class _Following:
         if self._offsets[partition] < load.end:
             return
         records, read = load.finish(), load.changes
-        await self._write(
-            partial(self._store.load, partition, records, read.next_offset, read.open_offset)
-        )
+        bring = partial(self._store.load, partition, records, partitions=len(self._leaders))
+        await self._write(partial(bring, read.next_offset, read.open_offset))
         del self._loads[partition]
         self._offsets[partition] = self._store.next_offsets()[partition]
         self._order.expect(partition)

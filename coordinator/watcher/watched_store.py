@@ -157,11 +157,19 @@ class WatchedStore:
         records: Iterable[KafkaRecord],
         next_offset: int,
         open_offset: int = NONE_OPEN,
+        partitions: int = 0,
     ) -> None:
-        """Take a partition that was not read before: what a compacted topic keeps is no history."""
+        """Take a partition that was not read before: what a compacted topic keeps is no history.
+
+        Parameters
+        ----------
+        partitions
+            How many there are, if these records are all that one has: groups that they do not name
+            are gone.
+        """
         self._find_places()
         records = list(records)
-        event = self.translator.load(records)
+        event = replace(self.translator.load(records), partitions=partitions)
         self._partitions[partition] = PartitionChanges(next_offset, open_offset)
         read = PartitionRead(TOPIC, partition, next_offset, open_offset)
         self._write(self._place(event, read, None))

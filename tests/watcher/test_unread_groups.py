@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from coordinator.core.events import DescribeGroup
 from coordinator.core.state.records import KafkaWatched
+from coordinator.core.watched.unread_groups import place_of
 from coordinator.errors import GroupError
 from coordinator.watcher.record_batches import KafkaRecord
 from coordinator.watcher.record_schemas import KEYS, VALUES
@@ -291,3 +292,24 @@ def test_commands_say_which_groups_cannot_be_read(tmp_path, muster_here):
         assert done.returncode == 2
         assert b"cannot be read: the record at offset 1" in done.stderr
     assert muster_here("verify", "--store", tmp_path).returncode == 0
+
+
+def test_a_partition_that_is_read_anew_has_no_group_that_kafka_has_not(tmp_path):
+    """Its log was cleaned, or cut, behind where it was read: what is gone left no record."""
+    partition = place_of("good", 50)
+    with open_store(tmp_path) as store:
+        store.load(partition, [*group_of("good"), *group_of("gone"), offset_of("gone")], 9)
+        store.load(7, group_of("there"), 9, partitions=50)
+        before = describe(store, "there")
+        assert describe(store, "gone") != describe(store, "never"), "it may be of any partition"
+        store.load(place_of("gone", 50), [], 12, partitions=50)
+        assert describe(store, "gone") == describe(store, "never")
+        assert describe(store, "good") != describe(store, "never")
+        assert describe(store, "there") == before
+
+
+def test_groups_are_where_kafka_has_them():
+    """As a real Kafka 4.4.0 with five partitions placed them, and Java's own hashes."""
+    assert [place_of(one, 5) for one in ("g-classic", "g-consumer")] == [3, 2]
+    assert place_of("g", 50) == 103 % 50
+    assert place_of("polygenelubricants", 50) == 0, "its hash has no absolute value in Java"

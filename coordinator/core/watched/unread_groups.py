@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
+from functools import reduce
 
 from coordinator.core.state.groups import Group, State, Watched
 from coordinator.core.state.record_fields import Mark, fields_of
@@ -32,6 +33,7 @@ OF_MEMBERS = (CurrentMember.kind, TargetMember.kind, MemberMetadata.kind)
 OF_GROUPS = frozenset({GroupMetadata.kind, ClassicGroupWritten.kind})
 """Their end is the group's, unless the other one follows: then it only has another protocol."""
 MAKING = (GroupMetadata, ClassicGroupWritten)
+HASHES = 1 << 32
 TEXT_MAX = 500
 """Of what is wrong with a record, which the record itself may have written."""
 
@@ -48,7 +50,7 @@ def pass_over(state: State, watched: Watched, event: KafkaWrote) -> KafkaWrote:
         return event
     anew = named - faulty.keys() if event.anew else set()
     begun: list[Record] = []
-    for group_id in sorted(anew):
+    for group_id in sorted(anew | _find_gone(state, event, named | faulty.keys())):
         begun += _ends_of(state, group_id)
     again = anew & unread if anew else _find_ended(event, unread) - faulty.keys()
     begun += [Tombstone(GroupUnread.kind, group_id) for group_id in sorted(again)]
@@ -63,6 +65,22 @@ def pass_over(state: State, watched: Watched, event: KafkaWrote) -> KafkaWrote:
         records=(*begun, *(record for record, _ in kept)),
         offsets=(*(-1 for _ in begun), *(offset for _, offset in kept)),
     )
+
+
+def _find_gone(state: State, event: KafkaWrote, named: AbstractSet[str]) -> set[str]:
+    """Return the groups of a partition that is read anew, and has nothing of them any more."""
+    if not event.partitions:
+        return set()
+    known = state.groups.keys() | state.classic.keys() | state.offsets.keys()
+    return {one for one in known - named if place_of(one, event.partitions) == event.partition}
+
+
+def place_of(group_id: str, partitions: int) -> int:
+    """Return the partition of Kafka's topic that has a group: by Java's hash of its id."""
+    units = memoryview(group_id.encode("utf-16-le", "surrogatepass")).cast("H")
+    hashed = reduce(lambda known, unit: (31 * known + unit) % HASHES, units, 0)
+    signed = hashed - HASHES if hashed >= HASHES // 2 else hashed
+    return (0 if signed == -HASHES // 2 else abs(signed)) % partitions
 
 
 def replay_written(state: State, event: KafkaWrote, records: Sequence[Record]) -> list[Record]:
