@@ -201,8 +201,6 @@ class EventDecider:
 
         Their sessions are extended by whoever makes the records durable.
         """
-        if state.watched is not None:
-            return SteadyRun(0, HeartbeatResponse(None, 0, 0), [])
         end, epoch, interval_ms, advanced = answer_steady_heartbeats(
             state, self._config, group_id, member_ids, member_epochs, start
         )
@@ -236,8 +234,6 @@ class EventDecider:
 
     def _is_steady(self, state: State, event: ClassicHeartbeat, now: int) -> bool:
         """Whether a classic heartbeat changes nothing but its session, which is extended then."""
-        if state.watched is not None:
-            return False
         member = find_steady_member(state, event) if _has_classic_ids(event) else None
         if member is None:
             return False
@@ -247,7 +243,7 @@ class EventDecider:
     def _decide_one(self, state: State, event: Event, now: int) -> Result:
         """Decide an event: a steady heartbeat without a step; the types of others come first."""
         typed = False
-        if isinstance(event, Heartbeat) and state.watched is None and _has_ids(event):
+        if isinstance(event, Heartbeat) and _has_ids(event):
             if event.topic_partitions is not None:
                 check_types(event)  # the fast path does not look at them
                 typed = True

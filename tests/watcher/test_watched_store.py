@@ -6,7 +6,11 @@ import pytest
 from deltalake import DeltaTable
 
 from coordinator import Coordinator
-from coordinator.config import ConfigError
+from coordinator.config import Config, ConfigError
+from coordinator.core.classic.membership import find_steady_member
+from coordinator.core.classic_events import ClassicHeartbeat
+from coordinator.core.consumer.steady_heartbeat import answer_steady_heartbeat
+from coordinator.core.events import Heartbeat
 from coordinator.core.state.records import KafkaWatched
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.watcher.record_batches import RecordBatch
@@ -116,3 +120,35 @@ def test_nothing_changes_a_watched_group(tmp_path):
             with pytest.raises(GroupError, match="cluster-1 coordinates group g") as refused:
                 change_it()
             assert refused.value.code is ErrorCode.NOT_COORDINATOR
+
+
+def consumers(state):
+    groups = state.groups.values()
+    return [(g.group_id, m.member_id, m.epoch) for g in groups for m in g.members.values()]
+
+
+def classic_members(state):
+    return [(g.group_id, one, g.generation) for g in state.classic.values() for one in g.members]
+
+
+@pytest.mark.parametrize("name", ["wide-00.jsonl", "classic-00.jsonl"])
+def test_a_heartbeat_of_a_watched_member_is_refused_on_every_path(tmp_path, name):
+    """It would change nothing, and so be answered without a step."""
+    feed(tmp_path, name)
+    with open_store(tmp_path) as store:
+        look, asked = store.coordinator.look, 0
+        for group_id, member_id, epoch in look(consumers):
+            steady = Heartbeat(group_id, member_id, epoch, client_id="client")
+            (answer,) = store.coordinator.submit([steady]).result()
+            assert isinstance(answer, GroupError)
+            assert look(lambda state, e=steady: answer_steady_heartbeat(state, Config(), e)) is None
+            (answer,) = store.coordinator.steady_heartbeats(group_id, [member_id], [epoch])
+            assert answer.error_code == ErrorCode.NOT_COORDINATOR
+            asked += 1
+        for group_id, member_id, generation in look(classic_members):
+            steady = ClassicHeartbeat(group_id, member_id, generation)
+            assert look(lambda state, e=steady: find_steady_member(state, e)) is None
+            (answer,) = store.coordinator.submit([steady]).result()
+            assert isinstance(answer, GroupError)
+            asked += 1
+        assert asked

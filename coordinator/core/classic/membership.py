@@ -50,10 +50,12 @@ def find_steady_member(state: State, event: ClassicHeartbeat) -> ClassicMember |
     """Return the member of a heartbeat that changes nothing but its session; None for all others.
 
     The fast path: of exactly these `heartbeat` says NONE, and gives them another session timeout.
+    Where Kafka coordinates the groups there are none.
     """
     group = state.classic.get(event.group_id)
     if (
         group is None
+        or state.watched is not None
         or event.generation != group.generation
         or group.state is ClassicState.PREPARING
         or not (

@@ -21,11 +21,13 @@ def find_steady_group(state: State, config: Config, group_id: str) -> tuple[Grou
     """Return a group whose members' heartbeats may be steady, and its heartbeat interval.
 
     None when any heartbeat might change something: an assignment is due, topics changed, a target
-    is unfinished, regexes may have to be resolved again, or members differ about the assignor.
+    is unfinished, regexes may have to be resolved again, or members differ about the assignor; and
+    where Kafka coordinates the groups, whose heartbeats are refused.
     """
     group = state.groups.get(group_id)
     if (
         group is None
+        or state.watched is not None
         or group.epoch != group.assignment_epoch
         or group.topics_hash != group.noticed_hash
         or group.partial
