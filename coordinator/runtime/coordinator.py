@@ -29,6 +29,7 @@ from coordinator.runtime.plan_tasks.kafka_weights import KafkaWeights, open_weig
 from coordinator.runtime.plan_tasks.weight_source import WeightSource
 from coordinator.runtime.service_requests import ServiceRequests
 from coordinator.runtime.topic_catalog import TopicCatalog, catalog_for
+from coordinator.storage.lease import Lease
 from coordinator.storage.record_log import RecordLog
 from coordinator.storage.store_claim import claim_store
 from coordinator.storage.tables.patience import Patience
@@ -125,54 +126,17 @@ class Coordinator(ServiceRequests):
         LogError
             The log is corrupt, or of a newer version; the message names the file.
         """
-        return cls._open(
-            store,
-            config,
-            topics=topics,
-            weights=weights,
-            engine=engine,
-            takeover=takeover,
-            address=address,
-            clock=clock,
-            log=log,
-        )
-
-    @classmethod
-    def _open(
-        cls,
-        store: str | Path | None,
-        config: Config | None,
-        *,
-        topics: TopicCatalog | Mapping[str, int] | str | None,
-        weights: WeightSource | str | Path | None,
-        engine: Engine | None,
-        takeover: str,
-        address: str,
-        clock: Clock,
-        log: RecordLog | None,
-        claimed: Clock | None = None,
-        dated: Clock | None = None,
-    ) -> Self:
-        """Do what `open` does; claim and rows are dated by other clocks where they are given."""
-        if config is not None:
-            use_settings(config.store)
-        config = config or Config()
+        config = _use(config)
         catalog = catalog_for(topics, config)
         source, config = _open_weights(weights, config)
         lease = None
         if log is None:
-            log, lease = claim_store(store, config, takeover, address, clock, claimed)
+            log, lease = claim_store(store, config, takeover, address, clock)
         steady = monotonic_ms if clock is wall_ms else clock
         metrics = Metrics(config.metrics.groups_max)
-        processor = EventProcessor(log, config, clock, catalog, metrics, steady, dated)
-        metrics.watch(lambda: processor.state, lambda: processor.status.value)
-        loop = EventLoop(processor, engine)
-        patience = Patience(log.store, waits=takeover != "refuse")
-        coordinator = cls(
-            processor, loop, _start(loop, BackgroundTasks(loop, lease, source), patience)
-        )
-        if dated is None:
-            coordinator._refuse_watched()
+        processor = EventProcessor(log, config, clock, catalog, metrics, steady)
+        coordinator = cls._serve(processor, lease, engine, source, takeover)
+        _refuse_watched(coordinator)
         return coordinator
 
     @classmethod
@@ -194,30 +158,26 @@ class Coordinator(ServiceRequests):
         claimed, dated
             By what the claim and all other rows are dated.
         """
-        return cls._open(
-            store,
-            config,
-            topics=topics,
-            weights=None,
-            engine=None,
-            takeover=takeover,
-            address=address,
-            clock=wall_ms,
-            log=None,
-            claimed=claimed,
-            dated=dated,
-        )
+        config = _use(config)
+        log, lease = claim_store(store, config, takeover, address, wall_ms, claimed)
+        metrics = Metrics(config.metrics.groups_max)
+        processor = EventProcessor(log, config, wall_ms, topics, metrics, monotonic_ms, dated)
+        return cls._serve(processor, lease, None, None, takeover)
 
-    def _refuse_watched(self) -> None:
-        """Refuse a store of groups that Kafka coordinates."""
-        found = self._processor.state.watched
-        if found is None:
-            return
-        self.close()
-        raise ConfigError(
-            f"the store shows the groups of the Kafka cluster {found.cluster.cluster_id}, which "
-            f"coordinates them: follow it by `muster watch`, or give another store"
-        )
+    @classmethod
+    def _serve(
+        cls,
+        processor: EventProcessor,
+        lease: Lease | None,
+        engine: Engine | None,
+        weights: WeightSource | KafkaWeights | None,
+        takeover: str,
+    ) -> Self:
+        """Load the log that was claimed, and serve."""
+        processor.metrics.watch(lambda: processor.state, lambda: processor.status.value)
+        loop = EventLoop(processor, engine)
+        patience = Patience(processor.log.store, waits=takeover != "refuse")
+        return cls(processor, loop, _start(loop, BackgroundTasks(loop, lease, weights), patience))
 
     @property
     def _loop(self) -> EventLoop:
@@ -266,6 +226,25 @@ class Coordinator(ServiceRequests):
         """
         with self._closing:
             self._when_closed.append(work)
+
+
+def _refuse_watched(coordinator: Coordinator) -> None:
+    """Refuse a store of groups that Kafka coordinates."""
+    found = coordinator.watched
+    if found is None:
+        return
+    coordinator.close()
+    raise ConfigError(
+        f"the store shows the groups of the Kafka cluster {found.cluster.cluster_id}, which "
+        f"coordinates them: follow it by `muster watch`, or give another store"
+    )
+
+
+def _use(config: Config | None) -> Config:
+    """Return the settings; how stores are reached counts for the whole process."""
+    if config is not None:
+        use_settings(config.store)
+    return config or Config()
 
 
 def _open_weights(

@@ -257,9 +257,8 @@ def restore_request(processor: EventProcessor, task: ComputeTarget) -> TargetReq
         task.assignor,
         settings,
         AssignorOptions.of_target(task.assignor, settings, processor.config),
-        asked.without(
-            asked.find_drained_topics()
-        ),  # others do not wait for topics that nobody may have
+        # Others do not wait for topics that nobody may have.
+        asked.without(asked.find_drained_topics()),
         processor.log.store,
         len(group.lists),
     )

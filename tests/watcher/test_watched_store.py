@@ -1,12 +1,13 @@
 """A store that is written by what Kafka wrote: every recorded topic, batch by batch, and restarts."""
 
 import random
+import time
 
 import pytest
 from deltalake import DeltaTable
 
 from coordinator import Coordinator
-from coordinator.config import Config, ConfigError
+from coordinator.config import Config, ConfigError, TopicsConfig, WeightsConfig
 from coordinator.core.classic.membership import find_steady_member
 from coordinator.core.classic_events import ClassicHeartbeat
 from coordinator.core.consumer.steady_heartbeat import answer_steady_heartbeat
@@ -152,3 +153,17 @@ def test_a_heartbeat_of_a_watched_member_is_refused_on_every_path(tmp_path, name
             assert isinstance(answer, GroupError)
             asked += 1
         assert asked
+
+
+def test_only_the_source_says_which_topics_a_watched_cluster_has(tmp_path):
+    """Settings that name topics and weights are for groups that Muster coordinates."""
+    (tmp_path / "topics.json").write_text('{"elsewhere": 3}')
+    (tmp_path / "weights").mkdir()
+    config = Config(
+        topics=TopicsConfig(source=str(tmp_path / "topics.json"), poll_ms=10),
+        weights=WeightsConfig(source=str(tmp_path / "weights"), poll_ms=10),
+    )
+    with WatchedStore.open(tmp_path / "s", CLUSTER, config=config, is_live=False) as store:
+        time.sleep(0.2)
+        assert store.coordinator.topics.by_name == {}
+        assert store.coordinator.topics_unread_since is None
