@@ -13,7 +13,6 @@ from itertools import islice
 from typing import Any
 
 from coordinator.clock import wall_ms
-from coordinator.config import ConfigError
 from coordinator.core.state.partition_spans import Spans, TopicKey, spans_of
 from coordinator.core.state.records import (
     ClassicGroupWritten,
@@ -39,7 +38,7 @@ from coordinator.watcher.described_groups import (
     end_group,
 )
 from coordinator.watcher.described_state import KnownGroup, find_known
-from coordinator.watcher.kafka_brokers import KafkaBrokers
+from coordinator.watcher.kafka_brokers import KafkaBrokers, ask_cluster
 from coordinator.watcher.kafka_records import Names, read_classic_member
 from coordinator.watcher.watched_store import TOPIC, WatchedStore
 from coordinator.wire.call import from_uuid
@@ -85,17 +84,7 @@ class DescribeSource:
 
     def find_cluster(self) -> KafkaWatched:
         """Return which cluster it is; see `Source`."""
-        found = asyncio.run(self._find_id())
-        if not found:
-            raise ConfigError("the cluster tells no id: give the address of a Kafka broker")
-        return KafkaWatched(found, "describe", wall_ms())
-
-    async def _find_id(self) -> str:
-        brokers = KafkaBrokers(self._settings)
-        try:
-            return (await brokers.describe(TOPIC)).cluster_id
-        finally:
-            await brokers.close()
+        return KafkaWatched(ask_cluster(self._settings, TOPIC).cluster_id, "describe", wall_ms())
 
     def follow(self, store: WatchedStore, stop: threading.Event) -> None:
         """Write to the store what differs between answers; see `Source`."""

@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from coordinator.config import ConfigError
 from coordinator.core.events import CatalogTopic
 from coordinator.errors import GroupError
 from coordinator.member.kafka_connection import KafkaConnection
@@ -126,6 +127,30 @@ class KafkaBrokers:
         self._open, self._any = {}, None
         for connection in found:
             await _close(connection)
+
+
+def ask_cluster(settings: ClientSettings, topic: str) -> ClusterMetadata:
+    """Ask a cluster once, before it is followed.
+
+    Raises
+    ------
+    ConfigError
+        What answers is no cluster.
+    OSError, GroupError
+        As for `KafkaBrokers`.
+    """
+
+    async def ask() -> ClusterMetadata:
+        brokers = KafkaBrokers(settings)
+        try:
+            return await brokers.describe(topic)
+        finally:
+            await brokers.close()
+
+    found = asyncio.run(ask())
+    if not found.cluster_id:
+        raise ConfigError("the cluster tells no id: give the address of a Kafka broker")
+    return found
 
 
 async def _close(connection: KafkaConnection) -> None:

@@ -23,11 +23,17 @@ from coordinator.config import ConfigError
 from coordinator.core.state.records import KafkaWatched
 from coordinator.errors import GroupError
 from coordinator.runtime.topic_catalog import TopicCatalog
-from coordinator.status import Status
+from coordinator.status import LOST
 from coordinator.watcher.client_settings import ClientSettings
-from coordinator.watcher.kafka_brokers import ClusterMetadata, KafkaBrokers
+from coordinator.watcher.kafka_brokers import ClusterMetadata, KafkaBrokers, ask_cluster
 from coordinator.watcher.partition_changes import PartitionChanges
-from coordinator.watcher.record_batches import BatchError, KafkaRecord, RecordBatch, read_batches
+from coordinator.watcher.record_batches import (
+    BatchError,
+    KafkaRecord,
+    RecordBatch,
+    keep_last,
+    read_batches,
+)
 from coordinator.watcher.time_order import TimeOrder
 from coordinator.watcher.watched_store import TOPIC, WatchedStore
 from coordinator.wire.codec import Api
@@ -38,7 +44,6 @@ WAIT_MS = 500
 FETCH_BYTES, PARTITION_BYTES = 32 << 20, 4 << 20
 PAUSES_S = (0.1, 0.3, 1.0, 3.0)
 LOOK_S = 0.1
-LOST = {Status.FENCED.value, Status.BROKEN.value, Status.CLOSED.value}
 READ_COMMITTED_NOT = 0
 logger = logging.getLogger("muster.watch")
 
@@ -54,20 +59,14 @@ class _Load:
     def take(self, batches: list[RecordBatch]) -> None:
         """Keep the last record of each key."""
         for change in self.changes.take(batches):
-            self._keep((*change.offsets, *change.records))
+            keep_last(self.last, (*change.offsets, *change.records))
 
     def finish(self) -> list[KafkaRecord]:
         """Return what is kept, in Kafka's order."""
         change = self.changes.flush()
         if change is not None:
-            self._keep(change.offsets)
+            keep_last(self.last, change.offsets)
         return list(self.last.values())
-
-    def _keep(self, records: tuple[KafkaRecord, ...]) -> None:
-        for record in records:
-            if record.key is not None:
-                self.last.pop(record.key, None)
-                self.last[record.key] = record
 
 
 class KafkaSource:
@@ -108,22 +107,13 @@ class KafkaSource:
 
     def find_cluster(self) -> KafkaWatched:
         """Return which cluster it is; see `Source`."""
-        found = asyncio.run(self._describe())
+        found = ask_cluster(self._settings, self._topic)
         if found.error == NOT_AUTHORIZED:
             raise ConfigError(
                 f"the cluster does not let this user see {self._topic}: allow DESCRIBE and READ on "
                 "that topic, or watch with --by describe"
             )
-        if not found.cluster_id:
-            raise ConfigError("the cluster tells no id: give the address of a Kafka broker")
         return KafkaWatched(found.cluster_id, "topic", wall_ms())
-
-    async def _describe(self) -> ClusterMetadata:
-        brokers = KafkaBrokers(self._settings)
-        try:
-            return await brokers.describe(self._topic)
-        finally:
-            await brokers.close()
 
     def follow(self, store: WatchedStore, stop: threading.Event) -> None:
         """Write to the store what the cluster does; see `Source`."""

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from coordinator.watcher.kafka_records import OFFSET_TYPES
-from coordinator.watcher.record_batches import COMMIT, KafkaRecord, RecordBatch
+from coordinator.watcher.record_batches import COMMIT, KafkaRecord, RecordBatch, keep_last
 
 OFFSET_KEYS = tuple(kind.to_bytes(2) for kind in sorted(OFFSET_TYPES))
 """How the keys of offsets begin."""
@@ -92,7 +92,7 @@ class PartitionChanges:
             self.next_offset = batch.last_offset + 1
             for whole in self._find_whole(batch):
                 if _is_of_offsets(whole):
-                    self._fold(whole.records)
+                    keep_last(self._offsets, whole.records)
                 elif whole.records:
                     yield self._make(whole.records)
 
@@ -112,12 +112,6 @@ class PartitionChanges:
             self._open.setdefault(batch.producer_id, []).append(batch)
             return []
         return [batch] if batch.base_offset >= self._kept_until else []
-
-    def _fold(self, records: Iterable[KafkaRecord]) -> None:
-        for record in records:
-            if record.key is not None:
-                self._offsets.pop(record.key, None)
-                self._offsets[record.key] = record
 
     def _make(self, records: Iterable[KafkaRecord]) -> Change:
         offsets, self._offsets = tuple(self._offsets.values()), {}

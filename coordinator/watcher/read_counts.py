@@ -40,8 +40,9 @@ class ReadCounts:
             return
         self.records[partition] += len(times)
         self._metrics.kafka_read(partition, len(times))
-        self.first_ms = min(times) if self.first_ms is None else min(self.first_ms, *times)
-        self.last_ms = max(times) if self.last_ms is None else max(self.last_ms, *times)
+        first, last = min(times), max(times)
+        self.first_ms = first if self.first_ms is None else min(self.first_ms, first)
+        self.last_ms = last if self.last_ms is None else max(self.last_ms, last)
         faults = self._faults
         for number, count in (faults.passed_over - self._passed_over).items():
             self._metrics.kafka_passed_over(str(number) if number in TYPES else "other", count)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import gzip
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -44,6 +44,14 @@ class KafkaRecord(NamedTuple):
     timestamp_ms: int
     key: bytes | None
     value: bytes | None
+
+
+def keep_last(kept: dict[bytes, KafkaRecord], records: Iterable[KafkaRecord]) -> None:
+    """Keep the last record of each key, in Kafka's order, as a cleaned topic does in the end."""
+    for record in records:
+        if record.key is not None:
+            kept.pop(record.key, None)
+            kept[record.key] = record
 
 
 class RecordBatch(NamedTuple):

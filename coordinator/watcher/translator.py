@@ -26,7 +26,7 @@ from coordinator.core.state.records import (
 )
 from coordinator.core.watched_events import KafkaWrote, Unreadable
 from coordinator.watcher.kafka_records import Names, UndecodableError, make_record, read_key
-from coordinator.watcher.record_batches import KafkaRecord
+from coordinator.watcher.record_batches import KafkaRecord, keep_last
 
 SESSION_MS = 45_000
 """Kafka's default of `group.consumer.session.timeout.ms`."""
@@ -108,10 +108,7 @@ class Translator:
         It is no history, so no reason can be inferred.
         """
         last: dict[bytes, KafkaRecord] = {}
-        for record in written:
-            if record.key is not None:
-                last.pop(record.key, None)
-                last[record.key] = record
+        keep_last(last, written)
         alive = [record for record in last.values() if record.value is not None]
         found, unreadable = self._make_all(alive)
         found.sort(key=lambda one: LOADED.index(type(one[1])))
