@@ -92,7 +92,7 @@ class TopicWatch:
         That they cannot be read is said once, and again when it is for another mistake in them.
         """
         try:
-            found = _report_changes(self._catalog, known)
+            found = find_changes(self._catalog.topics(), known)
         except (OSError, ValueError) as error:
             self._failed()
             told = str(error) if isinstance(error, ValueError) else "unreachable"
@@ -108,9 +108,10 @@ class TopicWatch:
         return found
 
 
-def _report_changes(catalog: TopicCatalog, known: Mapping[str, Topic]) -> TopicsReported | None:
-    """Ask a catalog; None where its topics are just those that are known."""
-    seen = catalog.topics()
+def find_changes(
+    seen: Mapping[str, CatalogTopic], known: Mapping[str, Topic]
+) -> TopicsReported | None:
+    """Return a report of topics; None where they are just those that are known."""
     same = len(seen) == len(known) and all(
         _is_known(known, name, topic) for name, topic in seen.items()
     )

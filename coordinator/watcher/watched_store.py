@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Self
 
 from coordinator.config import Config, ConfigError
-from coordinator.core.events import CatalogTopic, TopicsReported
+from coordinator.core.events import CatalogTopic
 from coordinator.core.state.groups import Watched
 from coordinator.core.state.records import KafkaWatched, PartitionRead
 from coordinator.core.watched.follow import find_places, name_topics
 from coordinator.core.watched_events import KafkaWrote
 from coordinator.errors import GroupError
 from coordinator.runtime.coordinator import Coordinator
-from coordinator.runtime.topic_catalog import TopicCatalog
+from coordinator.runtime.topic_catalog import TopicCatalog, find_changes, slice_report
 from coordinator.storage.store_claim import has_log
 from coordinator.watcher.kafka_clock import KafkaClock
 from coordinator.watcher.partition_changes import NONE_OPEN, Change, PartitionChanges
@@ -148,7 +148,10 @@ class WatchedStore:
     def report_topics(self, topics: Mapping[str, CatalogTopic], at_ms: int) -> None:
         """Note which topics there are, where no catalog does."""
         self._clock.note(at_ms)
-        _raise(self.coordinator.submit([TopicsReported(topics)]).result())
+        known = self.coordinator.topics.by_name
+        event = find_changes(topics, known)
+        for some in slice_report(event, known) if event is not None else ():
+            _raise(self.coordinator.submit([some]).result())
 
     def load(
         self,

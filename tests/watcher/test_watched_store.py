@@ -11,9 +11,10 @@ from coordinator.config import Config, ConfigError, TopicsConfig, WeightsConfig
 from coordinator.core.classic.membership import find_steady_member
 from coordinator.core.classic_events import ClassicHeartbeat
 from coordinator.core.consumer.steady_heartbeat import answer_steady_heartbeat
-from coordinator.core.events import Heartbeat
+from coordinator.core.events import CatalogTopic, Heartbeat
 from coordinator.core.state.records import KafkaWatched
 from coordinator.errors import ErrorCode, GroupError
+from coordinator.runtime.topic_catalog import SLICE_MAX
 from coordinator.watcher.record_batches import RecordBatch
 from coordinator.watcher.watched_store import WatchedStore
 
@@ -167,3 +168,20 @@ def test_only_the_source_says_which_topics_a_watched_cluster_has(tmp_path):
         time.sleep(0.2)
         assert store.coordinator.topics.by_name == {}
         assert store.coordinator.topics_unread_since is None
+
+
+def test_very_many_topics_are_reported_in_slices_and_once(tmp_path):
+    """Others would wait while they are looked at, every few seconds."""
+    topics = {f"t{at}": CatalogTopic(f"id{at}", 2) for at in range(2 * SLICE_MAX + 1)}
+    asked = []
+    with open_store(tmp_path) as store:
+        submit = store.coordinator.submit
+        store.coordinator.submit = lambda events: asked.append(events) or submit(events)
+        store.report_topics(topics, 5)
+        assert [len(event.topics) for (event,) in asked] == [SLICE_MAX, SLICE_MAX, 1]
+        assert store.coordinator.topics.by_name.keys() == topics.keys()
+        store.report_topics(topics, 6)
+        assert len(asked) == 3
+        del topics["t7"]
+        store.report_topics(topics, 7)
+        assert store.coordinator.topics.by_name.keys() == topics.keys()
