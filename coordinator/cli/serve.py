@@ -5,27 +5,33 @@ from __future__ import annotations
 import getpass
 import json
 import logging
-import os
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from coordinator.cli.main import load_config
 from coordinator.cli.service import (
+    ConfigOption,
+    HttpOption,
+    InsecureOption,
+    LogLevelOption,
     Service,
     Stop,
+    WebOption,
     check_store,
+    check_takeover,
     check_web,
     explain_address,
     open_in_thread,
+    warn_of_readers,
+    with_addresses,
 )
 from coordinator.cli.terminal import log_to_stderr
-from coordinator.config import Config, ConfigError, ServerConfig
+from coordinator.config import Config, ConfigError
 from coordinator.runtime.threads_left import end_process
 from coordinator.storage.tables.store_files import MEMORY, root_of
 
@@ -35,7 +41,6 @@ if TYPE_CHECKING:
 # Modules that serve are imported where they are used: other commands would wait for them.
 
 logger = logging.getLogger("muster.coordinator")
-TAKEOVERS = ("wait", "refuse", "force")
 
 
 def serve(
@@ -59,44 +64,34 @@ def serve(
     takeover: Annotated[
         str, typer.Option(help="If another coordinator has the store: wait, refuse or force.")
     ] = "wait",
-    http: Annotated[
-        str | None, typer.Option(help="host:port of /metrics, /healthz and /readyz.")
-    ] = None,
+    http: HttpOption = None,
     push: Annotated[
         list[str] | None,
         typer.Option(help="The URL of a push worker; repeat for more [push.workers]."),
     ] = None,
-    web: Annotated[str | None, typer.Option(help="host:port of web pages [web.listen].")] = None,
-    insecure: Annotated[
-        bool,
-        typer.Option(
-            "--insecure", help="Allow other addresses than loopback without TLS and login."
-        ),
-    ] = False,
-    log_level: Annotated[
-        str | None,
-        typer.Option(
-            help="The lowest level to log: debug, info, warning or error [server.log_level]."
-        ),
-    ] = None,
-    config: Annotated[Path | None, typer.Option(help="Settings, see conf/muster.toml.")] = None,
+    web: WebOption = None,
+    insecure: InsecureOption = False,
+    log_level: LogLevelOption = None,
+    config: ConfigOption = None,
 ) -> None:
     """Serve groups to Kafka clients, on either group protocol, until SIGTERM or Ctrl-C."""
     from coordinator.wire.listener import load_access  # noqa: PLC0415
 
-    if takeover not in TAKEOVERS:
-        raise ConfigError(f"--takeover is {takeover!r}: give one of {', '.join(TAKEOVERS)}")
+    check_takeover(takeover)
     settings = load_config(config)
     workers = (*settings.push.workers, *(push or ()))
     settings = replace(
-        settings,
-        server=_server_of(settings.server, listen, advertised, http, insecure=insecure),
+        with_addresses(settings, http, web, insecure=insecure),
         push=replace(settings.push, workers=workers),
-        web=replace(settings.web, listen=web or settings.web.listen),
     )
-    server = settings.server
+    server = replace(
+        settings.server,
+        listen=listen or settings.server.listen,
+        advertised=advertised or settings.server.advertised,
+    )
+    settings = replace(settings, server=server)
     log_to_stderr(log_level or server.log_level)
-    _warn_of_readers(config, settings)
+    warn_of_readers(config, settings)
     load_access(server)  # before it takes over the store
     if workers:
         from coordinator.push.push import PushAccess  # noqa: PLC0415
@@ -107,24 +102,6 @@ def serve(
     check_store(store, settings)
     _serve(settings, store, _read_topics(topics, topic or []), takeover)
     end_process(0)
-
-
-def _server_of(
-    server: ServerConfig,
-    listen: str | None,
-    advertised: str | None,
-    http: str | None,
-    *,
-    insecure: bool,
-) -> ServerConfig:
-    """Return the settings of a server with what the command line says instead."""
-    return replace(
-        server,
-        listen=listen or server.listen,
-        advertised=advertised or server.advertised,
-        http_listen=http or server.http_listen,
-        insecure=insecure or server.insecure,
-    )
 
 
 def user(
@@ -212,16 +189,6 @@ def _open(
         if standing is not None:
             listen = standing.close(stays=opening.exception() is None)
         return opening.result(), listen
-
-
-def _warn_of_readers(path: Path | None, config: Config) -> None:
-    """Warn if every user can read the settings, and passwords for a cluster are among them."""
-    from coordinator.wire.access import warn_of_readers  # noqa: PLC0415
-
-    named = path or os.environ.get("MUSTER_CONFIG")
-    names = (*config.topics.kafka, *config.weights.kafka)
-    if named and any("password" in name or "secret" in name for name in names):
-        warn_of_readers("--config", str(named))
 
 
 def _read_topics(source: str | None, single: list[str]) -> dict[str, int] | str | None:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import gc
 import logging
+import os
 import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, TypeVar
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Generic, TypeAlias, TypeVar
 
 import typer
 
@@ -41,7 +43,25 @@ all objects five times, for up to 0.1 s each, and nobody is answered meanwhile. 
 (10_000, 10, 10) takes 30 to 50 ms, and this one's 10. With 50 in place of 1,000, one request with
 100,000 offsets has it look at all of what that request is made of, for 0.16 s. It may be rare:
 connections and requests leave no cycles behind, of which there are few that become old."""
+TAKEOVERS = ("wait", "refuse", "force")
 T = TypeVar("T")
+HttpOption: TypeAlias = Annotated[
+    str | None, typer.Option(help="host:port of /metrics, /healthz and /readyz.")
+]
+WebOption: TypeAlias = Annotated[
+    str | None, typer.Option(help="host:port of web pages [web.listen].")
+]
+InsecureOption: TypeAlias = Annotated[
+    bool,
+    typer.Option("--insecure", help="Allow other addresses than loopback without TLS and login."),
+]
+LogLevelOption: TypeAlias = Annotated[
+    str | None,
+    typer.Option(help="The lowest level to log: debug, info, warning or error [server.log_level]."),
+]
+ConfigOption: TypeAlias = Annotated[
+    Path | None, typer.Option(help="Settings, see conf/muster.toml.")
+]
 logger = logging.getLogger("muster.coordinator")
 
 
@@ -191,6 +211,32 @@ def _explain_end(status: str, store: str | None) -> str:
     if status == Status.BROKEN.value:
         return f"the disk of {store} did not confirm a commit: check the disk, then restart"
     return f"the coordinator of {store} has failed: see its log, then restart"
+
+
+def check_takeover(takeover: str) -> None:
+    """Refuse what is no way to take a store over."""
+    if takeover not in TAKEOVERS:
+        raise ConfigError(f"--takeover is {takeover!r}: give one of {', '.join(TAKEOVERS)}")
+
+
+def with_addresses(config: Config, http: str | None, web: str | None, *, insecure: bool) -> Config:
+    """Return settings with the addresses that the command line says instead."""
+    server = replace(
+        config.server,
+        http_listen=http or config.server.http_listen,
+        insecure=insecure or config.server.insecure,
+    )
+    return replace(config, server=server, web=replace(config.web, listen=web or config.web.listen))
+
+
+def warn_of_readers(path: Path | None, config: Config) -> None:
+    """Warn if every user can read the settings, and passwords for a cluster are among them."""
+    from coordinator.wire.access import warn_of_readers  # noqa: PLC0415
+
+    named = path or os.environ.get("MUSTER_CONFIG")
+    names = (*config.topics.kafka, *config.weights.kafka, *config.watch.kafka)
+    if named and any("password" in name or "secret" in name for name in names):
+        warn_of_readers("--config", str(named))
 
 
 def check_web(config: Config, store: str | None) -> None:

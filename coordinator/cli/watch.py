@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from coordinator.cli.main import load_config
-from coordinator.cli.service import Service, Stop, check_store, check_web, open_in_thread
+from coordinator.cli.service import (
+    ConfigOption,
+    HttpOption,
+    InsecureOption,
+    LogLevelOption,
+    Service,
+    Stop,
+    WebOption,
+    check_store,
+    check_takeover,
+    check_web,
+    open_in_thread,
+    warn_of_readers,
+    with_addresses,
+)
 from coordinator.cli.terminal import log_to_stderr
 from coordinator.config import KAFKA, Config, ConfigError
 from coordinator.history.log_reader import format_time
@@ -20,9 +33,6 @@ if TYPE_CHECKING:
     from coordinator.runtime.coordinator import Coordinator
     from coordinator.watcher.source import Source
     from coordinator.watcher.watch import Watch
-
-TAKEOVERS = ("wait", "refuse", "force")
-WAYS = ("topic", "describe")
 
 
 def watch(
@@ -49,44 +59,22 @@ def watch(
             "--compacted", help="The dump is what a cleaned topic keeps: a state, no history."
         ),
     ] = False,
-    web: Annotated[str | None, typer.Option(help="host:port of web pages [web.listen].")] = None,
-    http: Annotated[
-        str | None, typer.Option(help="host:port of /metrics, /healthz and /readyz.")
-    ] = None,
+    web: WebOption = None,
+    http: HttpOption = None,
     takeover: Annotated[
         str, typer.Option(help="If another process has the store: wait, refuse or force.")
     ] = "wait",
-    insecure: Annotated[
-        bool,
-        typer.Option(
-            "--insecure", help="Allow other addresses than loopback without TLS and login."
-        ),
-    ] = False,
-    log_level: Annotated[
-        str | None,
-        typer.Option(
-            help="The lowest level to log: debug, info, warning or error [server.log_level]."
-        ),
-    ] = None,
-    config: Annotated[Path | None, typer.Option(help="Settings, see conf/muster.toml.")] = None,
+    insecure: InsecureOption = False,
+    log_level: LogLevelOption = None,
+    config: ConfigOption = None,
 ) -> None:
     """Watch the groups of a Kafka cluster: who owns what, since when, and why. Changes nothing."""
-    if takeover not in TAKEOVERS:
-        raise ConfigError(f"--takeover is {takeover!r}: give one of {', '.join(TAKEOVERS)}")
+    check_takeover(takeover)
     if store is None:
         raise ConfigError("--store is missing: name a folder, or the URL of a bucket's folder")
-    settings = load_config(config)
-    server = settings.server
-    settings = replace(
-        settings,
-        server=replace(
-            server,
-            http_listen=http or server.http_listen,
-            insecure=insecure or server.insecure,
-        ),
-        web=replace(settings.web, listen=web or settings.web.listen),
-    )
-    log_to_stderr(log_level or server.log_level)
+    settings = with_addresses(load_config(config), http, web, insecure=insecure)
+    log_to_stderr(log_level or settings.server.log_level)
+    warn_of_readers(config, settings)
     if settings.web.listen:
         check_web(settings, store)
     source = _find_source(cluster, records, settings, by, compacted=compacted)
@@ -99,20 +87,18 @@ def _find_source(
     cluster: str | None, records: Path | None, settings: Config, by: str, *, compacted: bool
 ) -> Source:
     from coordinator.watcher.records_file import RecordsFile  # noqa: PLC0415
-    from coordinator.watcher.watch import open_source  # noqa: PLC0415
+    from coordinator.watcher.watch import TOPIC, open_source  # noqa: PLC0415
 
     if (cluster is None) == (records is None):
         raise ConfigError("give a cluster (kafka://broker:9092) or --records FILE, one of them")
     if records is not None:
-        if by != WAYS[0]:
+        if by != TOPIC:
             raise ConfigError(f"--by {by} asks a cluster: leave --records out")
         return RecordsFile(records, is_compacted=compacted)
     if compacted:
         raise ConfigError("--compacted is of a dump: give --records FILE too")
     if cluster is None or not cluster.startswith(KAFKA):
         raise ConfigError(f"the cluster is {cluster!r}: give kafka://host:port")
-    if by not in WAYS:
-        raise ConfigError(f"--by is {by!r}: give {' or '.join(WAYS)}")
     return open_source(cluster, settings, by)
 
 

@@ -15,6 +15,9 @@ from coordinator.watcher.records_file import RecordsFile
 from coordinator.watcher.source import Source
 from coordinator.watcher.watched_store import WatchedStore
 
+TOPIC, DESCRIBE = "topic", "describe"
+"""How a cluster is followed."""
+
 
 class Watch:
     """Follows a Kafka cluster in a thread of its own, until it is closed; see `watch`.
@@ -74,7 +77,7 @@ def watch(
     source: str | Path | Source,
     store: str | Path | None,
     *,
-    by: str = "topic",
+    by: str = TOPIC,
     config: Config | None = None,
     takeover: str = "wait",
 ) -> Watch:
@@ -113,12 +116,14 @@ def watch(
     return Watch(open_store(followed, store, config, takeover), followed)
 
 
-def open_source(source: str | Path, config: Config, by: str = "topic") -> Source:
+def open_source(source: str | Path, config: Config, by: str = TOPIC) -> Source:
     """Return what a source names: a cluster or a file."""
+    if by not in {TOPIC, DESCRIBE}:
+        raise ConfigError(f"--by (by=) is {by!r}: give {TOPIC} or {DESCRIBE}")
     if not str(source).startswith(KAFKA):
         return RecordsFile(source)
     settings = config.watch
-    if by == "describe":
+    if by == DESCRIBE:
         return DescribeSource(str(source), settings.kafka, poll_ms=settings.poll_ms)
     return KafkaSource(
         str(source),

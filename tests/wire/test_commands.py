@@ -23,8 +23,8 @@ from pathlib import Path
 import pytest
 
 from coordinator import Coordinator, progress
-from coordinator.cli import serve
-from coordinator.config import Config, ServerConfig, TopicsConfig
+from coordinator.cli import serve, service
+from coordinator.config import Config, ServerConfig, TopicsConfig, WatchConfig, WeightsConfig
 from coordinator.wire.codec import Api
 from coordinator.wire.sasl import Users
 from tests.cli.test_progress import terminal
@@ -195,14 +195,24 @@ def test_metrics_have_no_series_of_when_each_began(tmp_path):
     assert b"_created" not in page
 
 
-def test_settings_with_a_password_that_everybody_can_read_are_warned_of(caplog):
-    settings = Config(topics=TopicsConfig(kafka={"sasl.password": "x"}))
+SECRET = {"sasl.password": "x"}
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        Config(topics=TopicsConfig(kafka=SECRET)),
+        Config(weights=WeightsConfig(kafka=SECRET)),
+        Config(watch=WatchConfig(kafka=SECRET)),
+    ],
+)
+def test_settings_with_a_password_that_everybody_can_read_are_warned_of(caplog, settings):
     with tempfile.NamedTemporaryFile(dir="/tmp") as file:
         path = Path(file.name)
         path.chmod(0o644)
-        serve._warn_of_readers(path, Config())
+        service.warn_of_readers(path, Config())
         assert not caplog.text
-        serve._warn_of_readers(path, settings)
+        service.warn_of_readers(path, settings)
         assert (
             f"--config {path} has secrets that every user of this machine can read" in caplog.text
         )
