@@ -25,7 +25,6 @@ __all__ = ["engine", "group"]
 
 ROOT = Path(__file__).resolve().parent.parent
 GOLDEN = ROOT / "tests" / "golden" / "kafka-4.4.0"
-ASSIGNMENTS = "tests/golden/kafka-4.4.0/assignments"
 
 settings.register_profile(
     "muster",
@@ -112,7 +111,9 @@ def wheel(tmp_path_factory):
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         source.mkdir(exist_ok=True)
         shutil.copy(ROOT / name, source)
-    for name in ("assignors", "coordinator", "muster", "spark_jobs", "conf", ASSIGNMENTS):
+    from spark_jobs.session.package_files import IN_CLONE
+
+    for name in ("assignors", "coordinator", "muster", "spark_jobs", *IN_CLONE.values()):
         ignored = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / name, source / name, ignore=ignored)
     pip("wheel", "--no-build-isolation", "--wheel-dir", folder, source)

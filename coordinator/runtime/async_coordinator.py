@@ -325,7 +325,7 @@ class AsyncCoordinator:
         await asyncio.to_thread(self._coordinator.close)
 
     async def look(self, find: Callable[[State], T]) -> T:
-        """Return what a function finds in the state; it must keep nothing that changes.
+        """Return what a function finds in the state.
 
         See `Coordinator.look`.
         """

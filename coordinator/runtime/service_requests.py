@@ -87,7 +87,17 @@ class ServiceRequests(GroupRequests):
         return self._processor.state.watched
 
     def look(self, find: Callable[[State], T]) -> T:
-        """Return what a function finds in the state; it must keep nothing that changes.
+        """Return what a function finds in the state.
+
+        Parameters
+        ----------
+        find
+            Called in the loop's thread; it must keep nothing that changes.
+
+        Returns
+        -------
+        object
+            What it returned.
 
         Raises
         ------
