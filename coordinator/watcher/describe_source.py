@@ -100,7 +100,7 @@ class DescribeSource:
                         known = store.coordinator.look(find_known)
                     await self._poll(brokers, store, known)
                     said = ""
-                except (OSError, TimeoutError) as error:
+                except OSError as error:
                     if str(error) != said:
                         logger.warning("the cluster does not answer, trying again: %s", error)
                     said = str(error)

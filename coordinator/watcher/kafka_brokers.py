@@ -43,8 +43,9 @@ class KafkaBrokers:
     where it refuses the login or is too old.
     """
 
-    def __init__(self, settings: ClientSettings) -> None:
+    def __init__(self, settings: ClientSettings, answer_s: float = ANSWER_S) -> None:
         self._settings = settings
+        self._answer_s = answer_s
         self._addresses: dict[int, tuple[str, int]] = {}
         self._open: dict[int, KafkaConnection] = {}
         self._any: KafkaConnection | None = None
@@ -81,9 +82,9 @@ class KafkaBrokers:
             connection = await self._connect(self._addresses[node_id])
             self._open[node_id] = connection
         try:
-            async with asyncio.timeout(ANSWER_S):
+            async with asyncio.timeout(self._answer_s):
                 return await connection.ask(api, **fields)
-        except (OSError, TimeoutError, asyncio.CancelledError):
+        except (OSError, asyncio.CancelledError):  # a timeout is an OSError
             if self._open.get(node_id) is connection:
                 del self._open[node_id]
             await _close(connection)
@@ -98,7 +99,7 @@ class KafkaBrokers:
         failure: Exception = ConnectionError("no broker")
         if self._any is not None:
             try:
-                async with asyncio.timeout(ANSWER_S):
+                async with asyncio.timeout(self._answer_s):
                     return await self._any.ask(api, **fields)
             except OSError as error:
                 failure = error
@@ -108,15 +109,16 @@ class KafkaBrokers:
         for address in dict.fromkeys(known):
             try:
                 self._any = await self._connect(address)
-                async with asyncio.timeout(ANSWER_S):
+                async with asyncio.timeout(self._answer_s):
                     return await self._any.ask(api, **fields)
             except OSError as error:
-                failure = ConnectionError(f"{address[0]}:{address[1]}: {error or 'no answer'}")
+                said = str(error) or f"no answer of Kafka's within {self._answer_s:.0f} s"
+                failure = ConnectionError(f"{address[0]}:{address[1]}: {said}")
         raise failure
 
     async def _connect(self, address: tuple[str, int]) -> KafkaConnection:
         settings = self._settings
-        async with asyncio.timeout(ANSWER_S):
+        async with asyncio.timeout(self._answer_s):
             return await KafkaConnection.open(
                 address, settings.client_id, settings.tls, settings.login
             )

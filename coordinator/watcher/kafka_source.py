@@ -238,7 +238,7 @@ class _Following:
                 answer = await self._brokers.ask(node_id, Api.FETCH, **self._request(wanted))
                 (topic,) = answer.responses or (None,)
                 moved = [await self._take(one) for one in (topic.partitions if topic else ())]
-            except (OSError, TimeoutError, BatchError) as error:
+            except (OSError, BatchError) as error:
                 self._complain(f"broker {node_id} cannot be read, trying again: {error}")
                 moved = [True]
             if any(moved):

@@ -1,13 +1,18 @@
 """`muster watch` as a process: a dump, its end, a kill, two of them, and what it refuses."""
 
+import asyncio
 import json
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
 
 import pytest
+
+from coordinator.watcher.client_settings import ClientSettings
+from coordinator.watcher.kafka_brokers import KafkaBrokers
 
 from .recorded import FILES, FOLDER
 
@@ -64,6 +69,15 @@ def test_a_cluster_that_is_away_is_named(tmp_path):
     assert told.returncode != 0
     assert "127.0.0.1:1" in told.stderr
     assert "Traceback" not in told.stderr
+
+
+def test_a_server_that_is_no_broker_is_named():
+    """It takes the connection, and says nothing that Kafka would."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        host, port = silent.getsockname()
+        brokers = KafkaBrokers(ClientSettings.read(f"kafka://{host}:{port}", {}), answer_s=0.2)
+        with pytest.raises(ConnectionError, match=f"{host}:{port}: no answer of Kafka's within"):
+            asyncio.run(brokers.describe("__consumer_offsets"))
 
 
 def test_a_store_that_is_watched_is_not_served(tmp_path):
