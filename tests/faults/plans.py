@@ -7,7 +7,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from coordinator.config import PlansConfig
+from coordinator.config import EngineConfig
 from coordinator.core.events import DecidePlan
 from coordinator.core.state.records import PlanMade
 from coordinator.history import frame
@@ -20,7 +20,7 @@ from .report import Outcome
 
 CONFIG = replace(
     QUICK,
-    plans=PlansConfig(poll_ms=5),
+    engine=EngineConfig(proposals_ms=5),  # how often it looks for requests
     kafka=kafka_config(
         {"group.consumer.assignment.interval.ms": 0, "group.consumer.assignors": ["weighted"]}
     ),
@@ -29,6 +29,8 @@ ALL = 12
 HALVES, DRAINED = {"m1": ALL // 2, "m2": ALL // 2}, {"m2": ALL}
 DIES_S = 0.06
 """At most, from the request to being killed; a commit takes a few milliseconds."""
+MANY = 10
+"""Of so many kills some come before the commit, and some after it."""
 
 
 def killed(store: Path, seed: int, times: int) -> Outcome:
@@ -58,6 +60,9 @@ def killed(store: Path, seed: int, times: int) -> Outcome:
         epochs |= _epochs_of(store, plan.plan_id)
         assert len(epochs) == at + 1, "a plan was applied twice"
     node.close()
+    assert times < MANY or 0 < applied_before < times, (
+        f"{applied_before} of {times} were applied before the kill: it does not meet the approval"
+    )
     return Outcome(
         times,
         f"{applied_before} were applied when the coordinator died, the others by the next one",
