@@ -107,6 +107,8 @@ class Lease:
         self._has_waited = False
         self._seen: Holder | None = None
         self._looked_ms = 0
+        self._counted_anew = False
+        """Whether that was done since it changed."""
         self._ends_ms = 0
         """When that has ended, by the steady clock, if it does not change before."""
         self._tag: str | None = None
@@ -239,16 +241,18 @@ class Lease:
 
         Who writes it while we look is alive, whatever the clocks say: either may be set. It has
         ended then once it does not change for a ttl, or is given back. When nobody could look for
-        so long, as where the store did not answer, its holder could not renew it: we count anew.
+        so long, as where the store did not answer, its holder could not renew it: we count anew,
+        but once; where each look is that late, nothing would ever end.
         """
         now_ms, ttl_ms = self._steady(), self._config.ttl_ms
-        was_blind = now_ms - self._looked_ms > ttl_ms
+        was_blind = now_ms - self._looked_ms > ttl_ms and not self._counted_anew
         self._looked_ms = now_ms
         if held.expires_ms <= GIVEN_BACK_MS:
             return True
         if self._seen is None:
             self._seen, self._ends_ms = held, now_ms + min(ttl_ms, held.expires_ms - self._clock())
         elif held != self._seen or was_blind:
+            self._counted_anew = held == self._seen
             self._seen, self._ends_ms = held, now_ms + ttl_ms
         return now_ms >= self._ends_ms
 

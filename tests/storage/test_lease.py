@@ -161,6 +161,20 @@ def test_a_store_that_did_not_answer_takes_nothing_from_who_could_not_renew(plac
     assert TTL_MS <= clock() - renewed[-1] <= TTL_MS + LATE_MS
 
 
+def test_a_lease_that_lives_shorter_than_a_look_takes_ends_all_the_same(place, lease, clock):
+    root, files = place
+    lease("one", clock=lambda: clock() + 3_600_000).wait()  # by its date it lives for an hour
+    read, looks = files.read_tagged, []
+
+    def read_late(path):
+        assert len(looks) < 10, "it waits for ever"
+        looks.append(clock.sleep(2 * TTL_MS / 1000))
+        return read(path)
+
+    files.read_tagged = read_late
+    lease("two").wait(patience=Patience(root, sleep=clock.sleep))
+
+
 def test_refuse_names_the_holder(lease):
     one = lease("one", "here:9092")
     one.wait()
