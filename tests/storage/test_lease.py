@@ -163,7 +163,7 @@ def test_a_store_that_did_not_answer_takes_nothing_from_who_could_not_renew(plac
 
 def test_a_lease_that_lives_shorter_than_a_look_takes_ends_all_the_same(place, lease, clock):
     root, files = place
-    lease("one", clock=lambda: clock() + 3_600_000).wait()  # by its date it lives for an hour
+    lease("one", config=LeaseConfig(ttl_ms=3_600_000)).wait()  # by its date it lives for an hour
     read, looks = files.read_tagged, []
 
     def read_late(path):
