@@ -21,7 +21,8 @@ def main(address: str, group_id: str, topic: str) -> None:
         offset = member.committed(partition) or 0
         while not stop.wait(0.05):  # time to work, unless the partition is to go
             offset += 1
-            print(f"{time.monotonic():.3f} {partition} {offset}", flush=True)
+            # a line in one piece: another partition's thread prints as well
+            print(f"{time.monotonic():.3f} {partition} {offset}\n", end="", flush=True)
             member.commit({partition: offset})
 
     signal.signal(signal.SIGTERM, lambda *_: sys.exit())

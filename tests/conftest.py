@@ -7,7 +7,6 @@ import gc
 import io
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -17,6 +16,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from spark_jobs.session.session import SHORT_LIVED
+from tests.support import processes
 from tests.support.coordinator_core import group
 from tests.support.s3.client import S3Server
 from tests.support.table_engine import engine
@@ -65,6 +65,13 @@ def pytest_collection_modifyitems(items):
     items[:] = with_spark + others[slow : slow + rest] + others[:slow] + others[slow + rest :]
 
 
+@pytest.fixture(autouse=True)
+def _no_process_is_left():
+    """End what the test starts; what fixtures of a module or of the run started stays."""
+    with processes.ended():
+        yield
+
+
 @pytest.fixture(scope="session")
 def spark():
     """One session for the whole run: two cores, two shuffle partitions, 2 GiB of heap."""
@@ -86,9 +93,8 @@ def spark():
 @pytest.fixture(scope="session")
 def s3_server():
     """An S3 server in a process of its own, for the whole run."""
-    server = S3Server.start()
-    yield server
-    server.stop()
+    with S3Server.started() as server:
+        yield server
 
 
 @pytest.fixture
@@ -183,15 +189,11 @@ def kill_when(ready, command, cwd, timeout=120, **kwargs):
 
     Returns whether it was still at work.
     """
-    process = subprocess.Popen(
+    with processes.running(
         command, cwd=cwd, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         start_new_session=True, **kwargs,
-    )  # fmt: skip
-    until = time.monotonic() + timeout
-    while process.poll() is None and not ready() and time.monotonic() < until:
-        time.sleep(0.002)
-    at_work = process.poll() is None
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-    return at_work
+    ) as process:  # fmt: skip
+        until = time.monotonic() + timeout
+        while process.poll() is None and not ready() and time.monotonic() < until:
+            time.sleep(0.002)
+        return process.poll() is None

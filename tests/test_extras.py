@@ -19,6 +19,7 @@ from coordinator.config import Config, ConfigError, EngineConfig
 from coordinator.extras import EXTRAS, MissingExtraError, explain, require
 from tests.conftest import ROOT
 from tests.support.members import AT_ONCE, Members
+from tests.support.processes import running
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 LEFT_OUT = {
@@ -196,21 +197,20 @@ def test_the_wheel_alone_serves_kafka_clients(wheel, tmp_path, monkeypatch):
         "--topics",
         "topics.json",
     ]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=tmp_path) as process:
-        try:
-            address = process.stdout.readline().split()[4]
-            consumer = Consumer(
-                {"bootstrap.servers": address, "group.id": "g", "group.protocol": "consumer"}
-            )
-            consumer.subscribe(["clicks"])
-            for _ in range(600):
-                consumer.poll(0.1)
-                if len(consumer.assignment()) == 4:
-                    break
-            assert len(consumer.assignment()) == 4
-            consumer.close()
-        finally:
-            process.terminate()
+    with running(command, stdout=subprocess.PIPE, text=True, cwd=tmp_path) as process:
+        address = process.stdout.readline().split()[4]
+        consumer = Consumer(
+            {"bootstrap.servers": address, "group.id": "g", "group.protocol": "consumer"}
+        )
+        consumer.subscribe(["clicks"])
+        for _ in range(600):
+            consumer.poll(0.1)
+            if len(consumer.assignment()) == 4:
+                break
+        assert len(consumer.assignment()) == 4
+        consumer.close()
+        process.terminate()
+        assert process.wait(60) == 0
     done = subprocess.run(
         [muster, "groups", "--store", "store", "--json"], cwd=tmp_path, capture_output=True, text=True, check=True,
     )  # fmt: skip

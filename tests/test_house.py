@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import zipfile
@@ -16,6 +17,7 @@ import pytest
 from coordinator.reasons import Reason
 from spark_jobs.session.session import DELTA_CONF, LOCAL_CONF, LOOPBACK
 from tests.conftest import ROOT
+from tests.support import processes
 
 PACKAGES = ("assignors", "coordinator", "muster", "spark_jobs")
 FILES = sorted(file for package in PACKAGES for file in (ROOT / package).rglob("*.py"))
@@ -168,6 +170,23 @@ def test_no_test_patches_a_constant():
 )
 def test_a_planted_patch_is_found(statement):
     assert any(CONSTANT.search(name) for name in patched_in(ast.parse(statement)))
+
+
+def test_every_process_of_a_test_ends_with_it():
+    """What starts one by `subprocess.Popen` itself leaves it when it fails."""
+    tests = [file for file in (ROOT / "tests").rglob("test_*.py") if file != Path(__file__)]
+    tests += (ROOT / "tests").rglob("conftest.py")
+    assert [name_of(file) for file in tests if "Popen(" in file.read_text()] == []
+
+
+def test_a_process_that_a_test_starts_is_ended():
+    with processes.ended():
+        left = processes.start([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+        with processes.running(["sleep", "60"], start_new_session=True) as told:
+            assert (left.poll(), told.poll()) == (None, None)
+        assert told.returncode == -signal.SIGKILL
+        left.send_signal(signal.SIGSTOP)
+    assert (left.returncode, left.stdin.closed) == (-signal.SIGKILL, True)
 
 
 def test_what_is_public_says_what_it_is_for():

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from spark_jobs.session.interrupts import interruptible
+from tests.support.processes import start
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 ALWAYS = "WARNING: Using incubator modules"
@@ -66,7 +67,7 @@ def wait_until(ready, process):
 def test_nothing_stays_and_little_is_said(tables, tmp_path, moment, then_s, times):
     local = tmp_path / "local"
     local.mkdir()
-    process = subprocess.Popen(
+    process = start(
         ["env", "--default-signal=INT", sys.executable, "-m", "coordinator", "assign",
          "--engine", "spark", "--members", tables / "members.parquet",
          "--topics", tables / "topics.parquet", "--output", "out"],

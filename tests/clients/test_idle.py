@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import time
 
 from coordinator import Coordinator
 from tests.support.members import wait_for
+from tests.support.processes import running
 
 WATCHED_S = 3.0
 
@@ -20,16 +20,12 @@ def test_an_idle_client_keeps_no_core_busy():
         coordinator.serve("127.0.0.1:0") as serving,
     ):
         words = [serving.address, "g", "clicks", "ann"]
-        client = subprocess.Popen([sys.executable, "-m", "spark_jobs.demo.member", *words])
-        try:
+        with running([sys.executable, "-m", "spark_jobs.demo.member", *words]) as client:
             wait_for(lambda: coordinator.consumer_group_describe("g")[0].get("members"))
             time.sleep(1)  # it settles: partitions, offsets, leaders
             before = cpu_s(client.pid)
             time.sleep(WATCHED_S)
             used = cpu_s(client.pid) - before
-        finally:
-            client.kill()
-            client.wait()
     assert used < WATCHED_S / 20, f"{used} s of CPU within {WATCHED_S} s"
 
 

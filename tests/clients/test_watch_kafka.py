@@ -21,6 +21,7 @@ from deltalake import DeltaTable
 
 from tests.clients import world
 from tests.clients.kafka_broker import Kafka, KafkaMissingError
+from tests.support.processes import start
 
 pytestmark = pytest.mark.skipif(not os.environ.get("MUSTER_KAFKA"), reason="make test-kafka")
 TOPICS = {"clicks": 6, "orders": 4}
@@ -111,7 +112,7 @@ def write_transactions(kafka, seconds, rng):
 
 def start_watcher(kafka, store, log, *more):
     words = ["watch", f"kafka://{kafka.address}", "--store", str(store), *more]
-    return subprocess.Popen(
+    return start(
         [sys.executable, "-m", "coordinator", *words], stdout=log, stderr=subprocess.STDOUT
     )
 

@@ -7,7 +7,6 @@ import json
 import signal
 import socket
 import struct
-import subprocess
 import sys
 import threading
 import time
@@ -15,6 +14,7 @@ from pathlib import Path
 
 from coordinator.wire.codec import Api
 from tests.clients import checker
+from tests.support import processes
 from tests.support.wire_client import Client
 
 HERE = Path(__file__).parent
@@ -59,7 +59,7 @@ class Process:
         self.out = folder / f"{name}.out"
         self.errors = folder / f"{name}.err"
         with self.out.open("wb") as out, self.errors.open("wb") as errors:
-            self.process = subprocess.Popen(command, stdout=out, stderr=errors)
+            self.process = processes.start(command, stdout=out, stderr=errors)
         self.own = []
         """What was done to it, as lines among its own."""
 
@@ -94,9 +94,7 @@ class Process:
 
     def end(self):
         """Leave nothing behind, whatever state it is in."""
-        if self.process.poll() is None:
-            self.process.kill()
-            self.process.wait()
+        processes.end(self.process)
 
 
 class Coordinators:

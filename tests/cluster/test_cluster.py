@@ -21,6 +21,7 @@ from tests.cluster.driver import SMALL
 from tests.conftest import ROOT
 from tests.spark.test_target_job import SPARK
 from tests.support.members import Members
+from tests.support.processes import start
 from tests.support.spark.cluster import Cluster, bare_python, can_hide, spark_home
 from tests.support.spark.groups import ORDER, crowd, tables
 from tests.support.table_engine import TableEngine
@@ -55,7 +56,7 @@ def given(tmp_path):
 def drive(*words, cwd, python, timeout=400, **kwargs):
     command = [sys.executable, "-m", "tests.cluster.driver", *map(str, words)]
     env = os.environ | {"PYSPARK_PYTHON": python, "PYTHONPATH": str(ROOT)}
-    return subprocess.Popen(
+    return start(
         command, cwd=cwd, env=env | kwargs, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
         stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
@@ -75,8 +76,8 @@ def submit(cluster, python, cwd, *words, confs=(), **env):
     settings += ["--properties-file", str(ROOT / "conf" / "spark-defaults.conf")]
     command = [spark_jars().parent / "bin" / "spark-submit", *settings, PACKAGE / "assign.py"]
     plain = {name: value for name, value in os.environ.items() if not name.startswith("PYSPARK")}
-    return subprocess.Popen(
-        [*map(str, command), *map(str, words)], cwd=cwd, env=plain | env,
+    return start(
+        [*command, *words], cwd=cwd, env=plain | env,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
 

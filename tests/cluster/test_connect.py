@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import socket
 import subprocess
 import sys
 import time
+from contextlib import ExitStack
 
 import pyarrow as pa
 import pytest
@@ -19,6 +19,7 @@ from tests.clients.foreign import python_packages
 from tests.cluster.driver import MEMBERS, TOPICS
 from tests.cluster.test_cluster import answers, drive, rows_in
 from tests.conftest import ROOT
+from tests.support.processes import running
 from tests.support.spark.cluster import bare_python
 
 LOCK = ROOT / "tests" / "cluster" / "connect.lock"
@@ -38,7 +39,7 @@ class Server:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
-        self.folder, self.python, self.process = folder, python, None
+        self.folder, self.python, self._process = folder, python, ExitStack()
 
     @property
     def url(self):
@@ -58,10 +59,11 @@ class Server:
         env = {name: value for name, value in os.environ.items() if "PYTHON" not in name}
         env |= {"PYSPARK_PYTHON": self.python, "SPARK_SUBMIT_OPTS": QUICK}
         with open(self.folder / "server.log", "ab") as log:
-            self.process = subprocess.Popen(
-                [*map(str, command), "spark-internal"], cwd=self.folder, stdout=log, stderr=log,
+            command = running(
+                [*command, "spark-internal"], cwd=self.folder, stdout=log, stderr=log,
                 env=env, start_new_session=True,
             )  # fmt: skip
+            self._process.enter_context(command)
         until = time.monotonic() + 200
         while time.monotonic() < until:
             try:
@@ -73,8 +75,7 @@ class Server:
         raise TimeoutError((self.folder / "server.log").read_text()[-2000:])
 
     def kill(self):
-        os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
+        self._process.close()
 
 
 @pytest.fixture(scope="module")
@@ -86,9 +87,11 @@ def packages():
 def server(tmp_path_factory):
     folder = tmp_path_factory.mktemp("server")
     server = Server(folder, bare_python(folder / "python"))
-    server.start()
-    yield server
-    server.kill()
+    try:
+        server.start()
+        yield server
+    finally:
+        server.kill()
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from coordinator.config import parse
 from tests.clients.kafka_broker.mock import mock_kafka
 from tests.conftest import ROOT
 from tests.docs.test_readme import folder, run
+from tests.support.processes import running
 
 __all__ = ["folder"]
 
@@ -81,14 +82,11 @@ def test_the_server_of_the_guide_serves(tmp_path):
     (block,) = blocks("docs/guide/serving.md", "shell")
     command = [word.replace(ADDRESS, "127.0.0.1:0") for word in block.split()]
     command[0] = str(Path(sys.executable).parent / command[0])
-    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as served:
-        try:
-            line = served.stdout.readline()
-            assert "127.0.0.1:" in line, line
-            served.send_signal(signal.SIGINT)
-            assert served.wait(30) == 0
-        finally:
-            served.kill()
+    with running(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as served:
+        line = served.stdout.readline()
+        assert "127.0.0.1:" in line, line
+        served.send_signal(signal.SIGINT)
+        assert served.wait(60) == 0
     assert (tmp_path / "store/log").exists()
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 
 import pytest
@@ -12,40 +11,19 @@ import pytest
 from coordinator import Coordinator
 from tests.conftest import ROOT
 from tests.member.runs import PATIENCE_S, QUICK, until
+from tests.support.processes import Worker
 
 
-class Worker:
-    """A process, and what it says that it worked on."""
+def example(name, folder, address):
+    """Start the example, over the wire."""
+    words = [sys.executable, "examples/worker.py", address, "g", "clicks"]
+    return Worker(words, folder / name, cwd=ROOT)
 
-    def __init__(self, name, folder, *words):
-        self.file = folder / name
-        with self.file.open("w") as out:
-            self.process = subprocess.Popen([sys.executable, *words], cwd=ROOT, stdout=out)
 
-    @classmethod
-    def example(cls, name, folder, address):
-        """The example, over the wire."""
-        return cls(name, folder, "examples/worker.py", address, "g", "clicks")
-
-    @classmethod
-    def embedded(cls, name, folder):
-        """One with its coordinator in its process."""
-        return cls(name, folder, "-m", "tests.member.embedded", str(folder / "store"))
-
-    def said(self):
-        """(time, partition, offset) of each piece of work."""
-        whole = self.file.read_text().rpartition("\n")[0]
-        lines = [line.split() for line in whole.splitlines()]
-        return [(float(at), partition, int(offset)) for at, partition, offset in lines]
-
-    def end(self):
-        """Kill it, whatever it does."""
-        self.process.kill()
-        self.process.wait()
-
-    def works_on(self, count):
-        """Whether its newest pieces of work are of so many partitions."""
-        return len({partition for _, partition, _ in self.said()[-4:]}) == count
+def embedded(name, folder):
+    """Start one with its coordinator in its process."""
+    words = [sys.executable, "-m", "tests.member.embedded", folder / "store"]
+    return Worker(words, folder / name, cwd=ROOT)
 
 
 @pytest.fixture
@@ -53,11 +31,14 @@ def crew(tmp_path):
     """A coordinator, and two workers that have one partition each."""
     opened = Coordinator.open(None, config=QUICK, topics={"clicks": 2})
     with opened as coordinator, coordinator.serve("127.0.0.1:0") as serving:
-        workers = [Worker.example(name, tmp_path, serving.address) for name in ("ann", "bob")]
-        assert until(lambda: all(w.works_on(1) and len(w.said()) > 4 for w in workers), 60)
-        yield coordinator, *workers
-        for worker in workers:
-            worker.end()
+        workers = []
+        try:
+            workers += [example(name, tmp_path, serving.address) for name in ("ann", "bob")]
+            assert until(lambda: all(w.works_on(1) and len(w.said()) > 4 for w in workers))
+            yield coordinator, *workers
+        finally:
+            for worker in workers:
+                worker.end()
 
 
 def test_workers_follow_each_other(crew):
@@ -89,12 +70,12 @@ def test_workers_follow_each_other(crew):
 )
 def test_workers_with_their_coordinators_follow_each_other(tmp_path):
     """Stopped with its coordinator, one works no more on what another process has meanwhile."""
-    crew = [ann := Worker.embedded("ann", tmp_path)]
+    crew = [ann := embedded("ann", tmp_path)]
     try:
         assert until(lambda: ann.works_on(2) and len(ann.said()) > 4, 60)
         ann.process.send_signal(signal.SIGSTOP)
         before = len(ann.said())
-        crew.append(bob := Worker.embedded("bob", tmp_path))
+        crew.append(bob := embedded("bob", tmp_path))
         assert until(lambda: bob.works_on(2), 60), "it waited for the lease, then for the session"
         ann.process.send_signal(signal.SIGCONT)
         count = len(bob.said())
@@ -104,7 +85,7 @@ def test_workers_with_their_coordinators_follow_each_other(tmp_path):
         assert len(ann.said()) <= before + 2, "what it was about to say when it was stopped"
 
         bob.process.send_signal(signal.SIGKILL)
-        crew.append(cid := Worker.embedded("cid", tmp_path))
+        crew.append(cid := embedded("cid", tmp_path))
         assert until(lambda: cid.works_on(2), 60)
         for one, next_one in ((ann, bob), (bob, cid)):
             for name in ("clicks-0", "clicks-1"):

@@ -8,7 +8,6 @@ import signal
 import socket
 import subprocess
 import sys
-from contextlib import ExitStack
 
 import pytest
 
@@ -17,6 +16,7 @@ from tests.conftest import ROOT
 from tests.member.runs import until
 from tests.push.test_push import push
 from tests.push.workers import QUICK
+from tests.support.processes import Worker, running
 
 PATIENCE_S = 120
 
@@ -27,32 +27,16 @@ def free_port():
         return found.getsockname()[1]
 
 
-class Process:
-    """A worker, and what it says that it worked on."""
+class Process(Worker):
+    """A worker that listens, and what it says that it worked on."""
 
     def __init__(self, folder):
         self.port = free_port()
-        self.url, self.file = f"http://127.0.0.1:{self.port}", folder / str(self.port)
-        self.start()
-
-    def start(self):
+        self.url = f"http://127.0.0.1:{self.port}"
         # Isolated, and without site-packages: nothing but the standard library.
-        program = str(ROOT / "examples/push_worker.py")
-        words = [sys.executable, "-I", "-S", program, str(self.port), "g", "clicks"]
-        with self.file.open("a") as out:
-            self.process = subprocess.Popen(words, stdout=out, cwd="/")
-
-    def end(self):
-        self.process.kill()
-        self.process.wait()
-
-    def said(self):
-        whole = self.file.read_text().rpartition("\n")[0]
-        lines = [line.split() for line in whole.splitlines()]
-        return [(float(at), partition, int(offset)) for at, partition, offset in lines]
-
-    def works_on(self, count):
-        return len({partition for _, partition, _ in self.said()[-4:]}) == count
+        program = ROOT / "examples/push_worker.py"
+        words = [sys.executable, "-I", "-S", program, self.port, "g", "clicks"]
+        super().__init__(words, folder / str(self.port), cwd="/")
 
     def works_again(self, count):
         seen = len(self.said())
@@ -61,12 +45,7 @@ class Process:
 
 @pytest.fixture
 def crew(tmp_path):
-    with ExitStack() as stack:
-        workers = []
-        for _ in range(2):
-            workers.append(Process(tmp_path))
-            stack.callback(workers[-1].end)
-        yield workers
+    return [Process(tmp_path) for _ in range(2)]
 
 
 def check_alone(*workers):
@@ -113,12 +92,8 @@ def test_a_server_that_is_killed_is_followed_by_another(crew, tmp_path):
     words = ["--store", str(store), "--listen", "127.0.0.1:0", "--config", str(settings)]
     words += ["--topic", "clicks=2", *(f"--push={worker.url}" for worker in crew)]
     command = [sys.executable, "-m", "coordinator", "serve", *words]
-    server = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL)
-    try:
+    with running(command, cwd=ROOT, stdout=subprocess.DEVNULL):
         assert until(lambda: all(w.works_on(1) and len(w.said()) > 4 for w in crew), PATIENCE_S)
-    finally:
-        server.kill()
-        server.wait()
     assert until(lambda: quiet(crew), PATIENCE_S)
     with (
         Coordinator.open(

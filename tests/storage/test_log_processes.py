@@ -17,6 +17,7 @@ from coordinator.storage.delta_log import DeltaLog, open_log_table, read_log
 from coordinator.storage.record_log import CLAIM
 from coordinator.storage.tables.table_io import read_delta
 from tests.conftest import ROOT
+from tests.support import processes
 from tests.support.lives import claimed, life
 
 AT_THE_END = """
@@ -31,7 +32,7 @@ class Other:
 
     def __init__(self, *words):
         command = [sys.executable, "-m", "tests.support.log_process", *map(str, words)]
-        self._process = subprocess.Popen(
+        self._process = processes.start(
             command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -77,9 +78,11 @@ def start(tmp_path):
         started.append(Other(mode, tmp_path, *words))
         return started[-1]
 
-    yield run
-    for other in started:
-        other.kill()
+    try:
+        yield run
+    finally:
+        for other in started:
+            other.kill()
 
 
 def check_order(store):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 
 import pytest
@@ -30,17 +31,18 @@ print(json.dumps(dict(host=socket.gethostname(), took=took, members=members, joi
 @pytest.fixture
 def everywhere():
     """A bucket that answers at every address of this machine."""
-    server = S3Server.start(host="0.0.0.0")  # machines reach it by their own gateways
-    yield server
-    server.stop()
+    with S3Server.started(host="0.0.0.0") as server:  # machines reach it by their own gateways
+        yield server
 
 
 @pytest.fixture
 def machines():
-    made = [Machine("one"), Machine("two")]
-    yield made
-    for machine in made:
-        machine.remove()
+    with contextlib.ExitStack() as stack:
+        made = []
+        for name in ("one", "two"):
+            made.append(Machine(name))
+            stack.callback(made[-1].remove)
+        yield made
 
 
 def test_a_killed_machine_is_taken_over_by_one_that_shares_the_bucket_alone(everywhere, machines):

@@ -18,6 +18,7 @@ from coordinator.storage.tables.store_errors import short_reason
 from coordinator.storage.tables.table_io import TableRef
 from tests.conftest import ROOT
 from tests.support.object_store import KEY
+from tests.support.processes import running
 
 SECRET = "secretsecret"
 
@@ -27,9 +28,8 @@ def served(tmp_path_factory):
     """A folder that is a bucket, and the port of its store."""
     folder = tmp_path_factory.mktemp("bucket")
     command = [sys.executable, ROOT / "tests/support/object_store.py", folder]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    with running(command, stdout=subprocess.PIPE, text=True) as process:
         yield folder, int(process.stdout.readline())
-        process.kill()
 
 
 @pytest.fixture

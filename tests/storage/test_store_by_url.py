@@ -26,6 +26,7 @@ from coordinator.verify import verify
 from tests.conftest import ROOT
 from tests.support import members
 from tests.support.lives import life
+from tests.support.processes import start
 from tests.support.s3.client import SECRET
 
 TOPICS = {"clicks": 6}
@@ -106,7 +107,7 @@ with Coordinator.open(sys.argv[1], topics=TOPICS, config=SHORT) as coordinator:
 
 
 def test_a_killed_coordinator_is_taken_over_and_nothing_acknowledged_is_lost(store):
-    process = subprocess.Popen(
+    process = start(
         [sys.executable, "-c", SERVE, store],
         cwd=ROOT,
         env=os.environ | {"PYTHONPATH": str(ROOT)},
@@ -116,7 +117,6 @@ def test_a_killed_coordinator_is_taken_over_and_nothing_acknowledged_is_lost(sto
     process.send_signal(signal.SIGKILL)
     acknowledged += process.stdout.readlines()
     process.wait()
-    process.stdout.close()
     began = time.monotonic()
     with Coordinator.open(store, topics=TOPICS, config=SHORT) as coordinator:
         assert 0.2 < time.monotonic() - began < 20

@@ -13,6 +13,7 @@ import pytest
 
 from coordinator.watcher.client_settings import ClientSettings
 from coordinator.watcher.kafka_brokers import KafkaBrokers
+from tests.support.processes import running
 
 from .recorded import FILES, FOLDER
 
@@ -91,7 +92,7 @@ def test_pages_stay_until_a_signal_and_another_process_stands_by(tmp_path):
     pytest.importorskip("starlette")
     command = [sys.executable, "-m", "coordinator", "watch", "--records", DUMP]
     command += ["--store", str(tmp_path / "s"), "--web", "127.0.0.1:0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as first:
+    with running(command, stdout=subprocess.PIPE, text=True) as first:
         assert "muster shows the groups at" in first.stdout.readline()
         second = run("watch", "--records", DUMP, "--store", tmp_path / "s", "--takeover", "refuse")
         assert second.returncode == 75

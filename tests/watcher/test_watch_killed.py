@@ -9,6 +9,8 @@ import time
 
 import pytest
 
+from tests.support.processes import running
+
 from .recorded import FILES, FOLDER, read_lines
 from .test_watch_command import run
 from .test_watched_groups import NO_GROUP, normal
@@ -23,7 +25,7 @@ def commits(store):
 def watch(name, store, *more):
     command = [sys.executable, "-m", "coordinator", "watch", "--records", str(FOLDER / name)]
     command += ["--store", str(store), "--takeover", "force", *more]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return running(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def kill_at(name, store, count):

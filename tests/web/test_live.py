@@ -23,6 +23,7 @@ from coordinator.web.errors import NoGroupError
 from coordinator.web.live import EventStream, Hub, Times, format_events
 from coordinator.web.store_reader import StoreReader
 from tests.conftest import ROOT
+from tests.support.processes import running
 from tests.support.stories import stored
 from tests.web.browsing import browse, five_groups
 
@@ -294,7 +295,7 @@ def test_serve_shows_its_groups(tmp_path, muster_here):
     done = muster_here(*words, "--web", "0.0.0.0:1", "--store", str(tmp_path / "s"))
     assert (done.returncode, b"configure a login" in done.stderr) == (2, True)
     command = [sys.executable, "-m", "coordinator", *words, "--store", str(tmp_path / "s")]
-    with subprocess.Popen(
+    with running(
         [*command, "--web", "127.0.0.1:0"], stdout=subprocess.PIPE, text=True, cwd=ROOT,
         env=os.environ | {"PYTHONUNBUFFERED": "1"},
     ) as process:  # fmt: skip

@@ -28,6 +28,7 @@ from coordinator.status import Status
 from coordinator.web.server import WebServer
 from coordinator.web.store_reader import StoreReader
 from tests.conftest import ROOT
+from tests.support.processes import running
 from tests.support.stories import stored
 from tests.web.browsing import five_groups
 from tests.wire.test_access import certificates, tls_of
@@ -72,7 +73,7 @@ def test_pages_over_tls(store, certificates):
 
 def test_the_command_shows_a_store_until_it_is_stopped(store):
     words = [*MUSTER, "web", "--store", store, "--listen", "127.0.0.1:0"]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
+    with running(words, stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
         line = process.stdout.readline()
         assert "billing" in get(re.search(r"http://\S+", line)[0])[1]
         process.send_signal(signal.SIGTERM)

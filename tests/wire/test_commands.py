@@ -29,6 +29,7 @@ from coordinator.wire.codec import Api
 from coordinator.wire.sasl import Users
 from tests.cli.test_progress import terminal
 from tests.storage.test_store_modes import umask, wrong
+from tests.support.processes import running, start
 from tests.support.wire_client import Client
 from tests.wire.test_audit import audited
 
@@ -44,14 +45,11 @@ def served(folder, *words):
     command = [sys.executable, "-m", "coordinator", "serve", "--listen", "127.0.0.1:0"]
     with (
         (folder / "errors").open("wb") as errors,
-        subprocess.Popen([*command, *words], stdout=subprocess.PIPE, stderr=errors) as process,
+        running([*command, *words], stdout=subprocess.PIPE, stderr=errors) as process,
     ):
-        try:
-            line = process.stdout.readline().decode()
-            assert line.startswith("muster serves groups at "), (folder / "errors").read_text()
-            yield process, line.split()[4]
-        finally:
-            process.kill()
+        line = process.stdout.readline().decode()
+        assert line.startswith("muster serves groups at "), (folder / "errors").read_text()
+        yield process, line.split()[4]
 
 
 def free_address():
@@ -276,7 +274,7 @@ def test_a_stand_by_is_stopped_while_it_waits(tmp_path):
     with served(tmp_path, *store):
         command = [sys.executable, "-m", "coordinator", "serve", "--listen", "127.0.0.1:0", *store]
         with (tmp_path / "log").open("wb") as log:
-            waiting = subprocess.Popen([*command, "--http", "127.0.0.1:0"], stdout=log, stderr=log)
+            waiting = start([*command, "--http", "127.0.0.1:0"], stdout=log, stderr=log)
         time.sleep(3)
         waiting.send_signal(signal.SIGTERM)
         assert waiting.wait(PATIENCE_S) in {0, -signal.SIGTERM}  # the latter while it starts

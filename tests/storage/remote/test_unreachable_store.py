@@ -30,6 +30,7 @@ from coordinator.verify import verify
 from tests.conftest import ROOT
 from tests.support import members
 from tests.support.lives import life
+from tests.support.processes import running
 
 TOPICS = {"clicks": 6}
 join = partial(members.join, topics=TOPICS)
@@ -182,25 +183,22 @@ def test_serve_waits_says_so_and_ends_at_once_when_it_is_told_to(store, s3, tmp_
     command += ["--http", "127.0.0.1:0", "--config", str(tmp_path / "m.toml"), "--topic", "a=1"]
     command[command.index("--http") + 1] = f"127.0.0.1:{free_port()}"
     pages = f"http://{command[command.index('--http') + 1]}"
-    with subprocess.Popen(
+    with running(
         [sys.executable, *command],
         cwd=ROOT,
         env=os.environ | {"PYTHONPATH": str(ROOT)},
         stderr=subprocess.PIPE,
         text=True,
     ) as process:
-        try:
-            wait_until(
-                "it does not say that it waits",
-                lambda: process.poll() is not None or page(pages + "/healthz") == WAITING_HEALTH,
-            )
-            assert process.poll() is None, process.stderr.read()
-            assert page(pages + "/readyz") == (503, "waits for the store")
-            process.send_signal(signal.SIGTERM)
-            assert process.wait(10) == 0
-            assert process.stderr.read().count("waiting for the store") == 1
-        finally:
-            process.kill()
+        wait_until(
+            "it does not say that it waits",
+            lambda: process.poll() is not None or page(pages + "/healthz") == WAITING_HEALTH,
+        )
+        assert process.poll() is None, process.stderr.read()
+        assert page(pages + "/readyz") == (503, "waits for the store")
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+        assert process.stderr.read().count("waiting for the store") == 1
 
 
 WAITING_HEALTH = (200, "waits for the store")

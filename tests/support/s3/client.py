@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 import socket
@@ -14,6 +15,8 @@ import urllib.request
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
+
+from tests.support.processes import end
 
 BUCKET = "bucket"
 SECRET = "never-to-be-seen"
@@ -37,11 +40,24 @@ class S3Server:
         process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
-        port = process.stdout.readline().strip()
-        server = cls(process, f"http://127.0.0.1:{port}", name)
-        if not upstream:
-            server._ask("PUT", f"/{BUCKET}")
+        try:
+            port = process.stdout.readline().strip()
+            server = cls(process, f"http://127.0.0.1:{port}", name)
+            if not upstream:
+                server._ask("PUT", f"/{BUCKET}")
+        except BaseException:
+            end(process)
+            raise
         return server
+
+    @classmethod
+    @contextlib.contextmanager
+    def started(cls, **options):
+        server = cls.start(**options)
+        try:
+            yield server
+        finally:
+            server.stop()
 
     def environment(self):
         return {
@@ -86,10 +102,7 @@ class S3Server:
         return [one for one in json.loads(self._ask("GET", "/_control/requests")) if of in one]
 
     def stop(self):
-        self.process.kill()
-        self.process.wait()
-        self.process.stdin.close()
-        self.process.stdout.close()
+        end(self.process)
 
     def _ask(self, method, path):
         request = urllib.request.Request(self.endpoint + path, method=method)
@@ -117,13 +130,17 @@ class Versitygw:
         process = subprocess.Popen(
             [*command, "posix", folder], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
-        _wait_listens(address)
-        Path(folder, BUCKET).mkdir()
-        return cls(process, f"http://{address}", folder)
+        server = cls(process, f"http://{address}", folder)
+        try:
+            _wait_listens(address)
+            Path(folder, BUCKET).mkdir()
+        except BaseException:
+            server.stop()
+            raise
+        return server
 
     def stop(self):
-        self.process.kill()
-        self.process.wait()
+        end(self.process)
         shutil.rmtree(self.folder)
 
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 from tests.conftest import ROOT
+from tests.support.processes import start
 
 _numbers = itertools.count()
 INSIDE = """
@@ -58,7 +59,7 @@ class Machine:
         command += ["sh", "-c", INSIDE, "sh", self.name, str(ROOT)]
         command += [sys.executable, "-c", code, *words]
         bare = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"}
-        return subprocess.Popen(
+        return start(
             command, env=bare | env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
 

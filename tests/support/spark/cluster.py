@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from spark_jobs.jars import spark_jars
+from tests.support.processes import start
 
 PACKAGES = ("numpy", "pandas", "pyarrow", "scipy", "dateutil", "six.py", "pytz", "tzdata")
 QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -137,7 +138,7 @@ class Cluster:
         env |= {"SPARK_HOME": str(home), "SPARK_DAEMON_MEMORY": "256m"}
         env |= {"SPARK_DAEMON_JAVA_OPTS": QUICK}
         with open(folder / "log", "wb") as log:
-            return subprocess.Popen(
+            return start(
                 command, cwd=folder, env=env, stdout=log, stderr=log, start_new_session=True
             )
 
