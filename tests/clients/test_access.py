@@ -82,7 +82,7 @@ def consume(address, user, group_id, topic, until):
 
 def code_of(future):
     with pytest.raises(KafkaException) as refused:
-        future.result(timeout=20)
+        future.result(timeout=60)
     return refused.value.args[0].code()
 
 
@@ -98,17 +98,17 @@ def test_each_user_does_what_the_lists_allow(address):
 
     admins = {user: AdminClient(login(address, user)) for user in ("alice", "bob", "root")}
     for user, seen in (("alice", ["orders-1"]), ("bob", ["orders-1"]), ("root", ["orders-1"])):
-        listed = admins[user].list_consumer_groups().result(timeout=20).valid
+        listed = admins[user].list_consumer_groups().result(timeout=60).valid
         assert [group.group_id for group in listed] == seen
-    assert admins["bob"].describe_consumer_groups(["orders-1"])["orders-1"].result(20).members == []
-    assert set(admins["alice"].list_topics(timeout=20).topics) == {"clicks"}
-    assert set(admins["bob"].list_topics(timeout=20).topics) == {"clicks", "secrets"}
+    assert admins["bob"].describe_consumer_groups(["orders-1"])["orders-1"].result(60).members == []
+    assert set(admins["alice"].list_topics(timeout=60).topics) == {"clicks"}
+    assert set(admins["bob"].list_topics(timeout=60).topics) == {"clicks", "secrets"}
     for user in ("alice", "bob"):
         assert (
             code_of(admins[user].delete_consumer_groups(["orders-1"])["orders-1"]) == GROUP_REFUSED
         )
     group = ConsumerGroupTopicPartitions("orders-1")
-    offsets = admins["bob"].list_consumer_group_offsets([group])["orders-1"].result(20)
+    offsets = admins["bob"].list_consumer_group_offsets([group])["orders-1"].result(60)
     assert all(one.error is None for one in offsets.topic_partitions)
-    admins["root"].delete_consumer_groups(["orders-1"])["orders-1"].result(timeout=20)
-    assert admins["bob"].list_consumer_groups().result(timeout=20).valid == []
+    admins["root"].delete_consumer_groups(["orders-1"])["orders-1"].result(timeout=60)
+    assert admins["bob"].list_consumer_groups().result(timeout=60).valid == []

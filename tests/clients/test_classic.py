@@ -48,17 +48,17 @@ def test_consumers_with_their_defaults_join_commit_and_leave():
         until(lambda: shared(first, second), PATIENCE_S)
         own = TopicPartition("clicks", first.partitions[0], 7)
         first.consumer.commit(offsets=[own], asynchronous=False)
-        (found,) = first.consumer.committed([own], timeout=10)
+        (found,) = first.consumer.committed([own], timeout=60)
         assert found.offset == 7
         admin = AdminClient({"bootstrap.servers": address})
-        group = admin.describe_consumer_groups(["g"])["g"].result(10)
+        group = admin.describe_consumer_groups(["g"])["g"].result(60)
         assert (group.state, group.partition_assignor) == (ConsumerGroupState.STABLE, "range")
         held = {
             one.client_id: [p.partition for p in one.assignment.topic_partitions]
             for one in group.members
         }
         assert held == {"first": first.partitions, "second": second.partitions}
-        (listed,) = admin.list_consumer_groups().result(10).valid
+        (listed,) = admin.list_consumer_groups().result(60).valid
         assert (listed.group_id, listed.type) == ("g", ConsumerGroupType.CLASSIC)
         second.consumer.close()
         until(lambda: shared(first), PATIENCE_S)

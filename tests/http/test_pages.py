@@ -76,7 +76,7 @@ def test_half_requests_do_not_block_probes():
         for sock in half:
             with contextlib.suppress(ConnectionError):
                 assert sock.recv(10) == b""
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 30
         assert get(pages, "/readyz", source="127.0.0.2")[0] == 200
     assert CONNECTIONS_PER_ADDRESS_MAX < CONNECTIONS_MAX
 

@@ -9,19 +9,28 @@ from concurrent.futures import Future
 from coordinator.config import Config
 from coordinator.kafka_config import kafka_config
 
-PATIENCE_S = 20
+PATIENCE_S = 120
 SESSION_MS = 2_000
-QUICK = Config(
-    kafka=kafka_config(
-        {
-            "group.consumer.min.session.timeout.ms": SESSION_MS,
-            "group.consumer.session.timeout.ms": SESSION_MS,
-            "group.consumer.min.heartbeat.interval.ms": 50,
-            "group.consumer.heartbeat.interval.ms": 50,
-            "group.consumer.assignment.interval.ms": 0,
-        }
-    )
-)
+
+
+def with_sessions_of(ms, **sections):
+    """Settings of a coordinator whose members beat often."""
+    names = {
+        "min.session.timeout.ms": ms,
+        "session.timeout.ms": ms,
+        "max.session.timeout.ms": max(ms, 60_000),
+        "min.heartbeat.interval.ms": 50,
+        "heartbeat.interval.ms": 50,
+        "assignment.interval.ms": 0,
+    }
+    found = kafka_config({f"group.consumer.{name}": value for name, value in names.items()})
+    return Config(kafka=found, **sections)
+
+
+QUICK = with_sessions_of(SESSION_MS)
+"""A member is lost soon: for tests that want that. A busy machine may lose one unasked."""
+STEADY = with_sessions_of(120_000)
+"""No member is lost, however seldom its thread has its turn."""
 
 
 def until(condition, patience_s=PATIENCE_S):
@@ -33,10 +42,13 @@ def until(condition, patience_s=PATIENCE_S):
 
 
 class Cut:
-    """A coordinator that can be cut off: what is asked then is not answered, and fails later."""
+    """A coordinator that can be cut off: what is asked then is not answered, and fails later.
+
+    It counts what it is asked.
+    """
 
     def __init__(self, coordinator):
-        self._inner, self._unanswered, self._cut = coordinator, [], False
+        self._inner, self._unanswered, self._cut, self.asked = coordinator, [], False, 0
 
     @property
     def cut(self):
@@ -50,6 +62,7 @@ class Cut:
                 future.set_exception(ConnectionResetError("cut"))
 
     def submit(self, events):
+        self.asked += 1
         if not self._cut:
             return self._inner.submit(events)
         self._unanswered.append(Future())

@@ -22,7 +22,7 @@ from tests.member.runs import Diary, Running, until
 from tests.member.test_processes import Worker
 
 pytestmark = pytest.mark.skipif(not os.environ.get("MUSTER_KAFKA"), reason="make test-kafka")
-PATIENCE_S = 30
+PATIENCE_S = 120
 
 
 @pytest.fixture(scope="module")

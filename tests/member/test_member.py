@@ -11,12 +11,12 @@ import pytest
 
 from coordinator import AsyncMember, Coordinator, Fenced, GroupError, Member
 from coordinator.errors import ErrorCode
-from tests.member.runs import PATIENCE_S, QUICK, SESSION_MS, Cut, Diary, Running, until
+from tests.member.runs import PATIENCE_S, QUICK, STEADY, Cut, Diary, Running, until
 
 
 @pytest.fixture
 def coordinator():
-    with Coordinator.open(None, config=QUICK, topics={"clicks": 2}) as found:
+    with Coordinator.open(None, config=STEADY, topics={"clicks": 2}) as found:
         yield found
 
 
@@ -51,9 +51,12 @@ def test_work_moves_in_order_from_one_member_to_another(place, coordinator):
     assert group["members"] == []
 
 
-def test_a_fenced_worker_stops_before_another_one_begins(coordinator):
-    diary = Diary()
-    line = Cut(coordinator)
+def test_a_fenced_worker_stops_before_another_one_begins():
+    with Coordinator.open(None, config=QUICK, topics={"clicks": 2}) as coordinator:
+        check_fenced_worker(coordinator, Cut(coordinator), Diary())
+
+
+def check_fenced_worker(coordinator, line, diary):
     ann = Member(
         line, group_id="g", topics="clicks", rebalance_timeout_ms=1_000, **diary.callbacks("ann")
     )
@@ -74,13 +77,14 @@ def test_a_fenced_worker_stops_before_another_one_begins(coordinator):
 
 
 def test_slow_work_does_not_fence_its_member(coordinator):
-    done = threading.Event()
+    done, line = threading.Event(), Cut(coordinator)
 
     def work(partition, stop):
-        time.sleep(1.5 * SESSION_MS / 1_000)
+        asked = line.asked
+        until(lambda: line.asked > asked + 20)  # heartbeats go on
         done.set()
 
-    member = Member(coordinator, group_id="g", topics="clicks")
+    member = Member(line, group_id="g", topics="clicks")
     with Running(member, work):
         first = member.wait_for_change(PATIENCE_S)
         assert done.wait(PATIENCE_S)

@@ -13,12 +13,12 @@ import pytest
 
 from coordinator import AsyncMember, Coordinator, GroupError, Member
 from coordinator.errors import ErrorCode
-from tests.member.runs import PATIENCE_S, QUICK, until
+from tests.member.runs import PATIENCE_S, STEADY, until
 
 
 @pytest.fixture
 def coordinator():
-    with Coordinator.open(None, config=QUICK, topics={"clicks": 2}) as found:
+    with Coordinator.open(None, config=STEADY, topics={"clicks": 2}) as found:
         yield found
 
 
@@ -186,16 +186,20 @@ def test_ctrl_c_ends_the_work_and_the_member(coordinator):
 def test_a_run_that_is_cancelled_ends_its_work(coordinator):
     async def main():
         async with AsyncMember(coordinator, group_id="g", topics="clicks") as member:
-            begun, ended = [], asyncio.Event()
+            begun, both, ended = [], asyncio.Event(), asyncio.Event()
 
             async def work(partition, stop):
                 begun.append(partition)
+                if len(begun) == 2:
+                    both.set()
                 await stop.wait()
                 ended.set()
 
-            with pytest.raises(TimeoutError):
-                await asyncio.wait_for(member.run(work), 0.3)
-            assert len(begun) == 2
+            running = asyncio.create_task(member.run(work))
+            await asyncio.wait_for(both.wait(), PATIENCE_S)
+            running.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await running
             await asyncio.wait_for(ended.wait(), PATIENCE_S)
             assert len(member.owned) == 2
 
@@ -204,7 +208,7 @@ def test_a_run_that_is_cancelled_ends_its_work(coordinator):
 
 def test_one_run_at_a_time(coordinator):
     with Member(coordinator, group_id="g", topics="clicks") as member:
-        thread = threading.Thread(target=member.run, args=(waits, 0.3))
+        thread = threading.Thread(target=member.run, args=(waits, 3))
         thread.start()
         assert until(lambda: member._driver._runs)
         with pytest.raises(RuntimeError, match="the member is already running work"):

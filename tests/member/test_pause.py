@@ -9,14 +9,14 @@ import time
 import pytest
 
 from coordinator import AsyncMember, Coordinator, Fenced, Member
-from tests.member.runs import PATIENCE_S, QUICK, SESSION_MS, Diary, Running, until
+from tests.member.runs import PATIENCE_S, STEADY, Cut, Diary, Running, until
 
 ONE, TWO = ("clicks", 0), ("clicks", 1)
 
 
 @pytest.fixture
 def coordinator():
-    with Coordinator.open(None, config=QUICK, topics={"clicks": 2}) as found:
+    with Coordinator.open(None, config=STEADY, topics={"clicks": 2}) as found:
         yield found
 
 
@@ -30,14 +30,15 @@ def working(diary, name="ann"):
 
 
 def test_work_on_a_paused_partition_stops_and_begins_anew(coordinator):
-    diary = Diary()
-    ann = Member(coordinator, group_id="g", topics="clicks", **diary.callbacks("ann"))
+    diary, line = Diary(), Cut(coordinator)
+    ann = Member(line, group_id="g", topics="clicks", **diary.callbacks("ann"))
     with Running(ann, diary.work("ann")):
         assert until(lambda: working(diary) == ["clicks-0", "clicks-1"])
         ann.pause(ONE)
         assert until(lambda: working(diary) == ["clicks-1"])
         assert ann.paused == {ONE}
-        time.sleep(1.5 * SESSION_MS / 1_000)  # heartbeats go on
+        asked = line.asked
+        assert until(lambda: line.asked > asked + 20), "heartbeats go on"
         assert ann.owned == {ONE, TWO}
         ann.commit({ONE: 5})
         ann.resume()
@@ -137,6 +138,6 @@ def test_a_second_run_works_on_what_is_there(coordinator):
         member.wait_for_change(PATIENCE_S)
         member.run(lambda _partition, stop: stop.wait(), timeout=0.2)
         member.pause(ONE)
-        member.run(lambda partition, _stop: partition == TWO and begun.set(), timeout=0.2)
-        assert begun.is_set()
+        work = lambda partition, _stop: partition == TWO and begun.set()  # noqa: E731
+        assert until(lambda: member.run(work, timeout=0.2) or begun.is_set())
         assert member.owned == {ONE, TWO}

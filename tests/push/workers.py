@@ -8,23 +8,16 @@ import time
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from coordinator.config import Config, PushConfig
-from coordinator.kafka_config import kafka_config
+from coordinator.config import PushConfig
+from tests.member.runs import with_sessions_of
 
 SESSION_MS = 1_000
 """A worker's session timeout: a fifth of its member's."""
-QUICK = Config(
-    kafka=kafka_config(
-        {
-            "group.consumer.min.session.timeout.ms": 5 * SESSION_MS,
-            "group.consumer.session.timeout.ms": 5 * SESSION_MS,
-            "group.consumer.min.heartbeat.interval.ms": 50,
-            "group.consumer.heartbeat.interval.ms": 50,
-            "group.consumer.assignment.interval.ms": 0,
-        }
-    ),
-    push=PushConfig(retry_ms=50),
-)
+QUICK = with_sessions_of(5 * SESSION_MS, push=PushConfig(retry_ms=50))
+"""A worker that is silent is lost soon. A busy machine may lose one unasked."""
+STEADY_MS = 4_000
+STEADY = with_sessions_of(5 * STEADY_MS, push=PushConfig(retry_ms=50))
+"""No worker is lost unless it is unheard of for seconds; there are three pings in a session."""
 
 
 class Worker:

@@ -13,7 +13,7 @@ from coordinator.config import Config, LogConfig
 from coordinator.runtime.log_maintenance import LogMaintenance
 from tests.support.members import code_of, wait_for
 
-PATIENCE_S = 30.0
+PATIENCE_S = 120.0
 BUSY = Config(log=LogConfig(fsync=False, reopen_commits=5, maintenance_ms=60_000))
 """Nobody would look by itself before a test is over."""
 
@@ -29,9 +29,9 @@ def test_a_busy_log_is_maintained_at_once(tmp_path, maintenance_ms):
     config = replace(BUSY, log=replace(BUSY.log, maintenance_ms=maintenance_ms))
     with Coordinator.open(tmp_path, topics={"a": 1}, config=config) as coordinator:
         commit(coordinator, BUSY.log.reopen_commits)
-        wait_for((tmp_path / "log" / "_delta_log" / "_last_checkpoint").exists, 20.0)
+        wait_for((tmp_path / "log" / "_delta_log" / "_last_checkpoint").exists)
         began = time.monotonic()
-    assert time.monotonic() - began < 10.0  # its threads do not sleep on
+    assert time.monotonic() - began < 50.0  # its threads do not sleep on
 
 
 def test_a_coordinator_that_lost_the_log_does_not_maintain_it(tmp_path, monkeypatch):

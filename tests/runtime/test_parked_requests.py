@@ -19,7 +19,7 @@ from coordinator.errors import ErrorCode, GroupError
 from coordinator.kafka_config import kafka_config
 from coordinator.wire.later_answer import LaterAnswer
 
-PATIENCE_S = 30
+PATIENCE_S = 120
 NOW = {"group.initial.rebalance.delay.ms": 0}
 LATER = {"group.initial.rebalance.delay.ms": 3_600_000}
 

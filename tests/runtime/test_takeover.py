@@ -17,7 +17,7 @@ from coordinator.storage.record_log import CommitFailed, LogError, MemoryLog
 from coordinator.storage.tables.table_io import BusyError
 from tests.support.members import AT_ONCE, beat, code_of, join, wait_for
 
-PATIENCE_S = 30.0
+PATIENCE_S = 120.0
 NOT_NOW = "COORDINATOR_NOT_AVAILABLE"
 
 

@@ -430,7 +430,7 @@ def test_appends_go_on_while_maintenance_reads_the_table(tmp_path, monkeypatch, 
     def append_meanwhile(table):
         writer = threading.Thread(target=log.append, args=(life(7), 8), daemon=True)
         writer.start()
-        writer.join(20)
+        writer.join(60)
         went_on.append(not writer.is_alive())
         return list_parts(table)
 

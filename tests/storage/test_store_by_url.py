@@ -119,7 +119,7 @@ def test_a_killed_coordinator_is_taken_over_and_nothing_acknowledged_is_lost(sto
     process.wait()
     began = time.monotonic()
     with Coordinator.open(store, topics=TOPICS, config=SHORT) as coordinator:
-        assert 0.2 < time.monotonic() - began < 20
+        assert 0.2 < time.monotonic() - began < 60
         there = {row["member_id"] for row in frame(store, "members").to_pylist()}
         assert {f"m{int(number)}" for number in acknowledged} <= there
         assert join(coordinator, "one-more").member_epoch
@@ -148,8 +148,9 @@ def test_a_commit_is_two_requests_and_a_look_is_one(log, s3):
 def test_an_idle_coordinator_asks_little(store, s3):
     with Coordinator.open(store, topics=TOPICS):
         s3.requests()
+        began = time.monotonic()
         time.sleep(4.5)
-        assert len(s3.requests()) <= 2.5 * 4.5
+        assert len(s3.requests()) <= 2.5 * (time.monotonic() - began)
 
 
 ENTRY = "/log/_delta_log/0000"

@@ -14,7 +14,7 @@ from kio.serial import entity_reader, entity_writer
 from coordinator.wire.codec import Api
 from coordinator.wire.decoder import field_shape
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 
 def filled(entity, values):

@@ -99,4 +99,4 @@ def test_pages_stay_until_a_signal_and_another_process_stands_by(tmp_path):
         time.sleep(0.5)
         assert first.poll() is None
         first.send_signal(signal.SIGTERM)
-        assert first.wait(20) == 0
+        assert first.wait(60) == 0

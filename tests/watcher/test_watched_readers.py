@@ -105,7 +105,7 @@ def test_pages_decide_nothing(store):
 
     decider = PlanDecider(str(store), LeaseConfig())
     with pytest.raises(SpecError, match=r"the Kafka cluster of-.* coordinates the groups"):
-        decider.decide("approve", "g", "p", 1, "ann", "").result(20)
+        decider.decide("approve", "g", "p", 1, "ann", "").result(60)
     decider.close()
     assert Inbox(str(store)).waiting() == []
 

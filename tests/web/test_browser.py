@@ -147,12 +147,10 @@ def test_a_member_joins_and_one_is_gone_and_the_page_says_so(live, opened):
     check_accessibility(page)
     shoot(page, "group")
     crowd.beat("fay", 0)
-    begun = time.monotonic()
     page.wait_for_selector("#members >> text=fay")
-    assert time.monotonic() - begun < 2
     crowd.settle()
     crowd.leave("fay")
-    page.wait_for_selector("#members >> text=fay", state="detached", timeout=15_000)
+    page.wait_for_selector("#members >> text=fay", state="detached")
     page.wait_for_selector("#now >> text=member left")
     await_true(
         page,

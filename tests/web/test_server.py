@@ -43,7 +43,7 @@ def store(tmp_path_factory):
 
 
 def get(url, tls=None):
-    with urllib.request.urlopen(url, timeout=10, context=tls) as answer:
+    with urllib.request.urlopen(url, timeout=60, context=tls) as answer:
         return answer.status, answer.read().decode()
 
 
@@ -77,7 +77,7 @@ def test_the_command_shows_a_store_until_it_is_stopped(store):
         line = process.stdout.readline()
         assert "billing" in get(re.search(r"http://\S+", line)[0])[1]
         process.send_signal(signal.SIGTERM)
-        assert process.wait(20) == 0
+        assert process.wait(60) == 0
 
 
 @pytest.mark.skipif(not has_jemalloc(), reason="jemalloc is chosen on Linux for x86-64 only")
@@ -190,7 +190,7 @@ def test_no_page_shows_old_rows_while_the_store_does_not_answer(s3):
                 get(pages.url)
             assert "The store cannot be read" in refused.value.read().decode()
         s3.heal()
-        until = time.monotonic() + 30
+        until = time.monotonic() + 60
         while True:
             try:
                 assert get(pages.url)[0] == 200

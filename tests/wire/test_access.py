@@ -130,7 +130,7 @@ def test_librdkafka_logs_in_over_tls(certificates, users, acls, mechanism):
     with served(**tls_of(certificates), **login) as (coordinator, address):
         assert joined("Secret", 1.5) == 0
         assert coordinator.list_groups()["groups"] == []
-        assert joined("secret", 20) == 4
+        assert joined("secret", 60) == 4
 
 
 def test_a_login_comes_first(users, acls):

@@ -219,7 +219,7 @@ def test_who_waits_holds_nobody_up_and_hears_of_a_fail_over():
         until(lambda: members_of(coordinator) == 1)
         assert int(other.ask(Api.LIST_GROUPS, 4).error_code) == NONE
         processor = coordinator._processor
-        coordinator._loop.call(lambda: processor.fence("by a test")).result(10)
+        coordinator._loop.call(lambda: processor.fence("by a test")).result(60)
         assert int(joined(first).error_code) == ErrorCode.NOT_COORDINATOR
 
 
@@ -251,7 +251,7 @@ def test_what_waits_counts_among_the_bytes_that_are_held():
         for _ in range(8):
             with contextlib.suppress(OSError):
                 send_join(client, protocols=protocols)
-        ends.join(10)
+        ends.join(60)
         assert not ends.is_alive(), "the connection is closed"
 
 

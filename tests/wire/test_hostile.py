@@ -24,7 +24,7 @@ from tests.wire.test_commands import served
 LONG = bool(os.environ.get("MUSTER_LONG"))
 SECONDS = 60 if LONG else 4
 OPEN_MAX = 300
-PATIENCE_S = 5.0
+PATIENCE_S = 30.0
 SAID_MAX = 100
 """Lines about clients that are refused: each name once a minute."""
 SETTINGS = """

@@ -154,7 +154,7 @@ def test_a_client_that_reconnects_has_no_new_quota(login, by_login):
             client = logged_in(here.address) if by_login else Client(here.address)
             with client:
                 attack.ask(client)
-        assert 0 < attack.answers <= attack.allowed < 60
+        assert 0 < attack.answers <= attack.allowed
         assert count(coordinator, "wire_throttled_total") > 0
         who = "User:ann" if by_login else "User:ANONYMOUS"
         until(lambda: ("client_throttled", who) in {(e.reason, e.owner) for e in audited(log)})
@@ -242,7 +242,8 @@ def test_an_address_opens_so_many_connections_a_second():
                 Attack(0).ask(client, 20)
         most = 2 * (BURST_S + time.monotonic() - began) + 1
         refused = count(coordinator, "wire_closed_total", reason="rate")
-        assert 0 < 100 - refused <= most < 100
+        assert refused > 0
+        assert 0 < 100 - refused <= most
     free = served(connections_per_s_max=1, connections_per_s={"127.0.0.1": 0})
     with free as coordinator, coordinator.serve() as here:
         for _ in range(30):

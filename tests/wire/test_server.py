@@ -47,14 +47,14 @@ def count(coordinator, name, **labels):
     return coordinator.metrics.registry.get_sample_value(name, labels) or 0.0
 
 
-def until(condition, patience_s=10.0):
+def until(condition, patience_s=60.0):
     end = time.monotonic() + patience_s
     while not condition():
         assert time.monotonic() < end, "it did not come to pass"
         time.sleep(0.01)
 
 
-def all_of(client, seconds=10):
+def all_of(client, seconds=60):
     client.socket.settimeout(seconds)
     data = b""
     while piece := client.socket.recv(1 << 16):
@@ -173,15 +173,14 @@ def test_random_bytes_never_harm_a_member():
     ]  # fmt: skip
     with served() as (_, address), Client(address) as member:
         member.join("g", "m1", "elsewhere")
-        end = time.monotonic() + 3
-        while time.monotonic() < end:
+        for _ in range(300):
             with Client(address) as wrong:
                 data = bytearray(b"".join(rng.choices(frames, k=4)))
                 for _ in range(rng.randrange(1, 20)):
                     data[rng.randrange(len(data))] = rng.randrange(256)
                 wrong.socket.sendall(data)
                 wrong.socket.shutdown(socket.SHUT_WR)
-                wrong.socket.settimeout(5)
+                wrong.socket.settimeout(60)
                 with contextlib.suppress(ConnectionError):
                     while wrong.socket.recv(1 << 16):
                         pass
@@ -213,7 +212,7 @@ def test_slow_and_idle_connections_are_closed():
             found = [count(coordinator, "wire_closed_total", reason=r) for r in ("slow", "idle")]
             return found == [2, 1]
 
-        until(closed, patience_s=30)
+        until(closed)
         assert all(client.is_closed() for client in (silent, slow, idle))
         assert int(member.beat("g2", "m", 2).error_code) == 0
 
@@ -283,7 +282,7 @@ def test_nobody_waits_while_an_answer_of_very_many_topics_is_written(monkeypatch
     others_answered, names = threading.Event(), [f"t{number:04}" for number in range(1_500)]
 
     def wait_and_encode(request, call, answers):
-        assert not brings_much(answers) or others_answered.wait(10)
+        assert not brings_much(answers) or others_answered.wait(60)
         return encode_noted(request, call, answers)
 
     monkeypatch.setattr("coordinator.wire.server.encode_noted", wait_and_encode)
@@ -346,7 +345,7 @@ def test_two_servers_of_one_coordinator():
 
 def page(address, path):
     try:
-        with urllib.request.urlopen(f"http://{address}{path}", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://{address}{path}", timeout=60) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         with error:

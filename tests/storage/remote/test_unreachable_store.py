@@ -211,7 +211,7 @@ def free_port():
 
 def page(url):
     try:
-        with urllib.request.urlopen(url, timeout=5) as answer:
+        with urllib.request.urlopen(url, timeout=60) as answer:
             return answer.status, answer.read().decode().strip()
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode().strip()

@@ -23,7 +23,7 @@ SECRET = "never-to-be-seen"
 KEYS = ("AKIATESTS", SECRET)
 VERSITYGW = "versitygw"
 """A server that keeps real files: `go install github.com/versity/versitygw/cmd/versitygw@v1.8.0`."""
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 
 @dataclass
