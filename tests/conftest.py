@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import gc
-import io
 import os
 import shutil
 import subprocess
@@ -17,6 +15,7 @@ from hypothesis import HealthCheck, settings
 
 from spark_jobs.session.session import SHORT_LIVED
 from tests.support import processes
+from tests.support.commands import run_here
 from tests.support.coordinator_core import group
 from tests.support.s3.client import S3Server
 from tests.support.table_engine import engine
@@ -162,26 +161,9 @@ def muster():
 
 
 @pytest.fixture
-def muster_here(monkeypatch):
+def muster_here():
     """Run the command in this process, where a process of its own would test nothing more."""
-    from coordinator.cli import main
-
-    def run(*words: str, stdin: str | bytes = "", cwd: Path | None = None):
-        given = stdin.encode() if isinstance(stdin, str) else stdin
-        streams = [io.TextIOWrapper(io.BytesIO(text), "utf-8") for text in (given, b"", b"")]
-        main.app.registered_commands.clear()  # `main` adds them, once in a process
-        with monkeypatch.context() as patch, contextlib.chdir(cwd or "."):
-            patch.setattr(sys, "argv", ["muster", *map(str, words)])
-            for name, stream in zip(("stdin", "stdout", "stderr"), streams, strict=True):
-                patch.setattr(sys, name, stream)
-            with pytest.raises(SystemExit) as end:
-                main.main()
-        for stream in streams[1:]:
-            stream.flush()
-        said = [stream.buffer.getvalue() for stream in streams[1:]]
-        return subprocess.CompletedProcess(words, end.value.code or 0, *said)
-
-    return run
+    return run_here
 
 
 def kill_when(ready, command, cwd, timeout=120, **kwargs):

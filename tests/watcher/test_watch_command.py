@@ -13,6 +13,7 @@ import pytest
 
 from coordinator.watcher.client_settings import ClientSettings
 from coordinator.watcher.kafka_brokers import KafkaBrokers
+from tests.support.commands import run_as_text
 from tests.support.processes import running
 
 from .recorded import FILES, FOLDER
@@ -26,7 +27,9 @@ def run(*arguments, **more):
 
 
 def groups(store):
-    return [json.loads(line) for line in run("groups", "--store", store).stdout.splitlines()]
+    return [
+        json.loads(line) for line in run_as_text("groups", "--store", store).stdout.splitlines()
+    ]
 
 
 def test_a_dump_is_written_and_read_by_the_other_commands(tmp_path):
@@ -36,8 +39,8 @@ def test_a_dump_is_written_and_read_by_the_other_commands(tmp_path):
     read = r"2 groups; records read: [1-9]\d*, written 1970-.*Z to 1970-.*Z; passed over: 0, undec"
     assert re.search(read, told.stdout)
     assert {one["group_id"] for one in groups(tmp_path / "s")} == {"g", "h"}
-    assert run("verify", "--store", tmp_path / "s").returncode == 0
-    assert "member joined" in run("explain", "g", "--store", tmp_path / "s").stdout
+    assert run_as_text("verify", "--store", tmp_path / "s").returncode == 0
+    assert "member joined" in run_as_text("explain", "g", "--store", tmp_path / "s").stdout
     again = run("watch", "--records", DUMP, "--store", tmp_path / "s")
     assert again.returncode == 0
     assert "2 groups; records read: 0; passed over: 0, undecodable: 0" in again.stdout
@@ -59,7 +62,7 @@ def test_a_dump_is_written_and_read_by_the_other_commands(tmp_path):
     ],
 )
 def test_what_cannot_be_watched_is_refused(tmp_path, arguments, said):
-    told = run("watch", *arguments, cwd=tmp_path)
+    told = run_as_text("watch", *arguments, cwd=tmp_path)
     assert (told.returncode, told.stdout) == (2, "")
     assert said in told.stderr
     assert not (tmp_path / "s").exists()
@@ -83,7 +86,7 @@ def test_a_server_that_is_no_broker_is_named():
 
 def test_a_store_that_is_watched_is_not_served(tmp_path):
     run("watch", "--records", DUMP, "--store", tmp_path / "s")
-    told = run("serve", "--store", tmp_path / "s", "--listen", "127.0.0.1:0")
+    told = run_as_text("serve", "--store", tmp_path / "s", "--listen", "127.0.0.1:0")
     assert told.returncode == 2
     assert "muster watch" in told.stderr
 

@@ -9,10 +9,11 @@ import time
 
 import pytest
 
+from coordinator.watcher.watch import watch as watch_here
+from tests.support.commands import run_as_text
 from tests.support.processes import running
 
 from .recorded import FILES, FOLDER, read_lines
-from .test_watch_command import run
 from .test_watched_groups import NO_GROUP, normal
 
 PATIENCE_S = 60
@@ -40,7 +41,7 @@ def kill_at(name, store, count):
 
 
 def rows(command, *arguments):
-    told = run(command, *arguments)
+    told = run_as_text(command, *arguments)
     return [json.loads(line) for line in told.stdout.splitlines()]
 
 
@@ -49,11 +50,12 @@ def test_killed_twice_nothing_is_missing_and_nothing_is_there_twice(tmp_path, na
     store, whole = tmp_path / "store", tmp_path / "whole"
     assert kill_at(name, store, 3)
     assert kill_at(name, store, commits(store) + 4)
-    for path in (store, whole):
-        with watch(name, path) as last:
-            said, failed = last.communicate(timeout=PATIENCE_S)
-            assert (last.returncode, failed) == (0, ""), said
-    assert run("verify", "--store", store).returncode == 0
+    with watch(name, store) as last:
+        said, failed = last.communicate(timeout=PATIENCE_S)
+        assert (last.returncode, failed) == (0, ""), said
+    with watch_here(FOLDER / name, whole) as watched:
+        watched.wait(PATIENCE_S)
+    assert run_as_text("verify", "--store", store).returncode == 0
     *_, told = [line for line in read_lines(name) if "groups" in line]
     for group_id, theirs in told["groups"].items():
         if theirs["errorCode"] == NO_GROUP:

@@ -1,8 +1,6 @@
 """What reads a watched store says so, and what would change a group of it is refused at once."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 
@@ -12,6 +10,7 @@ from coordinator.history.log_reader import LogReader
 from coordinator.history.watched import read_watched
 from coordinator.storage.inbox import Inbox
 from coordinator.watcher.watch import watch
+from tests.support.commands import run_as_text
 
 from .recorded import FILES, FOLDER
 
@@ -36,11 +35,6 @@ def store(tmp_path_factory):
     return path
 
 
-def run(*arguments):
-    command = [sys.executable, "-m", "coordinator", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
-
-
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -51,7 +45,7 @@ def run(*arguments):
     ],
 )
 def test_commands_that_read_say_who_coordinates(store, arguments):
-    told = run(*arguments, "--store", store)
+    told = run_as_text(*arguments, "--store", store)
     assert told.returncode == 0, told.stderr
     (line,) = told.stderr.splitlines()
     assert "the Kafka cluster of-" in line
@@ -71,7 +65,7 @@ def test_commands_that_read_say_who_coordinates(store, arguments):
 )
 def test_commands_that_change_are_refused_at_once(store, arguments):
     before = LogReader(store).position
-    told = run(*arguments, "--store", store)
+    told = run_as_text(*arguments, "--store", store)
     assert (told.returncode, told.stdout) == (2, "")
     (line,) = told.stderr.splitlines()
     assert "the Kafka cluster of-" in line
@@ -116,11 +110,11 @@ def test_a_store_that_muster_coordinates_says_nothing(tmp_path):
     with Coordinator.open(tmp_path / "own"):
         pass
     assert read_watched(LogReader(tmp_path / "own")) is None
-    assert run("groups", "--store", tmp_path / "own").stderr == ""
+    assert run_as_text("groups", "--store", tmp_path / "own").stderr == ""
 
 
 def test_it_is_said_after_the_log_was_compacted(tmp_path):
     with watch(FOLDER / FILES[-1], tmp_path / "s") as watched:
         watched.wait(60)
-    assert run("compact", "--store", tmp_path / "s").returncode == 0
-    assert "the Kafka cluster of-" in run("groups", "--store", tmp_path / "s").stderr
+    assert run_as_text("compact", "--store", tmp_path / "s").returncode == 0
+    assert "the Kafka cluster of-" in run_as_text("groups", "--store", tmp_path / "s").stderr
