@@ -39,11 +39,14 @@ _NONE = np.zeros(0, dtype=np.int64)
 
 @dataclass(frozen=True, slots=True)
 class ConstraintRow:
-    """A rule as it was written: `FIELDS`, each of its type; `until` as ms since 1970."""
+    """A rule as it was written (docs/reference/formats.md#tables), also in the log's records.
+
+    `FIELDS`, each of its type; `until` as ms since 1970.
+    """
 
     kind: str
     selector: str
-    value: str | None
+    value: str | None = None
     hard: bool = True
     reason: str | None = None
     until_ms: int | None = None

@@ -6,22 +6,11 @@ import numpy as np
 import pyarrow as pa
 
 from assignors.arrays import offsets_of
-from assignors.loads.constraints import ConstraintRow
+from assignors.loads.constraints import to_table
 from assignors.loads.parse_loads import RawLoads
 from assignors.registry import knows_loads
 from coordinator.core.targets.load_columns import load_columns
 from coordinator.core.targets.target_builder import AssignorInput
-
-RULES = pa.schema(
-    [
-        ("kind", pa.string()),
-        ("selector", pa.string()),
-        ("value", pa.string()),
-        ("hard", pa.bool_()),
-        ("reason", pa.string()),
-        ("until", pa.timestamp("ms", tz="UTC")),
-    ]
-)
 
 
 def make_tables(found: AssignorInput, assignor: str) -> dict[str, pa.Table]:
@@ -47,7 +36,7 @@ def make_tables(found: AssignorInput, assignor: str) -> dict[str, pa.Table]:
     if loads.weight is not None or loads.rack_set is not None:
         tables["partitions"] = _list_partitions(spec.topics, spec.partitions, loads)
     if loads.constraints:
-        tables["constraints"] = _list_rules(loads.constraints)
+        tables["constraints"] = to_table(loads.constraints)
     return tables
 
 
@@ -64,14 +53,3 @@ def _list_partitions(topics: pa.StringArray, partitions: np.ndarray, loads: RawL
         known = pa.array(loads.rack_set, mask=loads.rack_set < 0)
         columns["racks"] = sets.take(known)
     return pa.table(columns)
-
-
-def _list_rules(rules: tuple[ConstraintRow, ...]) -> pa.Table:
-    rows = [
-        {
-            "kind": one.kind, "selector": one.selector, "value": one.value,
-            "hard": one.hard, "reason": one.reason, "until": one.until_ms,
-        }
-        for one in rules
-    ]  # fmt: skip
-    return pa.Table.from_pylist(rows, schema=RULES)

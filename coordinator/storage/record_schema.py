@@ -35,6 +35,7 @@ from coordinator.core.state.record_fields import (
     Long,
     Mark,
     fields_of,
+    is_struct,
     take_apart,
 )
 from coordinator.core.state.records import (
@@ -136,7 +137,7 @@ def arrow_type(python_type: object, marks: frozenset[Mark] = frozenset()) -> pa.
     if get_origin(python_type) is tuple and get_args(python_type)[1:] == (...,):
         element, _, annotations = take_apart(get_args(python_type)[0])
         return pa.list_(arrow_type(element, frozenset(annotations)))
-    if isinstance(python_type, type) and issubclass(python_type, msgspec.Struct):
+    if is_struct(python_type):
         fields = fields_of(python_type)
         return pa.struct([(one.name, arrow_type(one.type, one.marks)) for one in fields])
     raise TypeError(

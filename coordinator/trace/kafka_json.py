@@ -10,11 +10,9 @@ from collections.abc import Iterable
 from enum import IntEnum
 from typing import Any
 
-import msgspec
-
 from coordinator.core.state.groups import State
 from coordinator.core.state.partition_spans import Holding, Spans, TopicKey, partitions_by
-from coordinator.core.state.record_fields import Mark, RecordField, camel_case, fields_of
+from coordinator.core.state.record_fields import Mark, RecordField, camel_case, fields_of, is_struct
 from coordinator.core.state.records import (
     KINDS,
     PARTITION_METADATA,
@@ -101,8 +99,9 @@ def _to_json(value: Any, field: RecordField) -> Any:  # noqa: ANN401 - any JSON 
 
 def _to_plain_json(value: Any) -> Any:  # noqa: ANN401 - any JSON value
     """Convert a value to JSON: bytes to base64, states to numbers, structs to objects."""
-    if isinstance(value, msgspec.Struct):
-        fields = fields_of(type(value))
+    kind: Any = type(value)
+    if is_struct(kind):
+        fields = fields_of(kind)
         theirs = [field for field in fields if Mark.OWN not in field.marks]
         return {field.kafka: _to_json(getattr(value, field.name), field) for field in theirs}
     if isinstance(value, tuple):

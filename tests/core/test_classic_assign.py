@@ -6,6 +6,7 @@ from random import Random
 
 import pytest
 
+from assignors.loads.constraints import ConstraintRow
 from coordinator.config import Config
 from coordinator.core.classic_events import JoinGroup, LeaveGroup, Leaver, Protocol, SyncGroup
 from coordinator.core.events import (
@@ -25,7 +26,7 @@ from coordinator.core.state.embedded import (
     write_subscription,
 )
 from coordinator.core.state.groups import State
-from coordinator.core.state.plan_values import TopicWeights, WrittenRule
+from coordinator.core.state.plan_values import TopicWeights
 from coordinator.core.state.records import LoadsNoted
 from coordinator.core.state.replay import keep_classic, replay
 from coordinator.core.state.state_records import records_of
@@ -201,7 +202,10 @@ def test_partitions_stay_in_the_racks_that_members_name_when_they_join(protocol)
 def test_weights_and_constraints_are_heeded_until_they_end():
     group = Consumers("weighted", "range", t=6)
     weights = (TopicWeights("t", (4.0, 1.0, 1.0, 1.0, 1.0, 1.0)),)
-    rules = [WrittenRule("exclude", "t/0", "b", until_ms=2_000), WrittenRule("exclude", "t/0", "a")]
+    rules = [
+        ConstraintRow("exclude", "t/0", "b", until_ms=2_000),
+        ConstraintRow("exclude", "t/0", "a"),
+    ]
     group.enter("a", "b")
     group.run(ReportLoads(LoadsNoted("g", weights, constraints=tuple(rules[:1])), pays=False))
     group.rebalance("a")

@@ -23,17 +23,6 @@ class MemberLoad(msgspec.Struct, frozen=True, gc=False):
     rack: str | None = None
 
 
-class WrittenRule(msgspec.Struct, frozen=True, gc=False):
-    """A constraint as its source has it (docs/reference/formats.md#tables)."""
-
-    kind: str
-    selector: str
-    value: str | None = None
-    hard: bool = True
-    reason: str | None = None
-    until_ms: Long | None = None
-
-
 class PlannedMove(msgspec.Struct, frozen=True, gc=False):
     """Neighbouring partitions that a plan gives to another member; None is nobody."""
 

@@ -13,6 +13,7 @@ Kafka has it under the same name in camel case, and the column needs no words.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import is_dataclass
 from enum import Enum, auto
 from functools import cache, partial
 from types import NoneType, UnionType
@@ -29,8 +30,10 @@ from typing import (
 )
 
 import msgspec
+import msgspec.inspect
 
 T = TypeVar("T")
+FieldInfo: TypeAlias = msgspec.structs.FieldInfo | msgspec.inspect.Field
 
 
 class Mark(Enum):
@@ -112,8 +115,10 @@ class RecordField(NamedTuple):
 
 
 @cache
-def fields_of(record_type: type[msgspec.Struct]) -> tuple[RecordField, ...]:
+def fields_of(record_type: type[Any]) -> tuple[RecordField, ...]:
     """Return the fields of a record that are written, in their order.
+
+    A value of a record may be a dataclass of the assignors', whose integers are Long.
 
     Raises
     ------
@@ -121,7 +126,11 @@ def fields_of(record_type: type[msgspec.Struct]) -> tuple[RecordField, ...]:
         An annotation is a union of several types.
     """
     hints = get_type_hints(record_type, include_extras=True)
-    found = [_field_of(info, hints[info.name]) for info in msgspec.structs.fields(record_type)]
+    if issubclass(record_type, msgspec.Struct):
+        found = [_field_of(info, hints[info.name]) for info in msgspec.structs.fields(record_type)]
+    else:
+        infos = msgspec.inspect.type_info(record_type).fields  # type: ignore[attr-defined]
+        found = [_field_of(info, _as_long(hints[info.name])) for info in infos]
     return tuple(field for field in found if Mark.IN_MEMORY not in field.marks)
 
 
@@ -156,7 +165,16 @@ def camel_case(name: str) -> str:
     return head + "".join(part.capitalize() for part in rest)
 
 
-def _field_of(info: msgspec.structs.FieldInfo, annotation: object) -> RecordField:
+def _as_long(annotation: Any) -> Any:  # noqa: ANN401 - of any type
+    return Annotated[annotation, Mark.INT64] if take_apart(annotation)[0] is int else annotation
+
+
+def is_struct(type_: object) -> bool:
+    """Whether values of a type have fields: a struct, or a dataclass of the assignors'."""
+    return isinstance(type_, type) and (issubclass(type_, msgspec.Struct) or is_dataclass(type_))
+
+
+def _field_of(info: FieldInfo, annotation: object) -> RecordField:
     python_type, optional, said = take_apart(annotation)
     column = next((one.name for one in said if isinstance(one, Column)), info.name)
     kafka = next((one.name for one in said if isinstance(one, Kafka)), camel_case(info.name))
@@ -166,6 +184,6 @@ def _field_of(info: msgspec.structs.FieldInfo, annotation: object) -> RecordFiel
     return RecordField(info.name, column, kafka, python_type, optional, marks, text, default)
 
 
-def _default_of(info: msgspec.structs.FieldInfo) -> object:
+def _default_of(info: FieldInfo) -> object:
     made = info.default_factory is not msgspec.NODEFAULT
     return info.default_factory() if made else info.default

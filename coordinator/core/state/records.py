@@ -19,13 +19,13 @@ from typing import Annotated, ClassVar
 
 import msgspec
 
+from assignors.loads.constraints import ConstraintRow
 from coordinator.core.state.partition_spans import Holding, Spans
 from coordinator.core.state.plan_values import (
     MemberLoad,
     PlannedMove,
     PlanSummary,
     TopicWeights,
-    WrittenRule,
 )
 from coordinator.core.state.record_fields import (
     Column,
@@ -330,7 +330,7 @@ class LoadsNoted(Record, frozen=True, gc=False):
     capacities: Annotated[
         tuple[MemberLoad, ...], "of members, by instance id, client id, or member id"
     ] = ()
-    constraints: Annotated[tuple[WrittenRule, ...], "on where partitions may be"] = ()
+    constraints: Annotated[tuple[ConstraintRow, ...], "on where partitions may be"] = ()
     drained: Annotated[
         tuple[str, ...], "members that plans drain: instance ids, or else member ids"
     ] = ()

@@ -43,11 +43,7 @@ def load_columns(
     if loads is None:
         return RawLoads(process=process, rack_set=rack_set, rack_sets=rack_sets, as_of_ms=as_of_ms)
     found = _find_member_loads(loads, metas)
-    rules = [
-        ConstraintRow(one.kind, one.selector, one.value, one.hard, one.reason, one.until_ms)
-        for one in loads.constraints
-    ]
-    rules += [ConstraintRow(DRAIN, name, None, reason=DRAINED) for name in loads.drained]
+    drains = (ConstraintRow(DRAIN, name, reason=DRAINED) for name in loads.drained)
     return RawLoads(
         capacity=np.array([1.0 if one is None else one.capacity for one in found]),
         state=pa.array([ACTIVE if one is None else one.state for one in found], pa.string()),
@@ -55,7 +51,7 @@ def load_columns(
         weight=_weights(loads, topics),
         rack_set=rack_set,
         rack_sets=rack_sets,
-        constraints=tuple(rules),
+        constraints=(*loads.constraints, *drains),
         as_of_ms=as_of_ms,
     )
 

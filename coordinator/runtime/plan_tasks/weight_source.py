@@ -26,7 +26,7 @@ from assignors import SpecError
 from assignors.loads.constraints import parse_constraints
 from assignors.loads.load_spec import ACTIVE, STATES
 from assignors.loads.parse_loads import CAPACITY_MIN
-from coordinator.core.state.plan_values import MemberLoad, TopicWeights, WrittenRule
+from coordinator.core.state.plan_values import MemberLoad, TopicWeights
 from coordinator.core.state.records import LoadsNoted
 from coordinator.kafka_config import ConfigError
 
@@ -97,10 +97,7 @@ def read_group_loads(tables: WeightTables, group_id: str, topics: Mapping[str, i
         group_id,
         _read_weights(_rows_of(tables.partitions, group_id, PARTITION_FIELDS), topics),
         _read_members(_rows_of(tables.members, group_id, MEMBER_FIELDS)),
-        tuple(
-            WrittenRule(one.kind, one.selector, one.value, one.hard, one.reason, one.until_ms)
-            for one in rules
-        ),
+        tuple(rules),
     )
 
 
