@@ -330,7 +330,7 @@ class _Following:
             return True
         if partition not in self._loads:
             logger.warning(
-                "partition %d of %s begins at %d, behind where it was read: it is read anew",
+                "partition %d of %s begins at %d, behind where it was read: reading it again",
                 *(partition, self._topic, int(found.offset)),
             )
             self._order.drop(partition)
