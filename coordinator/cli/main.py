@@ -8,13 +8,15 @@ that nothing was done, it exits with 75 (sysexits.h: try again); any other failu
 from __future__ import annotations
 
 import os
+import re
 import sys
 import traceback
 from importlib.metadata import EntryPoint, entry_points, version
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
+from typer.core import TyperCommand
 
 from assignors import SpecError
 from coordinator.config import Config, ConfigError, parse
@@ -37,6 +39,19 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+class PlainHelp(TyperCommand):
+    """A command whose help is shown as it is written.
+
+    Rich would take `[web.listen]` for a style, and leave it out.
+    """
+
+    def __init__(self, *args: Any, **settings: Any) -> None:  # noqa: ANN401 - click's
+        super().__init__(*args, **settings)
+        for one in (self, *self.params):
+            if text := getattr(one, "help", None):
+                one.help = re.sub(r"\[(?=[a-z#/@])", r"\[", text)  # type: ignore[attr-defined]
 
 
 def _print_version(value: bool) -> None:  # noqa: FBT001 - typer's callback
@@ -62,7 +77,7 @@ def _root(
 def main() -> None:
     """Run the command line."""
     for point in _asked():
-        app.command(name=point.name)(point.load())
+        app.command(name=point.name, cls=PlainHelp)(point.load())
     run_guarded(app)
 
 
