@@ -2,37 +2,53 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any
+
 from coordinator.core.classic_events import CONSUMER, Protocol
 from coordinator.core.state.classic_group import ClassicGroup, ClassicMember, ClassicState
 from coordinator.core.state.embedded import topics_of
 from coordinator.core.state.partition_spans import TopicKey
 from coordinator.core.state.records import ClassicGroupWritten, ClassicMemberWritten, ClassicRange
 
+_OF_GROUP = {
+    "group_id": "group_id",
+    "generation": "generation",
+    "protocol": "protocol",
+    "leader": "leader",
+    "state_timestamp": "state_since_ms",
+    "assignor": "assignor",
+    "moved": "moved",
+    "reason": "reason",
+    "member_id": "cause",
+}
+"""Fields of the record, and the group's fields that they have the values of."""
+_OF_MEMBER = (
+    "member_id",
+    "instance_id",
+    "client_id",
+    "client_host",
+    "rebalance_timeout_ms",
+    "session_timeout_ms",
+    "assignment",
+)
+"""Fields that a member has under the same names there."""
+
+
+def _take(one: object, names: Iterable[str]) -> dict[str, Any]:
+    return {name: getattr(one, name) for name in names}
+
 
 def record_of(group: ClassicGroup) -> ClassicGroupWritten:
     """Return the record of a group, with each member's metadata for the group's protocol."""
     known: dict[bytes, tuple[str, ...]] = {}
     return ClassicGroupWritten(
-        group_id=group.group_id,
-        generation=group.generation,
+        **{name: getattr(group, ours) for name, ours in _OF_GROUP.items()},
         protocol_type=group.protocol_type or "",
-        protocol=group.protocol,
-        leader=group.leader,
-        state_timestamp=group.state_since_ms,
-        assignor=group.assignor,
-        moved=group.moved,
-        reason=group.reason,
-        member_id=group.cause,
         members=tuple(
             ClassicMemberWritten(
-                member_id=member.member_id,
-                instance_id=member.instance_id,
-                client_id=member.client_id,
-                client_host=member.client_host,
-                rebalance_timeout_ms=member.rebalance_timeout_ms,
-                session_timeout_ms=member.session_timeout_ms,
+                **_take(member, _OF_MEMBER),
                 subscription=member.metadata(group.protocol),
-                assignment=member.assignment,
                 subscribed_topic_names=_topics_told(group, member, known),
                 assigned=tuple(
                     ClassicRange(key.name, key.topic_id, first, end - first)
@@ -63,29 +79,15 @@ def _end_of(one: ClassicRange) -> int:
 def group_of(record: ClassicGroupWritten) -> ClassicGroup:
     """Return the group of a record: Stable if it has members, else Empty."""
     group = ClassicGroup(
-        record.group_id,
+        **{ours: getattr(record, name) for name, ours in _OF_GROUP.items()},
         protocol_type=record.protocol_type or None,
-        generation=record.generation,
-        protocol=record.protocol,
-        leader=record.leader,
         state=ClassicState.STABLE if record.members else ClassicState.EMPTY,
-        state_since_ms=record.state_timestamp,
-        assignor=record.assignor,
-        moved=record.moved,
-        reason=record.reason,
-        cause=record.member_id,
     )
     for member in record.members:
         group.put(
             ClassicMember(
-                member_id=member.member_id,
-                instance_id=member.instance_id,
-                client_id=member.client_id,
-                client_host=member.client_host,
-                rebalance_timeout_ms=member.rebalance_timeout_ms,
-                session_timeout_ms=member.session_timeout_ms,
+                **_take(member, _OF_MEMBER),
                 protocols=(Protocol(record.protocol or "", member.subscription),),
-                assignment=member.assignment,
                 last_assignment=member.assignment,
                 assigned=tuple(
                     (TopicKey(one.topic, one.topic_id), one.first_partition, _end_of(one))
