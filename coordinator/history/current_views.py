@@ -219,6 +219,25 @@ def read_current_assignments(log: LogRows) -> pa.Table:
     return pa.concat_tables(pieces)
 
 
+def find_waited(members: pa.Table, assignment_epoch: Longs) -> Bools:
+    """Return a mask of members whose next heartbeat others wait for.
+
+    These must still give up partitions, or have not yet been told of the target.
+    """
+    gives_up = to_numbers(pc.list_value_length(members["pending"]), 0) > 0
+    behind = to_numbers(members["member_epoch"]) < assignment_epoch
+    found: Bools = gives_up | behind
+    return found
+
+
+def count_ranges(lists: pa.Array | pa.ChunkedArray) -> Longs:
+    """Return the number of partitions in each list of ranges."""
+    row, ranges = flatten(combine_chunks(lists))
+    count = to_numbers(ranges.field("partition_count"))
+    total = np.bincount(row, weights=count, minlength=len(lists))
+    return total.astype(np.int64)
+
+
 # Targets -----------------------------------------------------------------------------------------
 
 

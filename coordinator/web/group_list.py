@@ -8,7 +8,8 @@ import pyarrow.compute as pc
 
 from assignors.arrays import Longs
 from coordinator.core.state.groups import GroupState
-from coordinator.history.keyed_rows import combine_chunks, flatten, to_mask, to_numbers
+from coordinator.history.current_views import count_ranges, find_waited
+from coordinator.history.keyed_rows import combine_chunks, to_mask, to_numbers
 from coordinator.web.activity import Activity
 from coordinator.web.store_reader import Look
 from coordinator.web.weights import sum_weights
@@ -64,27 +65,6 @@ def list_groups(look: Look, activity: Activity, now_ms: int) -> pa.Table:
         .append_column("weight", sum_weights(look, ids))
         .append_column("rebalances", pa.array(activity.rebalances(ids, now_ms - HOUR_MS)))
     )
-
-
-def find_waited(
-    members: pa.Table, assignment_epoch: Longs
-) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """Return a mask of members whose next heartbeat others wait for.
-
-    These must still give up partitions, or have not yet been told of the target.
-    """
-    gives_up = to_numbers(pc.list_value_length(members["pending"]), 0) > 0
-    behind = to_numbers(members["member_epoch"]) < assignment_epoch
-    found: np.ndarray[tuple[int], np.dtype[np.bool_]] = gives_up | behind
-    return found
-
-
-def count_ranges(lists: pa.Array | pa.ChunkedArray) -> Longs:
-    """Return the number of partitions in each list of ranges."""
-    row, ranges = flatten(combine_chunks(lists))
-    count = to_numbers(ranges.field("partition_count"))
-    total = np.bincount(row, weights=count, minlength=len(lists))
-    return total.astype(np.int64)
 
 
 def _count_owned(members: pa.Table, place: Longs, groups: int) -> Longs:

@@ -15,6 +15,7 @@ from coordinator.core.state.records import (
     MembersAdvanced,
     MemberState,
 )
+from coordinator.history.current_views import count_ranges, find_waited
 from coordinator.history.keyed_rows import (
     combine_chunks,
     encode_keys,
@@ -25,7 +26,6 @@ from coordinator.history.keyed_rows import (
 )
 from coordinator.storage.record_log import LostTarget
 from coordinator.web.errors import NoGroupError
-from coordinator.web.group_list import count_ranges, find_waited
 from coordinator.web.store_reader import Look
 from coordinator.web.weights import Weights, read_weights
 
