@@ -23,6 +23,7 @@ from coordinator.cli.main import ENTRY_POINTS
 from coordinator.config import Config
 from coordinator.core.state.groups import State
 from coordinator.errors import ErrorCode
+from coordinator.history.findings import SCHEMAS, TITLES
 from coordinator.history.view_schemas import VIEW_SCHEMAS
 from coordinator.kafka_config import KafkaConfig, group_defaults
 from coordinator.member.states import ClientState
@@ -31,6 +32,7 @@ from coordinator.runtime.metrics import Metrics
 
 ROOT = Path(__file__).resolve().parent.parent
 SETTINGS = ROOT / "conf" / "muster.toml"
+KEY = "group_id"
 SQL_TYPES = {
     "string": "STRING",
     "int32": "INT",
@@ -136,6 +138,15 @@ def views() -> str:
     return "\n".join(lines)
 
 
+def findings() -> str:
+    """Return the columns of each finding of `muster doctor`."""
+    lines = []
+    for name, schema in SCHEMAS.items():
+        columns = ", ".join(f"{code(one.name)} {one.type}" for one in schema if one.name != KEY)
+        lines.append((code(name), TITLES[name], columns))
+    return table(("finding", "is", "columns"), lines)
+
+
 def link_of(view: str) -> str:
     """Return the place in the guide that says what a view's columns mean."""
     for heading in re.findall(
@@ -236,6 +247,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "client_states": client_states,
     "commands": commands,
     "errors": errors,
+    "findings": findings,
     "group_settings": group_settings,
     "metrics": metrics,
     "settings": settings,

@@ -46,9 +46,9 @@ def groups(store: Store, as_of: AsOf = None, json_: Json = False) -> None:
     with progress.show("reading the groups"):
         reading = LogReader(store, as_of)
         rows = list_rows(reading, "groups")
-    _say_watched(reading)
-    if _wants_json(json_):
-        _print_json(rows)
+    say_watched(reading)
+    if wants_json(json_):
+        print_json(rows)
     else:
         render.print_groups(Terminal(), rows)
 
@@ -73,10 +73,10 @@ def describe(
         found = describe_with_offsets(state, settings, group)
     if found is None:
         raise reading.unknown(group)
-    _say_watched(reading)
+    say_watched(reading)
     found |= {"position": reading.position, "at": format_time(reading.at_ms)}
-    if _wants_json(json_):
-        _print_json([to_camel_case(found)])
+    if wants_json(json_):
+        print_json([to_camel_case(found)])
     else:
         render.print_description(Terminal(), found)
 
@@ -111,9 +111,9 @@ def history(
                 f"no member of group {group!r} owned partition {partition} of topic {topic!r}: "
                 f"give one up to {last}"
             )
-    _say_watched(reading)
-    if _wants_json(json_):
-        _print_json(rows)
+    say_watched(reading)
+    if wants_json(json_):
+        print_json(rows)
     else:
         render.print_history(Terminal(), rows)
 
@@ -147,9 +147,9 @@ def explain(
             have = f"it has {min(known)} to {max(known)}" if known else "it has none yet"
             raise SpecError(f"group {group!r} has no group epoch {epoch}: {have}")
         epochs = [row for row in epochs if row["group_epoch"] == epoch]
-    _say_watched(reading)
-    if _wants_json(json_):
-        _print_json(epochs)
+    say_watched(reading)
+    if wants_json(json_):
+        print_json(epochs)
     else:
         render.print_epochs(Terminal(), epochs)
 
@@ -162,16 +162,16 @@ def _explain_partition(
         raise SpecError(f"--partition is {partition!r}: give topic/number, as in clicks/3")
     with progress.show("reading the target"):
         target, found = explain_past_partition(reading, group, topic, int(number), epoch)
-    _say_watched(reading)
+    say_watched(reading)
     row = {"group_id": group, "assignment_epoch": target.epoch, "assignor": target.assignor}
     row |= {"plan_id": target.plan_id, **msgspec.to_builtins(found)}
-    if _wants_json(as_json_):
-        _print_json([row])
+    if wants_json(as_json_):
+        print_json([row])
     else:
         render.print_partition(Terminal(), row)
 
 
-def _say_watched(reading: LogReader) -> None:
+def say_watched(reading: LogReader) -> None:
     """Say, beside what is shown, that a Kafka cluster coordinates the groups."""
     watched = read_watched(reading)
     if watched is not None:
@@ -185,10 +185,12 @@ def _say_watched(reading: LogReader) -> None:
             typer.echo(f"muster: {many} cannot be read: {named}{more}", err=True)
 
 
-def _wants_json(asked: bool) -> bool:  # noqa: FBT001 - the option's value
+def wants_json(asked: bool) -> bool:  # noqa: FBT001 - the option's value
+    """Whether rows are to be printed as JSON."""
     return asked or not sys.stdout.isatty()
 
 
-def _print_json(rows: Iterable[Mapping[str, Any]]) -> None:
+def print_json(rows: Iterable[Mapping[str, Any]]) -> None:
+    """Print rows as JSON, one object per line."""
     for row in rows:
         sys.stdout.write(as_json(row) + "\n")

@@ -9,6 +9,8 @@ from rich.console import Console
 from rich.table import Table
 
 from coordinator.history.epoch_views import NOTICED
+from coordinator.history.findings import Finding
+from coordinator.history.view_rows import to_json_rows
 from coordinator.printable import visible_values
 
 Row = Mapping[str, Any]
@@ -165,6 +167,24 @@ def print_partition(console: Console, found: Row) -> None:
     ]
     if rows:
         print_rows(console, rows)
+
+
+def print_findings(console: Console, found: Sequence[Finding]) -> None:
+    """Print what is wrong with groups: a table for each finding."""
+    if not found:
+        console.print("nothing found")
+    for one in found:
+        console.print(f"{one.level}: {one.title} ({one.name})", style="bold", soft_wrap=True)
+        rows = visible_values(to_json_rows(one.rows.slice(0, ROWS_SHOWN + 1)))
+        shown = [{name: _format_found(value) for name, value in row.items()} for row in rows]
+        used = [name for name in shown[0] if name != "topic_id" and any(r[name] for r in shown)]
+        print_rows(console, shown, used)
+
+
+def _format_found(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:,.6g}"
+    return ", ".join(value) if isinstance(value, list) else _format_cell(value)
 
 
 def _format_target(epoch: Row) -> str:

@@ -55,12 +55,9 @@ class ReachedTargets:
         """Find them in a log."""
         rows = log.past([one.kind for one in KINDS], COLUMNS)
         group = encode_keys(combine_chunks(rows["group_id"]))
-        marks, ended = is_kind(rows, TargetMetadata.kind), to_mask(rows["tombstone"])
-        # A group that ends has a tombstone of its target.
-        ends = np.flatnonzero(marks & ended)
-        life = join_keys(group, Timeline(group, ends).newest(np.arange(len(rows))) + 1)
-        stable = _find_stable(rows, group, life)
-        target = np.flatnonzero(marks & ~ended)
+        life, told = find_lives(rows, group), MemberSteps.of(rows, group)
+        stable = find_settled(rows, group, life, told)
+        target = find_targets(rows)
         reached = Timeline(life, stable).next(life[target], target)
         found = reached >= 0
         return cls(to_numbers(rows["position"])[target[found]], pick(rows["at"], reached[found]))
@@ -72,16 +69,35 @@ class ReachedTargets:
         return pick(self.at, np.where(there, place, -1))
 
 
-def _find_stable(rows: pa.Table, group: Longs, life: Longs) -> Longs:
-    """Return the rows after which all members of their group have reached its target, sorted."""
-    told = _MemberRows.of(rows, group)
+def find_lives(rows: pa.Table, group: Longs) -> Longs:
+    """Return a code of the life of its group that each row belongs to."""
+    return join_keys(group, Timeline(group, find_ends(rows)).newest(np.arange(len(rows))) + 1)
+
+
+def find_ends(rows: pa.Table) -> Longs:
+    """Return the rows at which groups ended: these have a tombstone of their target."""
+    return np.flatnonzero(is_kind(rows, TargetMetadata.kind) & to_mask(rows["tombstone"]))
+
+
+def find_targets(rows: pa.Table) -> Longs:
+    """Return the rows that are of targets."""
+    return np.flatnonzero(is_kind(rows, TargetMetadata.kind) & ~to_mask(rows["tombstone"]))
+
+
+def find_target_epochs(rows: pa.Table, group: Longs, at: Longs) -> Longs:
+    """Return the epoch of the target that is in force at some rows; -1 where there is none."""
     epoch = to_numbers(rows["assignment_epoch"], NO_EPOCH)
     marks = np.flatnonzero(is_kind(rows, TargetMetadata.kind))
-    target = np.append(epoch, NO_EPOCH)[Timeline(group, marks).newest(told.row)]
+    return np.append(epoch, NO_EPOCH)[Timeline(group, marks).newest(at)]
+
+
+def find_settled(rows: pa.Table, group: Longs, life: Longs, told: MemberSteps) -> Longs:
+    """Return the rows after which all members of their group have reached its target, sorted."""
+    target = find_target_epochs(rows, group, told.row)
     arrived = told.alive & (told.epoch == target) & (target >= 0)
     # A new target is reached by nobody at first.
     line = join_keys(life[told.row], target + 1)
-    members = _count(told.alive, join_keys(group[told.row], told.member), group[told.row])
+    members = told.count_members(group)
     reached = _count(arrived, join_keys(line, told.member), line)
     last = np.zeros(len(rows), np.bool_)
     last[told.row] = (members == reached) & (members > 0)  # the last of a row with many members
@@ -109,7 +125,7 @@ def _count(mask: Bools, keys: Longs, lines: Longs) -> Longs:
 
 
 @dataclass(frozen=True, slots=True)
-class _MemberRows:
+class MemberSteps:
     """What rows say of members, one place a row and member, in the order of rows.
 
     Attributes
@@ -118,15 +134,22 @@ class _MemberRows:
         The row, and a code of the member.
     alive, epoch
         Whether the member is in the group after it, and the epoch at which it is STABLE, or -1.
+    current
+        The place that says what the member owns then, or -1.
+    member_ids
+        The member's id.
     """
 
     row: Longs
     member: Longs
     alive: Bools
     epoch: Longs
+    current: Longs
+    member_ids: pa.Array
 
     @classmethod
-    def of(cls, rows: pa.Table, group: Longs) -> _MemberRows:
+    def of(cls, rows: pa.Table, group: Longs) -> MemberSteps:
+        """Take rows of `KINDS`, with a code of the group of each."""
         many, member_ids = flatten(combine_chunks(rows["member_ids"]))
         one = np.flatnonzero(is_kind(rows, MemberMetadata.kind, CurrentMember.kind))
         ids = pa.concat_arrays([pick(rows["member_id"], one), member_ids.cast(pa.string())])
@@ -143,4 +166,9 @@ class _MemberRows:
         )
         epoch = np.where(stays[row] & ~ended, to_numbers(rows["member_epoch"])[row], NO_EPOCH)
         alive = (metadata >= 0) & ~np.append(ended, True)[metadata]
-        return cls(row, member, alive, np.append(epoch, NO_EPOCH)[current])
+        epoch = np.append(epoch, NO_EPOCH)[current]
+        return cls(row, member, alive, epoch, current, ids.take(pa.array(order)))
+
+    def count_members(self, group: Longs) -> Longs:
+        """Return how many members the group of each place has after it."""
+        return _count(self.alive, join_keys(group[self.row], self.member), group[self.row])

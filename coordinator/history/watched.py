@@ -12,9 +12,10 @@ from coordinator.printable import visible
 
 COLUMNS = ("cluster_id", "observed", "timestamp")
 UNREAD_COLUMNS = ("tombstone", "group_id", "partition", "offset", "reason")
+DUMP = "records"
 WAYS = {
     "topic": "by reading its topic of groups",
-    "records": "from a dump of its topic of groups",
+    DUMP: "from a dump of its topic of groups",
     "describe": "by asking it again and again",
 }
 """How a cluster is watched, in words, by what `KafkaWatched` calls it."""

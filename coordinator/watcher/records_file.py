@@ -26,6 +26,7 @@ import msgspec
 from coordinator.config import ConfigError
 from coordinator.core.events import CatalogTopic
 from coordinator.core.state.records import KafkaWatched
+from coordinator.history.watched import DUMP
 from coordinator.runtime.topic_catalog import TopicCatalog
 from coordinator.watcher.record_batches import KafkaRecord, RecordBatch
 from coordinator.watcher.watched_store import WatchedStore
@@ -140,7 +141,7 @@ class RecordsFile:
         if is_compacted:
             self._reduced, began_ms = last.offset, last.timestamp_ms
         name = hashlib.blake2b(repr(first).encode(), digest_size=6).hexdigest()
-        return KafkaWatched(f"of-{name}", "records", began_ms)
+        return KafkaWatched(f"of-{name}", DUMP, began_ms)
 
     def follow(self, store: WatchedStore, stop: threading.Event) -> None:
         """Write the dump to the store, from where the store is; see `Source`."""

@@ -62,7 +62,7 @@ def assert_harmless(text):
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_terminal_is_shown_escapes(store, name, monkeypatch):
-    monkeypatch.setattr(inspect, "_wants_json", lambda asked: asked)
+    monkeypatch.setattr(inspect, "wants_json", lambda asked: asked)
     monkeypatch.setenv("COLUMNS", "300")
     said = run(name, *words_of(name, store))
     assert_harmless(said)

@@ -14,6 +14,7 @@ import pytest
 from coordinator.cli.main import ENTRY_POINTS
 from coordinator.config import Config
 from coordinator.errors import ErrorCode
+from coordinator.history.findings import SCHEMAS
 from coordinator.history.view_schemas import VIEW_SCHEMAS
 from coordinator.kafka_config import GROUP_NAMES, KAFKA_NAMES
 from coordinator.member.states import ClientState
@@ -43,6 +44,7 @@ ALL = {
     "client_states": lambda: {state.name for state in ClientState},
     "commands": lambda: {f"## muster {point.name}" for point in entry_points(group=ENTRY_POINTS)},
     "errors": lambda: {code.name for code in ErrorCode if code},
+    "findings": lambda: set(SCHEMAS),
     "group_settings": lambda: set(GROUP_NAMES),
     "metrics": metrics,
     "reasons": lambda: {reason.code for reason in Reason},

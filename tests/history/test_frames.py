@@ -285,7 +285,7 @@ def test_a_terminal_shows_whole_ids_clients_and_utc(named, muster_here, monkeypa
     from coordinator.cli import inspect
 
     monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.setattr(inspect, "_wants_json", lambda _: False)
+    monkeypatch.setattr(inspect, "wants_json", lambda _: False)
     done = muster_here(command, "billing", "--store", named)
     assert done.returncode == 0, done.stderr
     said = done.stdout.decode()

@@ -1,0 +1,100 @@
+"""When members came and went, and when groups had none."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from assignors.arrays import Bools, Longs
+from coordinator.core.state.records import MemberMetadata
+from coordinator.history.classic_views import read_classic_holdings
+from coordinator.history.findings.times import to_ms
+from coordinator.history.keyed_rows import (
+    combine_chunks,
+    encode_keys,
+    find_changes,
+    pick,
+    to_mask,
+)
+from coordinator.history.log_rows import LogRows
+
+CLIENT = ("instance_id", "client_id", "client_host")
+NAMES = ("position", "at", "group_id", "member_id", "tombstone", *CLIENT)
+
+
+@dataclass(frozen=True, slots=True)
+class Lives:
+    """Members that came and went, in the order of the log.
+
+    Attributes
+    ----------
+    rows
+        group_id, member_id, and who the member is.
+    at_ms, came
+        When, and whether it came; else it went.
+    """
+
+    rows: pa.Table
+    at_ms: Longs
+    came: Bools
+
+    @classmethod
+    def read(cls, log: LogRows) -> Lives:
+        """Read them from a log."""
+        consumers = log.past([MemberMetadata.kind], NAMES)
+        keys = encode_keys(*(combine_chunks(consumers[name]) for name in ("group_id", "member_id")))
+        order = np.argsort(keys, kind="stable")
+        ours = _find_turns(consumers.take(pa.array(order)), keys[order])
+        holdings = read_classic_holdings(log)
+        theirs = _find_turns(holdings.rows, holdings.member)
+        both = pa.concat_tables([ours, theirs.cast(ours.schema)]).sort_by("position")
+        rows = both.combine_chunks()
+        return cls(rows, to_ms(rows["at"]), ~to_mask(rows["tombstone"]))
+
+    def find_revived(self, group_ids: pa.Array | pa.ChunkedArray, at_ms: Longs) -> Longs:
+        """Return when groups, as of some times, had their first member after none; else -1."""
+        ids = [combine_chunks(one).cast(pa.string()) for one in (self.rows["group_id"], group_ids)]
+        keys = encode_keys(pa.concat_arrays(ids))
+        group, asked = keys[: len(self.at_ms)], keys[len(self.at_ms) :]
+        order = np.argsort(group, kind="stable")
+        group, at, change = group[order], self.at_ms[order], np.where(self.came, 1, -1)[order]
+        first, count = find_changes(group), count_runs(group, change)
+        empty = np.append(0, count[:-1])[: len(count)] == 0
+        # Who takes the place of another at one moment leaves no group empty.
+        since = np.append(-1, at[:-1])[: len(at)]
+        revived = (first | (empty & (at > since))) & (count > 0)
+        begin = int(min(at.min(initial=0), at_ms.min(initial=0)))
+        span = int(max(at.max(initial=0), at_ms.max(initial=0))) - begin + 1
+        line = group[revived] * span + at[revived] - begin
+        place = np.searchsorted(np.sort(line), asked * span + at_ms - begin, side="right") - 1
+        found = np.append(np.sort(line), -1)[place]
+        return np.where((place >= 0) & (found >= asked * span), found % span + begin, -1)
+
+
+def _find_turns(rows: pa.Table, member: Longs) -> pa.Table:
+    """Return the rows at which members came or went, of rows sorted by member and then by time.
+
+    One that went is told as it was before.
+    """
+    gone = to_mask(rows["tombstone"])
+    first = find_changes(member)
+    before = first | np.append(True, gone[:-1])[: len(gone)]
+    turns = np.flatnonzero(gone != before)
+    told = np.where(gone, np.arange(len(gone)) - 1, np.arange(len(gone)))[turns]
+    names = ("group_id", "member_id", *CLIENT)
+    columns = {name: pick(rows[name], turns) for name in ("position", "at", "tombstone")}
+    columns |= {name: pick(rows[name], told) for name in names}
+    return pa.table(columns)
+
+
+def count_runs(lines: Longs, values: Longs) -> Longs:
+    """Return the running sum of values along each line, in order."""
+    order = np.argsort(lines, kind="stable")
+    total = np.cumsum(values[order])
+    first = np.flatnonzero(find_changes(lines[order]))
+    begun = np.repeat((total - values[order])[first], np.diff(np.append(first, len(order))))
+    found = np.empty(len(order), np.int64)
+    found[order] = total - begun
+    return found

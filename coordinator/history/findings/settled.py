@@ -1,0 +1,156 @@
+"""When groups settled in their targets, and who was waited for longest."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from assignors.arrays import Longs
+from coordinator.history import reached
+from coordinator.history.findings.times import to_ms
+from coordinator.history.keyed_rows import (
+    Timeline,
+    combine_chunks,
+    encode_keys,
+    find_changes,
+    pick,
+    to_mask,
+    to_numbers,
+)
+from coordinator.history.log_rows import LogRows
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """Targets in which a group settled.
+
+    Attributes
+    ----------
+    positions, ended_at, at_ms, waited_for
+        The positions of the targets, sorted; at which position and when the group settled, and the
+        member that others waited for longest, null if none was.
+    idle
+        The positions of targets for which nobody was there.
+    ends, group_ids
+        The last position at which a group ended, and the group.
+    """
+
+    positions: Longs
+    ended_at: Longs
+    at_ms: Longs
+    waited_for: pa.Array
+    idle: Longs
+    ends: Longs
+    group_ids: pa.Array
+
+    @classmethod
+    def read(cls, log: LogRows) -> Settled:
+        """Find them in a log."""
+        kinds = [one.kind for one in reached.KINDS]
+        rows = log.past(kinds, [*reached.COLUMNS, "pending"])
+        group = encode_keys(combine_chunks(rows["group_id"]))
+        life, told = reached.find_lives(rows, group), reached.MemberSteps.of(rows, group)
+        members = told.count_members(group)
+        rests = np.union1d(
+            reached.find_settled(rows, group, life, told), _find_empty(rows, group, told, members)
+        )
+        target = reached.find_targets(rows)
+        newest = Timeline(group, np.unique(told.row)).newest(target)
+        at = np.searchsorted(told.row, newest, side="right") - 1
+        idle = (newest < 0) | (np.append(members, 0)[at] == 0)
+        found = Timeline(life, rests).next(life[target], target)
+        there = (found >= 0) & ~idle
+        waits = _Waits.of(rows, group, told)
+        who = pick(told.member_ids, waits.find_longest(Timeline(life, rests), life, found[there]))
+        position = to_numbers(rows["position"])
+        ended = reached.find_ends(rows)
+        return cls(
+            position[target[there]], position[found[there]], to_ms(rows["at"])[found[there]],
+            who, position[target[idle]], position[ended],
+            pick(rows["group_id"], ended),
+        )  # fmt: skip
+
+    def place_of(self, positions: Longs) -> Longs:
+        """Return which targets those at some positions are; -1 where the group did not settle."""
+        place = np.searchsorted(self.positions, positions)
+        there = (positions >= 0) & (np.append(self.positions, -1)[place] == positions)
+        return np.where(there, place, -1)
+
+    def find_end(self, group_ids: pa.ChunkedArray) -> Longs:
+        """Return the last position at which each group ended; -1 if it never did."""
+        named = combine_chunks(self.group_ids).cast(pa.string())
+        keys = encode_keys(pa.concat_arrays([named, combine_chunks(group_ids).cast(pa.string())]))
+        last = np.full(int(keys.max(initial=-1)) + 1, -1)
+        last[keys[: len(named)]] = self.ends
+        return last[keys[len(named) :]]
+
+
+def _find_empty(rows: pa.Table, group: Longs, told: reached.MemberSteps, members: Longs) -> Longs:
+    """Return the rows of members after which their group has none, at the end of a moment."""
+    at = to_numbers(pc.cast(rows["at"], pa.int64()))[told.row]
+    order = np.argsort(group[told.row], kind="stable")
+    last = np.append(find_changes(group[told.row][order], at[order])[1:], True)[: len(order)]
+    return np.unique(told.row[order[last & (members[order] == 0)]])
+
+
+@dataclass(frozen=True, slots=True)
+class _Waits:
+    """Members that had what the target gives them, after others had waited for that.
+
+    Attributes
+    ----------
+    place, row, waited_ms
+        The place of the member's step, its row, and for how long it was waited for.
+    """
+
+    place: Longs
+    row: Longs
+    waited_ms: Longs
+
+    @classmethod
+    def of(cls, rows: pa.Table, group: Longs, told: reached.MemberSteps) -> _Waits:
+        """Find them: a member is waited for while it is behind the target, or has to give up."""
+        at_ms, place = to_ms(rows["at"]), np.arange(len(told.row))
+        target = reached.find_target_epochs(rows, group, told.row)
+        epoch = to_numbers(rows["member_epoch"])[told.row]
+        pending = (to_numbers(pc.list_value_length(rows["pending"]), 0) > 0)[told.row]
+        # What a member owns ends before the member does.
+        alive = told.alive & ~np.append(to_mask(rows["tombstone"])[told.row], False)[told.current]
+        epoch, pending = np.append(epoch, -1)[told.current], np.append(pending, False)[told.current]
+        order = np.argsort(told.member, kind="stable")
+        first = find_changes(told.member[order])
+        before = np.full(len(order), -1)
+        before[order[~first]] = order[np.flatnonzero(~first) - 1]
+        behind = (np.append(epoch, -1)[before] < target) | np.append(pending, False)[before]
+        was = np.append(alive, False)[before] & behind
+        done = np.flatnonzero(was & ~(alive & ((epoch < target) | pending)))
+        # Since it has had to give up, or since the first target that it was behind.
+        begins = first | find_changes(pending[order])
+        since = np.empty(len(order), np.int64)
+        since[order] = order[np.maximum.accumulate(np.where(begins, place, 0))]
+        last = before[done]
+        gives_up, late = pending[last], epoch[last] < target[last]
+        newer = Timeline(group, reached.find_targets(rows)).next(
+            group[told.row[last]], told.row[last]
+        )
+        begun = np.where(gives_up, told.row[since[last]], np.where(late, told.row[last], newer))
+        return cls(done, told.row[done], at_ms[told.row[done]] - np.append(at_ms, 0)[begun])
+
+    def find_longest(self, rests: Timeline, life: Longs, wanted: Longs) -> Longs:
+        """Return the place of the member waited for longest before a rest of its group; -1: none.
+
+        Parameters
+        ----------
+        rests, life
+            The rows at which lives of groups were at rest.
+        wanted
+            Some of these rows.
+        """
+        rest = rests.next(life[self.row], self.row - 1)
+        order = np.lexsort((-self.place, self.waited_ms, rest))
+        longest = np.full(len(life) + 1, -1)  # the last one is of those before no rest
+        longest[rest[order]] = self.place[order]
+        return longest[wanted]

@@ -1,0 +1,139 @@
+"""`muster doctor`: what it prints and exits with, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from coordinator.cli import doctor as command
+from coordinator.core.state.records import ClassicGroupWritten, ClassicMemberWritten, TopicChanged
+from coordinator.history.findings import LEVELS, SCHEMAS
+from coordinator.storage.record_log import Batch
+from tests.support.stories import NOON, Story, shipping, stored
+
+HOSTILE = "<b>\n\x1b[31m'\u202e"
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    """A group that took a minute to settle."""
+    return stored(shipping().batches, tmp_path_factory.mktemp("doctor") / "store")
+
+
+@pytest.fixture
+def doctor(muster_here, store):
+    def run(*options, of=store):
+        done = muster_here("doctor", "--store", of, *options)
+        return done.returncode, done.stdout.decode(), done.stderr.decode()
+
+    return run
+
+
+def rows(text):
+    return [json.loads(line) for line in text.splitlines()]
+
+
+SLOW = ("--as-of", "2026-03-01T12:10Z", "--patience", "30s")
+
+
+def test_a_problem_is_a_row_and_an_exit_code(doctor):
+    code, told, _ = doctor(*SLOW, "--json")
+    (row,) = rows(told)
+    assert (code, row["finding"], row["level"]) == (1, "slow_rebalances", "problem")
+    assert ["finding", "level", *SCHEMAS["slow_rebalances"].names] == list(row)
+    assert doctor("--as-of", "2026-03-01T12:10Z") == (0, "", ""), "a minute is allowed"
+    assert doctor(*SLOW, "--skip", "slow_rebalances") == (0, "", "")
+    assert doctor(*SLOW, "--only", "skew", "--only", "idle_members") == (0, "", "")
+    assert doctor(*SLOW, "shipping")[0] == 1
+    assert doctor("--as-of", "2026-03-01T14:10Z", "--window", "30m")[0] == 0
+
+
+def test_the_window_ends_at_the_position_that_is_asked_for(doctor):
+    assert doctor("--patience", "30s") == (0, "", ""), "it was long ago"
+    assert doctor("--as-of", "22", "--patience", "30s")[0] == 1
+
+
+def test_notes_count_only_if_they_are_asked_for(doctor, tmp_path):
+    story = Story("g").topics(t=1).at(0).join("m1", "t").join("m2", "t")
+    quiet = stored(story.batches, tmp_path / "s")
+    code, told, _ = doctor(of=quiet)
+    assert (code, [row["level"] for row in rows(told)]) == (0, ["note"])
+    assert doctor("--only", "idle_members", of=quiet)[0] == 1
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "said"),
+    [
+        ("--window", "1", "give a time such as"),
+        ("--window", "-1h", "give a time such as"),
+        ("--window", "0h", "give a time such as"),
+        ("--window", "9999999d", "give a time such as"),
+        ("--patience", "soon", "give a time such as"),
+        ("--expires", "1w", "give a time such as"),
+        ("--rebalances", "-1", "give 0 or more"),
+        ("--flaps", "0", "give 1 or more"),
+        ("--skew", "0.9", "give 1 or more"),
+        ("--skew", "nan", "give 1 or more"),
+        ("--only", "flapping", "give one of unreadable_groups, "),
+        ("--skip", "", "give one of unreadable_groups, "),
+        ("--as-of", "4711", "it has positions 1 to"),
+    ],
+)
+def test_bad_input_is_refused(doctor, option, value, said):
+    code, told, error = doctor(f"{option}={value}")
+    assert (code, told) == (2, "")
+    assert said in error
+    assert len(error.splitlines()) == 1
+
+
+def test_nothing_to_look_for_is_refused(doctor):
+    code, _, error = doctor("--only", "skew", "--skip", "skew")
+    assert code == 2
+    assert "leave nothing to look for" in error
+
+
+def test_an_unknown_group_is_refused(doctor, tmp_path):
+    code, _, error = doctor("nobody")
+    assert code == 2
+    assert "group 'nobody' is not in" in error
+    code, _, error = doctor(of=tmp_path / "none")
+    assert code == 2
+    assert "is not the store of a coordinator" in error
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory):
+    """A classic group whose names could control a terminal or a page."""
+    told = {"client_id": HOSTILE, "client_host": HOSTILE, "subscribed_topic_names": (HOSTILE,)}
+    member = ClassicMemberWritten(HOSTILE, **told)
+    records = [
+        TopicChanged(HOSTILE, "id", 3, version=1),
+        ClassicGroupWritten(HOSTILE, 1, "consumer", "range", HOSTILE, NOON, (member,)),
+    ]
+    batches = [Batch(0, NOON, 1, []), Batch(0, NOON, 1, records)]
+    return stored(batches, tmp_path_factory.mktemp("hostile") / "store")
+
+
+def test_names_cannot_control_a_terminal(doctor, hostile, monkeypatch):
+    found = rows(doctor(of=hostile)[1])
+    assert {row["group_id"] for row in found} == {HOSTILE}
+    assert [row["finding"] for row in found] == [
+        "unowned_partitions",
+        "idle_members",
+        "classic_groups",
+    ]
+    monkeypatch.setattr(command, "wants_json", lambda _: False)
+    monkeypatch.setenv("COLUMNS", "300")
+    code, told, _ = doctor(of=hostile)
+    assert code == 1
+    assert "\x1b" not in told
+    assert "\u202e" not in told
+    assert r"<b>\n\x1b[31m'\u202e" in told
+    assert "problem: Partitions that no member owns (unowned_partitions)" in told
+
+
+def test_a_terminal_says_that_nothing_was_found(doctor, monkeypatch):
+    monkeypatch.setattr(command, "wants_json", lambda _: False)
+    assert doctor("--as-of", "2026-03-01T12:10Z")[1] == "nothing found\n"
+    assert set(LEVELS) == set(SCHEMAS)
