@@ -363,7 +363,7 @@ def _taken_over(there: Here, gate: Gate) -> Members:
         members.beat()
         if second.group_epochs("g") != epochs:
             raise Broken(f"a late job moved {epochs}")
-        if gate.words[0].run_id in installed_runs(there.store):
+        if gate.words[0].computation_id in installed_runs(there.store):
             raise Broken("a late job's target is installed")
     return members
 
