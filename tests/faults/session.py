@@ -220,11 +220,24 @@ def spoil(store: Path, chance: random.Random) -> None:
         file.write_bytes(file.read_bytes()[: chance.randrange(file.stat().st_size)])
 
 
-@contextmanager
-def is_lost(there: Here, chance: random.Random) -> Iterator[Callable[[], object]]:
-    """The rows of the last target go while the coordinator lives."""
-    spoil(there.store, chance)
-    yield lambda: there.hears(LOST)
+def lost(store: Path, seed: int, times: int) -> Outcome:
+    """The rows of the last target go while the coordinator lives, which knows it all the same."""
+    chance = random.Random(seed)
+    with here(store) as there:
+        for number in range(times):
+            owned = there.settles()
+            spoil(there.store, chance)
+            there.members.join(f"n{number}")
+            now = there.settles()
+            for name, had in owned.items():
+                if not now[name]["a"] or not set(now[name]["a"]) <= set(had["a"]):
+                    raise Broken(f"{name} had {had}, and has {now[name]}")
+    with here(store, before=there.members) as there:
+        if there.settles() != now:
+            raise Broken(f"members had {now}, and have {there.members.owned}")
+        if any(LOST in text for text in there.heard):
+            raise Broken("the target that came after is lost too")
+    return Outcome(times, "the next target was made from what the coordinator knew, and is whole")
 
 
 @contextmanager
@@ -373,6 +386,5 @@ hanging = disturbed(
     hangs, "given up after its time; its Spark jobs ended; then the local engine", IMPATIENT
 )
 cancelled = disturbed(is_cancelled, "its Spark jobs ended, and it was begun again")
-lost = disturbed(is_lost, "said; what the coordinator knew went into the log, nobody lost anything")
 full = on_small_disk(disturbed(is_full, "each failure was said; it went on when there was room"))
 read_only = on_small_disk(disturbed(is_read_only, "each failure was said; it went on afterwards"))
