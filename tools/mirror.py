@@ -64,7 +64,7 @@ class AsyncCoordinator:
 
 MEMBER = ROOT / "coordinator/member/member.py"
 MEMBER_SOURCE = ROOT / "coordinator/member/async_member.py"
-MEMBER_OWN = {"open", "changes", "leave"}
+MEMBER_OWN = {"open", "changes", "holding", "leave"}
 """`Member` has them, or has no use for them, in `ThreadMember`."""
 BLOCKING = {
     "AsyncStop": "Stop",

@@ -11,10 +11,10 @@ import inspect
 import logging
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from coordinator.clock import monotonic_ms
 from coordinator.errors import Fenced
@@ -96,6 +96,22 @@ class AsyncStop(Stop):
         self._awaited.set()
 
 
+class Held(NamedTuple):
+    """Partitions that are not given up before a block of the application's ends.
+
+    Attributes
+    ----------
+    changes
+        How often what may be worked on has changed so far: while it stays the same, no partition
+        was somebody else's in between.
+    """
+
+    partitions: frozenset[TopicPartition]
+    changes: int
+    began_ms: int
+    over: asyncio.Future[None]
+
+
 class Application(ABC):
     """The application's side of a member, as its driver sees it; used in one event loop.
 
@@ -127,6 +143,8 @@ class Application(ABC):
         self._again: set[TopicPartition] = set()
         """What is to be worked on anew once the call that was told to stop has ended."""
         self._runs: dict[TopicPartition, tuple[Stop, asyncio.Future[Any]]] = {}
+        self._holds: list[Held] = []
+        self._changes = 0
 
     async def tell(self, what: str, partitions: Sequence[TopicPartition]) -> None:
         """Run a callback, if there is one; what it raises ends the member."""
@@ -154,6 +172,15 @@ class Application(ABC):
         self.halt()
         await self.stopped(self.working())
 
+    @contextmanager
+    def within(self) -> Iterator[None]:
+        """Let a block count as work, as far as waiting for its end is concerned."""
+        before = _within.set(self)
+        try:
+            yield
+        finally:
+            _within.reset(before)
+
     def is_within(self) -> bool:
         """Whether this is a callback or the work: who waits here for it to end waits for itself."""
         return _within.get() is self
@@ -161,7 +188,21 @@ class Application(ABC):
     def begin(self, partitions: Sequence[TopicPartition]) -> None:
         """Begin to work on partitions that were assigned."""
         self._mine.update(partitions)
+        self._changes += 1
         self._start(partitions)
+
+    def hold(self) -> Held:
+        """Keep all that may be worked on until `let_go`, however soon it is to go."""
+        over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        held = Held(frozenset(self._mine - self.paused), self._changes, monotonic_ms(), over)
+        self._holds.append(held)
+        return held
+
+    def let_go(self, held: Held) -> None:
+        """Let go of what was held."""
+        self._holds = [one for one in self._holds if one.over is not held.over]
+        if not held.over.done():
+            held.over.set_result(None)
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
         """Tell the work on partitions to stop, and begin none, until they are resumed."""
@@ -211,6 +252,7 @@ class Application(ABC):
         found = set(partitions)
         for kept in (self._mine, self.paused, self._again):
             kept.difference_update(found)
+        self._changes += bool(found)
         self._halt(found)
 
     def stop_all(self) -> None:
@@ -219,24 +261,39 @@ class Application(ABC):
 
     async def stopped(self, partitions: Iterable[TopicPartition]) -> None:
         """Wait until the work on partitions has ended, however long it takes."""
-        wanted = [partition for partition in partitions if partition in self._runs]
-        while running := [p for p in wanted if p in self._runs and not self._runs[p][1].done()]:
-            _, late = await asyncio.wait([self._runs[p][1] for p in running], timeout=SLOW_S)
+        wanted = list(partitions)
+        while running := self._at_work(wanted):
+            _, late = await asyncio.wait(set(running.values()), timeout=SLOW_S)
             if late:
-                names = ", ".join(str(p) for p in running)
+                names = ", ".join(map(str, running))
                 logger.warning(
                     "work on %s was asked to stop but is still running after a minute", names
                 )
         for partition in wanted:
             self._runs.pop(partition, None)
 
+    def _at_work(
+        self, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, asyncio.Future[Any]]:
+        """Return when the work on partitions will have ended, of those where it has not."""
+        found = {}
+        for partition in partitions:
+            for held in self._holds:
+                if partition in held.partitions:
+                    found[partition] = held.over
+            if partition in self._runs and not self._runs[partition][1].done():
+                found[partition] = self._runs[partition][1]
+        return found
+
     def working(self) -> list[TopicPartition]:
         """Return the partitions that are worked on, or were until their work ended."""
-        return list(self._runs)
+        return list({*self._runs, *(place for held in self._holds for place in held.partitions)})
 
     def silent_ms(self) -> int:
         """Return for how long the most silent work has shown no sign of life."""
-        return max((s.silent_ms() for s, run in self._runs.values() if not run.done()), default=0)
+        silent = [stop.silent_ms() for stop, run in self._runs.values() if not run.done()]
+        silent += [monotonic_ms() - held.began_ms for held in self._holds]
+        return max(silent, default=0)
 
     @abstractmethod
     def _call(self, function: Callable[..., Any], *args: object) -> Awaitable[Any]:

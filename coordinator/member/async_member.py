@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import Self
 
-from coordinator.member.application import AsyncStop, TaskApplication
+from coordinator.member.application import AsyncStop, Held, TaskApplication
 from coordinator.member.driver import Change, Driver, called
 from coordinator.member.options import (
     PATIENCE_S,
@@ -59,6 +60,22 @@ class AsyncMember(MemberOptions):
     def paused(self) -> frozenset[TopicPartition]:
         """The partitions of its own on which no work is done for now."""
         return frozenset() if self._driver is None else self._driver.paused()
+
+    @property
+    def has_left(self) -> bool:
+        """Whether it has left the group, or was not opened."""
+        return self._driver is None or self._driver.has_left()
+
+    @asynccontextmanager
+    async def holding(self) -> AsyncIterator[Held]:
+        """Keep what it owns from being given up until the block ends; see `Member.holding`."""
+        driver = self._opened()
+        held = await driver.hold()
+        try:
+            with driver.within():
+                yield held
+        finally:
+            driver.release(held)
 
     async def run(
         self,
@@ -163,7 +180,30 @@ class AsyncMember(MemberOptions):
         GroupError
             Refused, or not answered in time.
         """
-        return await self._opened().committed(place_of(partition), timeout)
+        place = place_of(partition)
+        return (await self._opened().committed([place], timeout)).get(place)
+
+    async def committed_offsets(
+        self,
+        partitions: Iterable[Place],
+        timeout: float = PATIENCE_S,  # noqa: ASYNC109
+    ) -> dict[TopicPartition, int]:
+        """Return the offsets that were committed last, of those partitions that have one.
+
+        Parameters
+        ----------
+        partitions
+            TopicPartition, or (topic, number).
+        timeout
+            Seconds in which to try again what may be tried again.
+
+        Raises
+        ------
+        GroupError
+            Refused, or not answered in time.
+        """
+        places = [place_of(place) for place in partitions]
+        return await self._opened().committed(places, timeout)
 
     async def subscribe(self, topics: Sequence[str] | str = (), pattern: str = "") -> None:
         """Subscribe to something else; the coordinator hears of it at once.

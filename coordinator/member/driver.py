@@ -9,14 +9,15 @@ import asyncio
 import logging
 import random
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from contextlib import AbstractContextManager
 from typing import NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
 
 from coordinator.clock import monotonic_ms
 from coordinator.core.state.partition_spans import Spans
-from coordinator.errors import ErrorCode, Fenced, GroupError
-from coordinator.member.application import Application
+from coordinator.errors import ErrorCode, Fenced, GroupError, UnavailableError
+from coordinator.member.application import Application, Held
 from coordinator.member.events import (
     Action,
     AssignPartitions,
@@ -203,6 +204,24 @@ class Driver:
         """Work on partitions again; on all that are paused, if none is named."""
         self._application.resume(list(partitions) or list(self._application.paused))
 
+    def has_left(self) -> bool:
+        """Whether it has left, for good; from any thread."""
+        return self._ended.is_set()
+
+    async def hold(self) -> Held:
+        """Keep what it owns from being given up until it is released."""
+        self._raise_failure()
+        held = self._application.hold()
+        return held._replace(partitions=held.partitions & self.owned())
+
+    def release(self, held: Held) -> None:
+        """Let go of what was held."""
+        self._application.let_go(held)
+
+    def within(self) -> AbstractContextManager[None]:
+        """Let a block count as the application's work: leaving does not wait for its end there."""
+        return self._application.within()
+
     def paused(self) -> frozenset[TopicPartition]:
         """Return the partitions that are paused; from any thread."""
         return self.owned().intersection(tuple(self._application.paused))
@@ -212,6 +231,9 @@ class Driver:
     def commit_later(self, offsets: Mapping[TopicPartition, tuple[int, str]]) -> None:
         """Commit within a few seconds, and before a partition is revoked."""
         self._refuse_foreign(offsets)
+        self._store(offsets)
+
+    def _store(self, offsets: Offsets) -> None:
         self._stored.update(offsets)
         if self._committing is None or self._committing.done():
             self._committing = self._loop.create_task(self._commit_soon())
@@ -231,6 +253,7 @@ class Driver:
     async def commit(self, offsets: Offsets, timeout_s: float) -> None:
         """Commit offsets, as often as it takes; raise GroupError when that does not help."""
         epoch = self.membership.epoch
+        older = {place: self._stored.pop(place) for place in offsets if place in self._stored}
 
         def ask() -> Awaitable[None]:
             nonlocal epoch
@@ -241,12 +264,19 @@ class Driver:
         def was_late(error: GroupError) -> bool:
             return isinstance(error, Fenced) and epoch != self.membership.epoch
 
-        await self._retry(ask, timeout_s, was_late)
+        try:
+            await self._retry(ask, timeout_s, was_late)
+        except UnavailableError:
+            older = {p: older[p] for p in older if p in self.owned() and p not in self._stored}
+            self._store(older)
+            raise
 
-    async def committed(self, partition: TopicPartition, timeout_s: float) -> int | None:
-        """Return a committed offset."""
+    async def committed(
+        self, partitions: Collection[TopicPartition], timeout_s: float
+    ) -> dict[TopicPartition, int]:
+        """Return committed offsets."""
         return await self._retry(
-            lambda: self._transport.committed(self._settings.group_id, partition), timeout_s
+            lambda: self._transport.committed(self._settings.group_id, partitions), timeout_s
         )
 
     async def _retry(

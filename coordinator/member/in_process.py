@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
 from copy import copy
 from typing import TYPE_CHECKING, Any
 
@@ -65,11 +66,19 @@ class InProcess:
                 if code is not ErrorCode.NONE:
                     raise GroupError(code, f"{topic}-{number}: its offset is refused: {code.name}")
 
-    async def committed(self, group_id: str, partition: TopicPartition) -> int | None:
-        """Return a committed offset."""
-        found = await self._ask(OffsetFetch(group_id, {partition.topic: [partition.partition]}))
-        record = found[partition.topic][partition.partition]
-        return None if record is None else int(record.offset)
+    async def committed(
+        self, group_id: str, partitions: Collection[TopicPartition]
+    ) -> dict[TopicPartition, int]:
+        """Return committed offsets."""
+        topics: dict[str, list[int]] = {}
+        for topic, number in partitions:
+            topics.setdefault(topic, []).append(number)
+        found = await self._ask(OffsetFetch(group_id, topics))
+        return {
+            place: int(record.offset)
+            for place in partitions
+            if (record := found[place.topic][place.partition]) is not None
+        }
 
     async def close(self) -> None:
         """Do nothing: the coordinator is its owner's."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -37,7 +37,7 @@ def parse_addresses(servers: str | Sequence[str]) -> list[tuple[str, int]]:
     return found
 
 
-def _check_access(tls: Any, login: Any) -> None:  # noqa: ANN401 - whatever users give
+def check_access(tls: Any, login: Any) -> None:  # noqa: ANN401 - whatever users give
     """Refuse what opens no connection."""
     if tls is not None and not isinstance(tls, ssl.SSLContext):
         raise ValueError(f"tls is {tls!r}: give a context, as of ssl.create_default_context()")
@@ -78,7 +78,7 @@ class Kafka:
         login: tuple[str, str, str] | None = None,
     ) -> None:
         self._servers = parse_addresses(servers)
-        _check_access(tls, login)
+        check_access(tls, login)
         self._settings, self._tls, self._login = settings, tls, login
         self._connection: KafkaConnection | None = None
         self._connecting = asyncio.Lock()
@@ -123,6 +123,13 @@ class Kafka:
 
     async def commit(self, settings: MemberSettings, epoch: int, offsets: Offsets) -> None:
         """Commit offsets; the first that is refused is raised."""
+        for error in (await self.commit_each(settings, epoch, offsets)).values():
+            raise error
+
+    async def commit_each(
+        self, settings: MemberSettings, epoch: int, offsets: Offsets
+    ) -> dict[TopicPartition, GroupError]:
+        """Commit offsets; return why those that are refused are."""
         topics: dict[str, list[dict[str, object]]] = {}
         for partition, (offset, metadata) in offsets.items():
             fields = {"partition_index": partition.partition, "committed_offset": offset}
@@ -137,23 +144,40 @@ class Kafka:
             group_instance_id=settings.instance_id,
             topics=[{"name": name, "partitions": found} for name, found in topics.items()],
         )
+        refused = {}
         for topic in answer.topics:
             for found in topic.partitions:
-                where = f"{topic.name}-{found.partition_index}: its offset is refused"
-                _raise_for(found.error_code, f"{where}: {found.error_code.name.upper()}")
+                place = TopicPartition(topic.name, found.partition_index)
+                said = f"{place}: its offset is refused: {found.error_code.name.upper()}"
+                if (error := error_of(found.error_code, said)) is not None:
+                    refused[place] = error
+        if any(int(error.code) in MOVED for error in refused.values()):
+            await self.close()
+        return refused
 
-    async def committed(self, group_id: str, partition: TopicPartition) -> int | None:
-        """Return a committed offset."""
-        wanted = {"name": partition.topic, "partition_indexes": [partition.partition]}
-        group = {"group_id": group_id, "member_id": None, "member_epoch": -1, "topics": [wanted]}
-        answer = await self._ask(Api.OFFSET_FETCH, groups=[group], require_stable=False)
-        (found,) = answer.groups
+    async def committed(
+        self, group_id: str, partitions: Collection[TopicPartition]
+    ) -> dict[TopicPartition, int]:
+        """Return committed offsets."""
+        numbers: dict[str, list[int]] = {}
+        for place in partitions:
+            numbers.setdefault(place.topic, []).append(place.partition)
+        topics = [{"name": name, "partition_indexes": found} for name, found in numbers.items()]
+        group = {"group_id": group_id, "member_id": None, "member_epoch": -1, "topics": topics}
+        fields = {"group_id": group_id, "topics": topics}  # before Kafka 3.0
+        answer = await self._ask(Api.OFFSET_FETCH, groups=[group], require_stable=False, **fields)
+        (found,) = getattr(answer, "groups", [answer])
+        if int(found.error_code) in MOVED:
+            await self.close()
         _raise_for(found.error_code, f"the answer lacks the offsets of {group_id}")
+        offsets = {}
         for topic in found.topics:
             for one in topic.partitions:
-                _raise_for(one.error_code, f"the answer lacks the offset of {partition}")
-                return None if one.committed_offset < 0 else int(one.committed_offset)
-        return None
+                place = TopicPartition(topic.name, one.partition_index)
+                _raise_for(one.error_code, f"the answer lacks the offset of {place}")
+                if one.committed_offset >= 0:
+                    offsets[place] = int(one.committed_offset)
+        return offsets
 
     # Names and settings --------------------------------------------------------------------------
 
@@ -245,9 +269,12 @@ class Kafka:
         )
         try:
             answer = await broker.ask(
-                Api.FIND_COORDINATOR, key_type=0, coordinator_keys=[self._settings.group_id]
+                Api.FIND_COORDINATOR,
+                key_type=0,
+                coordinator_keys=[self._settings.group_id],
+                key=self._settings.group_id,  # before Kafka 3.0
             )
-            (found,) = answer.coordinators
+            (found,) = getattr(answer, "coordinators", [answer])
             _raise_for(found.error_code, found.error_message)
             if (found.host, found.port) == server:
                 return broker
@@ -261,9 +288,15 @@ class Kafka:
 
 
 def _raise_for(code: Any, message: str | None) -> None:  # noqa: ANN401 - kio's enum
-    """Raise the error of a code; one that we do not know is as retriable as Kafka says."""
+    """Raise the error of a code."""
+    if (error := error_of(code, message)) is not None:
+        raise error
+
+
+def error_of(code: Any, message: str | None) -> GroupError | None:  # noqa: ANN401 - kio's enum
+    """Return the error of a code, if it is one; an unknown one is as retriable as Kafka says."""
     if int(code) == NO_ERROR:
-        return
+        return None
     try:
         known = ErrorCode(int(code))
     except ValueError:
@@ -271,7 +304,7 @@ def _raise_for(code: Any, message: str | None) -> None:  # noqa: ANN401 - kio's 
         if code.retriable:
             known = ErrorCode.COORDINATOR_NOT_AVAILABLE
         message = f"{code.name}: {message}"
-    raise GroupError(known, message or known.name)
+    return GroupError(known, message or known.name)
 
 
 def _heartbeat_fields(request: Heartbeat) -> dict[str, object]:

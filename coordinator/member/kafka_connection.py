@@ -24,10 +24,10 @@ from coordinator.wire.sasl import HASHES, check_iterations, scram_keys
 VERSIONS: dict[Api, tuple[int, int]] = {
     Api.FETCH: (11, 12),
     Api.LIST_OFFSETS: (5, 7),
-    Api.METADATA: (12, 12),
-    Api.OFFSET_COMMIT: (9, 9),
-    Api.OFFSET_FETCH: (8, 9),
-    Api.FIND_COORDINATOR: (4, 4),
+    Api.METADATA: (10, 12),
+    Api.OFFSET_COMMIT: (8, 9),
+    Api.OFFSET_FETCH: (6, 9),
+    Api.FIND_COORDINATOR: (3, 4),
     Api.DESCRIBE_GROUPS: (5, 5),
     Api.LIST_GROUPS: (4, 5),
     Api.SASL_HANDSHAKE: (1, 1),
@@ -112,8 +112,8 @@ class KafkaConnection:
         if least > high or most < low:
             raise GroupError(
                 ErrorCode.UNSUPPORTED_VERSION,
-                f"the broker does not serve {api.name} {low} to {high}: a member needs "
-                "muster serve, or Kafka 4",
+                f"the broker does not serve {api.name} {low} to {high}: a member needs muster "
+                "serve or Kafka 4, offsets alone Kafka 2.8",
             )
         return min(high, most)
 

@@ -96,7 +96,7 @@ class MemberOptions:
             session_timeout_ms=session_timeout_ms,
             max_poll_interval_ms=max_poll_interval_ms,
         )
-        _check_texts(group_id=group_id)
+        check_texts(group_id=group_id)
         for name, text in (
             ("member_id", member_id),
             ("instance_id", instance_id),
@@ -104,9 +104,9 @@ class MemberOptions:
             ("server_assignor", server_assignor),
         ):
             if text is not None:
-                _check_texts(**{name: text})
+                check_texts(**{name: text})
         if client_id != "":
-            _check_texts(client_id=client_id)
+            check_texts(client_id=client_id)
         self._callbacks: tuple[Callback | None, ...] = (on_assigned, on_revoked, on_lost)
         for callback in self._callbacks:
             if callback is not None and not callable(callback):
@@ -169,9 +169,9 @@ def subscription(
     if not names and not pattern:
         raise ValueError("topics and pattern are empty: subscribe to something")
     for name in names:
-        _check_texts(topics=name)
+        check_texts(topics=name)
     if pattern:
-        _check_texts(pattern=pattern)
+        check_texts(pattern=pattern)
     return Subscribe(names, pattern, server_assignor)
 
 
@@ -190,7 +190,7 @@ def _are(values: tuple[Any, ...], *kinds: type) -> bool:
     )
 
 
-def _check_texts(**texts: object) -> None:
+def check_texts(**texts: object) -> None:
     """Refuse what no coordinator could read: no text, an empty or a very long one."""
     for name, text in texts.items():
         if not isinstance(text, str) or not text:
@@ -225,7 +225,7 @@ def read_offsets(
                 "(number, metadata)"
             )
         if pair[1]:
-            _check_texts(metadata=pair[1])
+            check_texts(metadata=pair[1])
         found[place_of(place)] = pair
     return found
 

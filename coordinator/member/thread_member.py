@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any, Self, TypeVar
 
 from coordinator.member import loop_thread
-from coordinator.member.application import ThreadApplication
+from coordinator.member.application import Held, ThreadApplication
 from coordinator.member.driver import Driver
 from coordinator.member.options import MemberOptions
 from coordinator.member.transport import TopicPartition
@@ -55,6 +56,44 @@ class ThreadMember(MemberOptions):
     def paused(self) -> frozenset[TopicPartition]:
         """The partitions of its own on which no work is done for now."""
         return frozenset() if self._driver is None else self._driver.paused()
+
+    @property
+    def has_left(self) -> bool:
+        """Whether it has left the group, or was not opened."""
+        return self._driver is None or self._driver.has_left()
+
+    @contextmanager
+    def holding(self) -> Iterator[Held]:
+        """Keep what it owns from being given up until the block ends: a batch of many partitions.
+
+        >>> with member.holding() as held:  # doctest: +SKIP
+        ...     member.commit(process(held.partitions))
+
+        Heartbeats go on meanwhile, and a partition that is to go waits for the end of the block, as
+        it waits for the end of a call of `run`'s function. It may be lost all the same: after the
+        member's `rebalance_timeout_ms`, and when the coordinator hears nothing of the member. So
+        what is written must be refused then, as `commit` and `ExactlyOnceTable` do. In the block,
+        `leave` begins to leave and does not wait.
+
+        Returns
+        -------
+        Held
+            `partitions`, those that it owns; and `changes`: while that is the same as in an earlier
+            block, no partition of both was another member's in between.
+
+        Raises
+        ------
+        GroupError
+            It was refused for good.
+        """
+        driver, thread = self._opened(), self._thread
+        held = thread.ask(driver.hold())
+        try:
+            with driver.within():
+                yield held
+        finally:
+            with suppress(RuntimeError):  # the thread has ended: nobody waits
+                thread.loop.call_soon_threadsafe(driver.release, held)
 
     def leave(self, *, for_a_while: bool = False) -> None:
         """Stop all work, commit, revoke, and leave the group; a second call does nothing.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import NamedTuple, Protocol, TypeAlias
 
 from coordinator.core.events import Heartbeat, HeartbeatResponse
@@ -53,8 +53,10 @@ class Transport(Protocol):
     async def commit(self, settings: MemberSettings, epoch: int, offsets: Offsets) -> None:
         """Commit offsets as a member at an epoch; what is refused of them is raised."""
 
-    async def committed(self, group_id: str, partition: TopicPartition) -> int | None:
-        """Return a committed offset; None where there is none."""
+    async def committed(
+        self, group_id: str, partitions: Collection[TopicPartition]
+    ) -> dict[TopicPartition, int]:
+        """Return committed offsets, of those partitions that have one."""
 
     async def close(self) -> None:
         """End what was opened."""

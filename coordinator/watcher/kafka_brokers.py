@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 from coordinator.config import ConfigError
 from coordinator.core.events import CatalogTopic
 from coordinator.errors import GroupError
+from coordinator.member.kafka import error_of
 from coordinator.member.kafka_connection import KafkaConnection
 from coordinator.watcher.client_settings import ClientSettings
 from coordinator.wire.call import from_uuid
@@ -72,6 +73,30 @@ class KafkaBrokers:
                 if not name.startswith(INTERNAL) and int(one.error_code) == 0
             },
         )
+
+    async def leaders(self, topics: Collection[str]) -> dict[str, dict[int, int]]:
+        """Ask any broker who leads the partitions of topics; one that is not there is left out.
+
+        Raises
+        ------
+        GroupError
+            A topic may not be seen.
+        """
+        answer = await self._ask_any(
+            Api.METADATA,
+            topics=[{"topic_id": None, "name": name} for name in topics],
+            allow_auto_topic_creation=False,
+            include_topic_authorized_operations=False,
+        )
+        self._addresses = {int(one.node_id): (one.host, one.port) for one in answer.brokers}
+        found = {}
+        for topic in answer.topics:
+            error = error_of(topic.error_code, f"topic {topic.name}: {topic.error_code.name}")
+            if error is not None and not error.retriable:
+                raise error
+            if topic.partitions:
+                found[topic.name] = {p.partition_index: int(p.leader_id) for p in topic.partitions}
+        return found
 
     async def ask(self, node_id: int, api: Api, **fields: object) -> Any:  # noqa: ANN401 - kio's
         """Ask one broker."""
