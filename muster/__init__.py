@@ -60,6 +60,8 @@ if TYPE_CHECKING:
     from spark_jobs.jobs.foreach_owner import foreach_partition_owner
     from spark_jobs.session import spark_session
     from spark_jobs.sql import views
+    from spark_jobs.streams.group_offsets import GroupOffsets
+    from spark_jobs.streams.starting_offsets import starting_offsets
 
     __version__: str
     """The version that is installed."""
@@ -84,6 +86,7 @@ __all__ = [
     "FileCatalog",
     "GroupAnswer",
     "GroupError",
+    "GroupOffsets",
     "GroupSet",
     "GroupSpec",
     "GroupsAssignment",
@@ -114,6 +117,7 @@ __all__ = [
     "parse_config",
     "quality",
     "spark_session",
+    "starting_offsets",
     "views",
     "watch",
 ]
@@ -137,6 +141,7 @@ _PLACES = {
     "FileCatalog": "coordinator.runtime.topic_catalog:FileCatalog",
     "GroupAnswer": "coordinator.runtime.responses:GroupAnswer",
     "GroupError": "coordinator.errors:GroupError",
+    "GroupOffsets": "spark_jobs.streams.group_offsets:GroupOffsets",
     "GroupSet": "assignors.groups.group_set:GroupSet",
     "GroupSpec": "assignors.group_spec:GroupSpec",
     "GroupsAssignment": "assignors.groups.assign_groups:GroupsAssignment",
@@ -167,6 +172,7 @@ _PLACES = {
     "parse_config": "coordinator.config:parse",
     "quality": "assignors:quality",
     "spark_session": "spark_jobs.session:spark_session",
+    "starting_offsets": "spark_jobs.streams.starting_offsets:starting_offsets",
     "views": "spark_jobs.sql:views",
     "watch": "coordinator.watcher.watch:watch",
 }

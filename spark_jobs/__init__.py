@@ -18,13 +18,27 @@ if TYPE_CHECKING:
     from spark_jobs.jobs.embedding import embed
     from spark_jobs.jobs.foreach_owner import foreach_partition_owner
     from spark_jobs.sql import views
+    from spark_jobs.streams.group_offsets import GroupOffsets
+    from spark_jobs.streams.starting_offsets import starting_offsets
 
-__all__ = ["embed", "foreach_partition_owner", "range", "sticky", "uniform", "views", "weighted"]
+__all__ = [
+    "GroupOffsets",
+    "embed",
+    "foreach_partition_owner",
+    "range",
+    "starting_offsets",
+    "sticky",
+    "uniform",
+    "views",
+    "weighted",
+]
 
 _ROOMS = {
+    "GroupOffsets": "spark_jobs.streams.group_offsets",
     "embed": "spark_jobs.jobs.embedding",
     "foreach_partition_owner": "spark_jobs.jobs.foreach_owner",
     "range": "spark_jobs.assignors",
+    "starting_offsets": "spark_jobs.streams.starting_offsets",
     "sticky": "spark_jobs.assignors",
     "uniform": "spark_jobs.assignors",
     "views": "spark_jobs.sql",

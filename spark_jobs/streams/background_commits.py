@@ -1,0 +1,248 @@
+"""Commit offsets to a group in the background, for programs that must never wait for it.
+
+What waits is at most one offset a partition: a newer one takes its place. So however long the
+group's coordinator is away, nothing piles up, and what is committed then is where things are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import logging
+import random
+import ssl
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+
+from coordinator.clock import monotonic_ms
+from coordinator.errors import ErrorCode, GroupError
+from coordinator.member import loop_thread
+from coordinator.member.events import MemberSettings
+from coordinator.member.kafka import Kafka
+from coordinator.member.options import check_texts
+from coordinator.member.transport import TopicPartition
+from spark_jobs.streams.stream_metrics import stream_metrics
+
+NO_MEMBER, NO_EPOCH = "", -1
+"""Who commits without being a member of the group."""
+ANSWER_S = 10.0
+REFRESH_S = 3_600.0
+"""How often unchanged offsets are committed again: Kafka deletes those that are old."""
+EXIT_S = 10.0
+LOG_EVERY_MS = 60_000
+PAUSE_MAX_MS = 30_000
+REMEDIES = {
+    ErrorCode.UNKNOWN_MEMBER_ID: "the group has members of its own: give a group without consumers",
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: "allow READ on the group",
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "allow READ on the topic",
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "the topic is not there any more",
+}
+logger = logging.getLogger("muster.spark")
+
+
+class BackgroundCommits:
+    """Offsets of one group on their way to its coordinator.
+
+    Attributes
+    ----------
+    group_id
+        The group.
+    committed, failures
+        How many offsets were committed, and how many requests failed or were refused.
+    error
+        Why the last request failed; None after one that did not.
+
+    Parameters
+    ----------
+    servers
+        host:port of brokers, or of `muster serve`.
+    tls, login
+        As for `Member`.
+
+    Raises
+    ------
+    ValueError
+        An address, a group or a login is none.
+    """
+
+    def __init__(
+        self,
+        servers: str | Sequence[str],
+        group_id: str,
+        *,
+        tls: ssl.SSLContext | None = None,
+        login: tuple[str, str, str] | None = None,
+        client_id: str = "muster",
+    ) -> None:
+        check_texts(group_id=group_id)
+        self.group_id = group_id
+        self.committed = self.failures = 0
+        self.error: Exception | None = None
+        self._settings = MemberSettings(
+            group_id, NO_MEMBER, client_id=client_id, backoff_max_ms=PAUSE_MAX_MS
+        )
+        self._transport = Kafka(servers, self._settings, tls, login)
+        self._changed = threading.Condition()
+        self._pending: dict[TopicPartition, int] = {}
+        self._in_flight: dict[TopicPartition, int] = {}
+        self._acknowledged: dict[TopicPartition, int] = {}
+        self._is_closed = False
+        self._log_at_ms = 0
+        self._thread: loop_thread.LoopThread | None = None
+        self._wake: asyncio.Event | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    # From any thread -----------------------------------------------------------------------------
+
+    def put(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Have offsets committed soon; those that are committed already are passed over."""
+        with self._changed:
+            if self._is_closed:
+                return
+            for place, offset in offsets.items():
+                if self._acknowledged.get(place) == offset and place not in self._in_flight:
+                    self._pending.pop(place, None)
+                else:
+                    self._pending[place] = offset
+            if not self._pending:
+                return
+            if self._thread is None:
+                self._start()
+            self._stir()
+
+    def forget(self, partitions: Iterable[TopicPartition]) -> None:
+        """Do not commit unchanged offsets of these again, later: nobody reads them any more."""
+        with self._changed:
+            for place in partitions:
+                self._acknowledged.pop(place, None)
+
+    def flush(self, timeout: float | None = None) -> bool:
+        """Wait until what was put is committed or refused; whether it is."""
+        with self._changed:
+            if self._thread is None or self._thread.is_foreign:
+                return not self._pending
+            return self._changed.wait_for(
+                lambda: not self._pending and not self._in_flight, timeout
+            )
+
+    def close(self, timeout: float = EXIT_S) -> bool:
+        """Commit what waits, in so many seconds, and end; whether all of it is committed."""
+        done = self.flush(timeout)
+        with self._changed:
+            if self._is_closed:
+                return done
+            self._is_closed = True
+            thread, left = self._thread, len(self._pending)
+        if left:
+            logger.warning("%d offsets of group %s are not committed", left, self.group_id)
+        atexit.unregister(self.close)
+        if thread is not None and not thread.is_foreign:
+            thread.ask(self._end())
+            loop_thread.release(thread)
+        return done
+
+    def _start(self) -> None:
+        """Begin to commit, in the thread in which members of this process have theirs."""
+        self._thread = loop_thread.acquire()
+        self._thread.ask(self._open())
+        atexit.register(self.close)
+
+    def _stir(self) -> None:
+        assert self._thread is not None
+        assert self._wake is not None
+        if not self._thread.is_foreign:
+            self._thread.loop.call_soon_threadsafe(self._wake.set)
+
+    # In that thread ------------------------------------------------------------------------------
+
+    async def _open(self) -> None:
+        self._wake = asyncio.Event()
+        self._task = asyncio.create_task(self._run())
+
+    async def _end(self) -> None:
+        assert self._task is not None
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+        await self._transport.close()
+
+    async def _run(self) -> None:
+        """Commit whatever waits, until cancelled."""
+        assert self._wake is not None
+        failures = 0
+        while True:
+            try:
+                await asyncio.wait_for(self._wake.wait(), REFRESH_S)
+            except TimeoutError:
+                self._refresh()
+            self._wake.clear()
+            while self._take():
+                if await self._commit():
+                    failures = 0
+                    continue
+                pause_ms = self._settings.pause_ms(failures, random.random())  # noqa: S311
+                failures += 1
+                await asyncio.sleep(pause_ms / 1_000)
+
+    def _refresh(self) -> None:
+        with self._changed:
+            self._pending = self._acknowledged | self._pending
+
+    def _take(self) -> bool:
+        """Take what waits; whether there is anything."""
+        with self._changed:
+            self._in_flight, self._pending = self._pending, {}
+            return bool(self._in_flight)
+
+    async def _commit(self) -> bool:
+        """Commit what was taken; False when some of it is to be tried again."""
+        offsets, again = self._in_flight, dict[TopicPartition, int]()
+        refused: dict[TopicPartition, GroupError] = {}
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                refused = await self._transport.commit_each(
+                    self._settings, NO_EPOCH, {place: (at, "") for place, at in offsets.items()}
+                )
+        except (GroupError, OSError) as error:  # a timeout is an OSError
+            again = dict(offsets)
+            await self._transport.close()
+            self._note_failure(error, "trying again")
+        except Exception as error:
+            self._note_failure(error, "passed over")
+            logger.exception("offsets of group %s are passed over: a fault", self.group_id)
+            refused = dict.fromkeys(offsets, GroupError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)))
+        for place, why in refused.items():
+            if why.retriable and why.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                again[place] = offsets[place]
+        if refused:
+            why = next(iter(refused.values()))
+            self._note_failure(
+                why, "trying again" if again else REMEDIES.get(why.code, "passed over")
+            )
+        done = {place: at for place, at in offsets.items() if place not in {*refused, *again}}
+        if done and not refused:
+            self.error = None
+        self._note_done(done, again)
+        return not again
+
+    def _note_done(
+        self, done: Mapping[TopicPartition, int], again: Mapping[TopicPartition, int]
+    ) -> None:
+        with self._changed:
+            self._in_flight = {}
+            self._acknowledged |= done
+            self._pending = {**again, **self._pending}
+            self.committed += len(done)
+            self._changed.notify_all()
+        stream_metrics().committed(self.group_id, len(done), len(self._pending))
+
+    def _note_failure(self, error: Exception, then: str) -> None:
+        """Count a failure, and say why, at most once a minute."""
+        self.failures += 1
+        self.error = error
+        stream_metrics().failed(self.group_id)
+        if monotonic_ms() >= self._log_at_ms:
+            self._log_at_ms = monotonic_ms() + LOG_EVERY_MS
+            why = str(error) or f"no answer within {ANSWER_S:.0f} s"
+            logger.warning(
+                "offsets of group %s are not committed: %s; %s", self.group_id, why, then
+            )

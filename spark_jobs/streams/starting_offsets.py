@@ -1,0 +1,92 @@
+"""Start a query where a group is."""
+
+from __future__ import annotations
+
+import json
+import ssl
+from collections.abc import Sequence
+
+from coordinator.member.events import MemberSettings
+from coordinator.member.kafka import Kafka
+from coordinator.member.options import check_texts
+from coordinator.member.transport import TopicPartition
+from spark_jobs.streams.kafka_topics import (
+    EARLIEST,
+    LATEST,
+    KafkaTopics,
+    ask_patiently,
+    kafka_settings,
+)
+
+OTHERWISE = {"earliest": EARLIEST, "latest": LATEST}
+"""Where to begin without a committed offset, as Spark has it."""
+
+
+def starting_offsets(
+    kafka: str | Sequence[str],
+    group_id: str,
+    topics: Sequence[str] | str,
+    *,
+    otherwise: str = "earliest",
+    tls: ssl.SSLContext | None = None,
+    login: tuple[str, str, str] | None = None,
+) -> str:
+    """Return the offsets that a group committed, as Spark's option `startingOffsets` takes them.
+
+    >>> offsets = starting_offsets("kafka:9092", "billing", "clicks")  # doctest: +SKIP
+    >>> reader = spark.readStream.format("kafka")  # doctest: +SKIP
+    >>> reader = reader.option("startingOffsets", offsets)  # doctest: +SKIP
+
+    Spark heeds them when a query starts with a new checkpoint, and in batches.
+
+    Parameters
+    ----------
+    kafka
+        host:port of brokers of the topics and the group: a Kafka from 2.8 on, or `muster serve`.
+    group_id
+        The group; it need not be there.
+    topics
+        The topics that are read: all their partitions are in the answer, as Spark wants it.
+    otherwise
+        Where to begin partitions without a committed offset: "earliest" or "latest".
+    tls, login
+        As for `Member`.
+
+    Raises
+    ------
+    ValueError
+        A topic does not exist, or what is given is no address, no group or no topic.
+    GroupError
+        The offsets may not be read, or the login is refused.
+    OSError
+        No broker answers.
+    """
+    names = [topics] if isinstance(topics, str) else list(topics)
+    check_texts(group_id=group_id, **{f"topics[{at}]": name for at, name in enumerate(names)})
+    if not names:
+        raise ValueError("topics is empty: name the topics that the query reads")
+    if otherwise not in OTHERWISE:
+        raise ValueError(f"otherwise is {otherwise!r}: give 'earliest' or 'latest'")
+    settings = kafka_settings(kafka, tls, login)
+    group = Kafka(kafka, MemberSettings(group_id, "", client_id=settings.client_id), tls, login)
+
+    async def ask() -> dict[str, dict[str, int]]:
+        cluster = KafkaTopics(settings)
+        try:
+            partitions = await cluster.partitions(names)
+            if absent := sorted(set(names) - partitions.keys()):
+                raise ValueError(
+                    f"there is no topic {', '.join(absent)} at {kafka}: check the name"
+                )
+            places = [TopicPartition(t, number) for t, of in partitions.items() for number in of]
+            committed = await group.committed(group_id, places)
+        finally:
+            await cluster.close()
+            await group.close()
+        found: dict[str, dict[str, int]] = {}
+        for place in sorted(places):
+            offset = committed.get(place, OTHERWISE[otherwise])
+            found.setdefault(place.topic, {})[str(place.partition)] = offset
+        return found
+
+    return json.dumps(ask_patiently(ask))
