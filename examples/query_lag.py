@@ -1,7 +1,7 @@
 """See a Spark query's lag in Kafka's tools: commit its offsets to a group, and start where it is.
 
 spark-submit --packages org.apache.spark:spark-sql-kafka-0-10_2.13:4.1.1 \
-      examples/query_lag.py KAFKA TOPIC GROUP
+  examples/query_lag.py KAFKA TOPIC GROUP
 """
 
 import sys

@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from spark_jobs.session import spark_session
     from spark_jobs.sql import views
     from spark_jobs.streams.group_offsets import GroupOffsets
+    from spark_jobs.streams.shared_source import OffsetsGoneError, SharedSource, shared_source
     from spark_jobs.streams.starting_offsets import starting_offsets
 
     __version__: str
@@ -95,9 +96,11 @@ __all__ = [
     "LogError",
     "Member",
     "MissingExtraError",
+    "OffsetsGoneError",
     "PartitionRanges",
     "PartitionsRefusedError",
     "Push",
+    "SharedSource",
     "ShownPlan",
     "SpecError",
     "Stop",
@@ -116,6 +119,7 @@ __all__ = [
     "get_assignor",
     "parse_config",
     "quality",
+    "shared_source",
     "spark_session",
     "starting_offsets",
     "views",
@@ -150,9 +154,11 @@ _PLACES = {
     "LogError": "coordinator.storage.record_log:LogError",
     "Member": "coordinator.member.member:Member",
     "MissingExtraError": "coordinator.extras:MissingExtraError",
+    "OffsetsGoneError": "spark_jobs.streams.shared_source:OffsetsGoneError",
     "PartitionRanges": "assignors.partition_ranges:PartitionRanges",
     "PartitionsRefusedError": "coordinator.errors:PartitionsRefusedError",
     "Push": "coordinator.push.push:Push",
+    "SharedSource": "spark_jobs.streams.shared_source:SharedSource",
     "ShownPlan": "coordinator.core.plans.planner:ShownPlan",
     "SpecError": "assignors.errors:SpecError",
     "Stop": "coordinator.member.application:Stop",
@@ -171,6 +177,7 @@ _PLACES = {
     "get_assignor": "assignors.registry:get_assignor",
     "parse_config": "coordinator.config:parse",
     "quality": "assignors:quality",
+    "shared_source": "spark_jobs.streams.shared_source:shared_source",
     "spark_session": "spark_jobs.session:spark_session",
     "starting_offsets": "spark_jobs.streams.starting_offsets:starting_offsets",
     "views": "spark_jobs.sql:views",

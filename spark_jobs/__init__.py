@@ -19,13 +19,17 @@ if TYPE_CHECKING:
     from spark_jobs.jobs.foreach_owner import foreach_partition_owner
     from spark_jobs.sql import views
     from spark_jobs.streams.group_offsets import GroupOffsets
+    from spark_jobs.streams.shared_source import OffsetsGoneError, SharedSource, shared_source
     from spark_jobs.streams.starting_offsets import starting_offsets
 
 __all__ = [
     "GroupOffsets",
+    "OffsetsGoneError",
+    "SharedSource",
     "embed",
     "foreach_partition_owner",
     "range",
+    "shared_source",
     "starting_offsets",
     "sticky",
     "uniform",
@@ -35,9 +39,12 @@ __all__ = [
 
 _ROOMS = {
     "GroupOffsets": "spark_jobs.streams.group_offsets",
+    "OffsetsGoneError": "spark_jobs.streams.shared_source",
+    "SharedSource": "spark_jobs.streams.shared_source",
     "embed": "spark_jobs.jobs.embedding",
     "foreach_partition_owner": "spark_jobs.jobs.foreach_owner",
     "range": "spark_jobs.assignors",
+    "shared_source": "spark_jobs.streams.shared_source",
     "starting_offsets": "spark_jobs.streams.starting_offsets",
     "sticky": "spark_jobs.assignors",
     "uniform": "spark_jobs.assignors",

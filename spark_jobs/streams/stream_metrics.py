@@ -27,6 +27,18 @@ class StreamMetrics:
             "muster_stream_offsets_pending", "Offsets that wait to be committed.", ("group",)
         )
 
+        self._records = Counter(
+            "muster_shared_source_records", "Records read by shared sources.", ("group",)
+        )
+        self._fenced = Counter(
+            "muster_shared_source_fenced", "Batches left to another member.", ("group",)
+        )
+        self._lag = Gauge(
+            "muster_shared_source_lag",
+            "Records that the last batch left in its partitions.",
+            ("group",),
+        )
+
     def committed(self, group_id: str, offsets: int, pending: int) -> None:
         """Note that offsets were committed, and how many wait."""
         self._committed.labels(group_id).inc(offsets)
@@ -35,6 +47,15 @@ class StreamMetrics:
     def failed(self, group_id: str) -> None:
         """Note that a request failed."""
         self._failures.labels(group_id).inc()
+
+    def read(self, group_id: str, records: int, lag: int) -> None:
+        """Note a batch, and how many records were there beyond it."""
+        self._records.labels(group_id).inc(records)
+        self._lag.labels(group_id).set(lag)
+
+    def fenced(self, group_id: str) -> None:
+        """Note that a batch was refused."""
+        self._fenced.labels(group_id).inc()
 
 
 @cache

@@ -1,0 +1,18 @@
+"""Share a Kafka topic between drivers: start as many as you like, each row is written once.
+
+spark-submit --packages org.apache.spark:spark-sql-kafka-0-10_2.13:4.1.1 \
+  examples/shared_topic.py KAFKA GROUP TOPIC OUTPUT
+"""
+
+import signal
+import sys
+
+import muster
+
+kafka, group, topic, output = sys.argv[1:]
+spark = muster.spark_session("shared-topic")
+with muster.Member(kafka, group_id=group, topics=topic) as member:
+    write = muster.foreach_partition_owner(member, output)
+    source = muster.shared_source(spark, member, kafka=kafka, max_records=100_000)
+    signal.signal(signal.SIGTERM, lambda *_: source.stop())
+    source.run(write)
