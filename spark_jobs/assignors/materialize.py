@@ -18,7 +18,8 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from assignors.arrays import Longs, offsets_of, sum_by, sum_segments
-from assignors.partition_ranges import Verdict
+from assignors.group_spec import GroupSpec
+from assignors.partition_ranges import PartitionRanges, Verdict
 from assignors.plan import Plan
 from assignors.water_level import Histogram, WaterLevel, fill_loads
 from spark_jobs.assignors.group import MEMBERS, ORDER, FrameGroup
@@ -48,6 +49,8 @@ class FrameAssignment:
     moved, orphans
         The number of owned partitions that change their owner, and of partitions without an owner
         before.
+    held
+        The group and its ranges, where the driver has assigned it.
     """
 
     rows: DataFrame
@@ -55,6 +58,7 @@ class FrameAssignment:
     loads: Histogram
     moved: int
     orphans: int
+    held: tuple[GroupSpec, PartitionRanges] | None = None
 
     @property
     def members(self) -> int:

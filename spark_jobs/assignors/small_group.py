@@ -69,6 +69,7 @@ def assign_small_group(
         ),
         int(count_moved(group, ranges).sum()),
         group.orphan_count(),
+        (group, ranges),
     )
 
 

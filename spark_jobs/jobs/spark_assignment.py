@@ -155,7 +155,11 @@ def _assign_on_spark(spark: Any, job: AssignmentJob, config: Config, run: Run) -
     )  # fmt: skip
     job.safeguards.check_members(assigned.members)
     done = AssignmentResult("spark", run.run_id, forgotten=forgotten, totals=assigned.totals())
-    if assigned.members + assigned.rows.count() <= config.report.rows_max:
+    if assigned.held is not None:  # nothing is to be read again
+        group, ranges = assigned.held
+        if assigned.members + len(ranges) <= config.report.rows_max:
+            done = _report_on(done, group, ranges)
+    elif assigned.members + assigned.rows.count() <= config.report.rows_max:
         tables = {"members": members, "topics": topics, "owned": claims}
         done = _add_report(done, assigned.rows, assigned.verdict, tables)
     return _write_result(spark, job, run, done, assigned)
@@ -254,7 +258,12 @@ def _add_report(
         as_of_ms=as_of_ms,
     )  # fmt: skip
     found = PartitionRanges.from_arrow(group.member_ids, group.topics, rows.toArrow())
-    ranges = replace(found, verdict=verdict)
+    return _report_on(done, group, replace(found, verdict=verdict))
+
+
+def _report_on(
+    done: AssignmentResult, group: GroupSpec, ranges: PartitionRanges
+) -> AssignmentResult:
     report = quality.report(group, ranges)
     return replace(done, group=group, ranges=ranges, report=report, totals=report.totals())
 

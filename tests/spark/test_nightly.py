@@ -105,6 +105,12 @@ def test_three_nightly_runs(spark, nightly, tables):
     assert third["partial"]
 
 
+def test_a_group_that_the_driver_assigns_is_read_once(spark, nightly):
+    with watch(spark) as seen:
+        night = nightly("--owned", "owned.parquet", "--output", "out")
+    assert seen.collected.count(night["members"]) == 1
+
+
 def test_bad_nightly_runs_keep_the_old_content(spark, nightly, tables):
     """What is wrong is said in one line, and the old content stays."""
     nightly("--output", "out", engine="local")
