@@ -22,9 +22,8 @@ from coordinator.clock import wall_ms
 from coordinator.compute.engine import TargetRequest, compute_target
 from coordinator.compute.stored_target import read_stored_target
 from coordinator.config import Config
-from coordinator.core.targets import target_builder
 from coordinator.core.targets.assignor_options import AssignorOptions
-from coordinator.core.targets.target_builder import AssignorInput
+from coordinator.core.targets.basis import AssignorInput, MemberChange, build_input
 from coordinator.history.former_targets import read_basis
 from coordinator.history.log_reader import LogReader
 from coordinator.storage.delta_log import DeltaLog
@@ -138,9 +137,7 @@ def _local(shape: Shape) -> tuple[float, float]:
         state, _, _ = load_state(log)
         log.close()
     gone = frozenset(shape.ids()[::100])
-    given = target_builder.build_input(
-        state, state.groups[GROUP], target_builder.MemberChange(removed=gone)
-    )
+    given = build_input(state, state.groups[GROUP], MemberChange(removed=gone))
     compute_target(_job(given, shape))
     Path("/proc/self/clear_refs").write_text("5")  # the peak from here on
     before, began = resident_mib("VmRSS"), time.perf_counter()

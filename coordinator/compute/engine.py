@@ -19,9 +19,9 @@ from coordinator.compute.group_columns import GroupColumns
 from coordinator.config import Config
 from coordinator.core.events import ComputedTarget
 from coordinator.core.plans.planner import assign_here
-from coordinator.core.targets import target_builder
+from coordinator.core.targets import compute_here
 from coordinator.core.targets.assignor_options import AssignorOptions
-from coordinator.core.targets.target_builder import AssignorInput
+from coordinator.core.targets.basis import AssignorInput
 
 ENTRY_POINTS = "muster.engines"
 LOCAL = "local"
@@ -178,7 +178,7 @@ def compute_target(request: TargetRequest, columns: GroupColumns | None = None) 
     """
     columns = columns or GroupColumns.of(request.input, request.options.assignor)
     spec = columns.spec
-    ranges = target_builder.run_assignor(spec, request.options)
+    ranges = compute_here.run_assignor(spec, request.options)
     wrong = find_problems(spec, ranges)
     if wrong:
         raise SpecError(
@@ -186,7 +186,7 @@ def compute_target(request: TargetRequest, columns: GroupColumns | None = None) 
             "correct the assignor or choose another"
         )
     owned = None if columns.mark is None else spec
-    changes, moved = target_builder.diff_targets(request.group_id, request.input, ranges, owned)
+    changes, moved = compute_here.diff_targets(request.group_id, request.input, ranges, owned)
     return ComputedTarget(
         request.group_id,
         request.computation_id,

@@ -19,7 +19,7 @@ from assignors.group_spec import order_members
 from assignors.prior_ownership import PriorOwnership
 from coordinator.core.state.groups import Mark, Topic
 from coordinator.core.state.target_assignment import Targets, WholeTarget
-from coordinator.core.targets.target_builder import AssignorInput
+from coordinator.core.targets.basis import AssignorInput
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -9,8 +9,8 @@ from assignors.arrays import offsets_of
 from assignors.loads.constraints import to_table
 from assignors.loads.parse_loads import RawLoads
 from assignors.registry import knows_loads
+from coordinator.core.targets.basis import AssignorInput
 from coordinator.core.targets.load_columns import load_columns
-from coordinator.core.targets.target_builder import AssignorInput
 
 
 def make_tables(found: AssignorInput, assignor: str) -> dict[str, pa.Table]:

@@ -6,7 +6,8 @@ import os
 from dataclasses import replace
 
 from coordinator.core.events import ComputedTarget
-from coordinator.core.targets.target_builder import AssignorInput, validate_whole_target
+from coordinator.core.targets.basis import AssignorInput
+from coordinator.core.targets.validate import validate_whole_target
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.storage.record_log import LogError
 from coordinator.storage.target_table import load_target

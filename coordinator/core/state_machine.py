@@ -71,7 +71,7 @@ from coordinator.core.migration.upgrade import upgrade_group
 from coordinator.core.plans import decide as plans
 from coordinator.core.plans import note_loads
 from coordinator.core.state.groups import Group, State
-from coordinator.core.targets import target_install
+from coordinator.core.targets import install
 from coordinator.core.watched.follow import decide_watched, follow
 from coordinator.core.watched_events import KafkaWrote
 from coordinator.errors import ErrorCode, GroupError
@@ -226,11 +226,11 @@ HANDLERS: Mapping[type[Event], Handler] = MappingProxyType(
         OffsetDelete: _unset(offsets.delete_offsets),
         ExpireOffsets: offsets.expire_offsets,
         # Targets that are not computed in a step
-        PrepareAssignment: target_install.prepare_computation,
-        InstallAssignment: _dated(target_install.install_assignment),
-        ComputedTarget: _dated(target_install.install_computed),
-        TargetFailed: _unset(target_install.give_up_computation),
-        TargetLost: _unset(target_install.drop_lost_target),
+        PrepareAssignment: install.prepare_computation,
+        InstallAssignment: _dated(install.install_assignment),
+        ComputedTarget: _dated(install.install_computed),
+        TargetFailed: _unset(install.give_up_computation),
+        TargetLost: _unset(install.drop_lost_target),
         # Plans, and what they are made from
         DecidePlan: plans.decide_plan,
         ReportLoads: note_loads.note_loads,

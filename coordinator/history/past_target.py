@@ -10,7 +10,7 @@ from assignors import SpecError
 from coordinator.core.plans.explain import PartitionExplained, explain_partition
 from coordinator.core.state.records import TargetMember, TargetMetadata
 from coordinator.core.state.target_assignment import Targets
-from coordinator.core.targets.target_builder import AssignorInput, MemberChange, build_input
+from coordinator.core.targets.basis import AssignorInput, MemberChange, build_input
 from coordinator.history.former_targets import find_target_position
 from coordinator.history.log_reader import LogReader
 from coordinator.history.log_rows import LogRows

@@ -33,7 +33,7 @@ from coordinator.core.events import (
     TargetLost,
 )
 from coordinator.core.targets.assignor_options import AssignorOptions
-from coordinator.core.targets.target_builder import restore_input
+from coordinator.core.targets.rebase import restore_input
 from coordinator.errors import GroupError
 from coordinator.extras import MissingExtraError
 from coordinator.runtime.event_processor import EventProcessor

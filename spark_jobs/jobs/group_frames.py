@@ -13,7 +13,7 @@ from assignors import GroupSpec, PartitionRanges, SpecError
 from coordinator.compute.input_tables import make_tables
 from coordinator.config import Config
 from coordinator.core.targets.assignor_options import AssignorOptions
-from coordinator.core.targets.target_builder import AssignorInput
+from coordinator.core.targets.basis import AssignorInput
 from spark_jobs.assignors import TWINS, WEIGHTED
 from spark_jobs.assignors.dispatch import assign_frames
 from spark_jobs.assignors.group import LabelledMembers

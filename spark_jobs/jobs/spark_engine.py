@@ -24,7 +24,7 @@ from coordinator.compute.stored_target import read_stored_target
 from coordinator.config import Config
 from coordinator.core.events import ComputedTarget
 from coordinator.core.targets.assignor_options import AssignorOptions
-from coordinator.core.targets.target_builder import AssignorInput
+from coordinator.core.targets.basis import AssignorInput
 from coordinator.error_text import gist
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.extras import require

@@ -22,7 +22,8 @@ from coordinator.core.state.records import (
     TopicChanged,
 )
 from coordinator.core.state.replay import replay
-from coordinator.core.targets.target_builder import diff_targets, restore_input
+from coordinator.core.targets.compute_here import diff_targets
+from coordinator.core.targets.rebase import restore_input
 
 NAMES = [*(f"m{number}" for number in range(10)), "zoë"]
 LISTS = [("a",), ("a", "b"), ("b", "nowhere")]

@@ -12,7 +12,7 @@ from coordinator.core.state.groups import GroupState
 from coordinator.core.state.records import CurrentMember, TargetMember, TargetMetadata
 from coordinator.core.state.replay import replay
 from coordinator.core.state_machine import step
-from coordinator.core.targets import target_builder
+from coordinator.core.targets import compute_here
 from tests.support.coordinator_core import SESSION, STABLE, Code, kinds, lists
 
 # The target, when it is due ----------------------------------------------------------------------
@@ -77,7 +77,7 @@ def test_when_the_assignor_fails_nothing_is_written_and_the_next_heartbeat_tries
         raise SpecError("no")
 
     with monkeypatch.context() as patch:
-        patch.setattr(target_builder, "run_assignor", fails)
+        patch.setattr(compute_here, "run_assignor", fails)
         assert group.refused(group.joining("m2", "a")) is Code.UNKNOWN_SERVER_ERROR
     assert (group.group.epoch, group.group.assignment_epoch) == epochs
     assert set(group.group.members) == {"m1"}

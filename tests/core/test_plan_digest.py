@@ -13,7 +13,7 @@ from coordinator.core.plans.inputs import PlanBasis, describe_inputs
 from coordinator.core.state.partition_spans import TopicKey
 from coordinator.core.state.records import MemberMetadata
 from coordinator.core.state.target_assignment import Targets, WholeTarget
-from coordinator.core.targets.target_builder import AssignorInput
+from coordinator.core.targets.basis import AssignorInput
 
 texts = st.lists(st.none() | st.text(alphabet="aé\x1f", max_size=3), max_size=4)
 

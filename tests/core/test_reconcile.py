@@ -285,7 +285,7 @@ def test_a_newer_target_is_followed_from_every_state(group):
 @pytest.mark.behaviour("G-8")
 def test_one_list_of_names_is_homogeneous_and_any_regex_or_other_list_is_not(group):
     """What the assignors see: equal subscriptions are one class, however many members have them."""
-    from coordinator.core.targets.target_builder import MemberChange, build_input
+    from coordinator.core.targets.basis import MemberChange, build_input
 
     def classes():
         spec = build_input(group.state, group.group, MemberChange()).spec()

@@ -393,7 +393,7 @@ def test_members_with_different_wishes_bump_no_epoch_while_a_target_is_made(engi
 @pytest.mark.behaviour("K-47", "G-159")
 def test_an_assignor_that_makes_no_assignment_fails_in_the_engine(engine, monkeypatch):
     from assignors import SpecError
-    from coordinator.core.targets import target_builder
+    from coordinator.core.targets import compute_here
 
     engine.join("m1")
     (task,) = engine.processor.take_tasks()
@@ -401,7 +401,7 @@ def test_an_assignor_that_makes_no_assignment_fails_in_the_engine(engine, monkey
     one_less = get_assignor("uniform").assign(
         GroupSpec.from_dict({"topics": {"a": 5}, "members": {"m1": {"subscribed": ["a"]}}})
     )
-    monkeypatch.setattr(target_builder, "run_assignor", lambda *_: one_less)
+    monkeypatch.setattr(compute_here, "run_assignor", lambda *_: one_less)
     with pytest.raises(SpecError, match="returned an invalid assignment"):
         compute_target(job)
 

@@ -14,7 +14,7 @@ from py4j.protocol import Py4JError
 from coordinator import Coordinator
 from coordinator.cli.main import FAILURE, run_guarded
 from coordinator.config import Config, EngineConfig, LeaseConfig
-from coordinator.core.targets import target_builder
+from coordinator.core.targets.compute_here import run_assignor
 from coordinator.runtime.topic_catalog import DictCatalog
 from coordinator.storage.tables.table_io import BusyError
 from coordinator.storage.target_table import targets_path
@@ -148,7 +148,7 @@ def test_of_two_jobs_for_one_group_one_is_installed(store, engine):
         assert engine.wrote.wait(60)
         ((epoch, _),) = coordinator.group_epochs("g")
         job = engine.jobs[-1]
-        ranges = target_builder.run_assignor(job.input.spec(), job.options)
+        ranges = run_assignor(job.input.spec(), job.options)
         write_rows(store, "g", epoch, "another", rows_of(ranges, job.input.topics))
         engine.deliver.set()
         owned = members.settle()

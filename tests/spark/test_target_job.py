@@ -15,8 +15,8 @@ from coordinator.config import Config, EngineConfig, PlanConfig
 from coordinator.core.events import ReportLoads
 from coordinator.core.state.plan_values import TopicWeights
 from coordinator.core.state.records import LoadsNoted, TargetMetadata
-from coordinator.core.targets import target_builder
 from coordinator.core.targets.assignor_options import AssignorOptions
+from coordinator.core.targets.compute_here import run_assignor
 from coordinator.storage.state_loader import write_snapshot
 from coordinator.storage.target_digest import digest_rows
 from coordinator.storage.target_table import DIGEST, targets_path
@@ -54,7 +54,7 @@ class Compared(SparkEngine):
         self.pairs = []
 
     def _compute_and_load(self, job, run):
-        ranges = target_builder.run_assignor(job.input.spec(job.options.assignor), job.options)
+        ranges = run_assignor(job.input.spec(job.options.assignor), job.options)
         found = super()._compute_and_load(job, run)
         whole = found.whole
         members = ranges.member_ids.to_pylist()

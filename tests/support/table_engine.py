@@ -18,8 +18,8 @@ from coordinator.config import Config
 from coordinator.core.events import ComputedTarget
 from coordinator.core.state.records import TargetMetadata
 from coordinator.core.state.target_assignment import StoredTarget
-from coordinator.core.targets import target_builder
 from coordinator.core.targets.assignor_options import AssignorOptions
+from coordinator.core.targets.compute_here import run_assignor
 from coordinator.history.former_targets import read_basis
 from coordinator.history.log_reader import LogReader
 from coordinator.storage.delta_log import read_log
@@ -100,7 +100,7 @@ class TableEngine(Engine):
     def _work(self, job):
         self.let.wait()
         spec, run_id = job.input.spec(), job.computation_id
-        ranges = target_builder.run_assignor(spec, job.options)
+        ranges = run_assignor(spec, job.options)
         rows = self.spoil(rows_of(ranges, job.input.topics))
         version = write_rows(job.store, job.group_id, job.group_epoch, run_id, rows)
         self.wrote.set()

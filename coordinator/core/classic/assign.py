@@ -48,8 +48,9 @@ from coordinator.core.state.groups import State
 from coordinator.core.state.partition_spans import Spans
 from coordinator.core.state.records import MemberMetadata
 from coordinator.core.state.target_assignment import Targets
-from coordinator.core.targets import target_builder
 from coordinator.core.targets.assignor_options import AssignorOptions
+from coordinator.core.targets.basis import AssignorInput
+from coordinator.core.targets.compute_here import run_assignor
 from coordinator.kafka_config import CLASSIC_ASSIGNOR, OFF
 
 EAGER = frozenset({"range", "roundrobin", "sticky"})
@@ -124,7 +125,7 @@ def assign_classic_group(
         metas = dict(zip(member_ids, told, strict=True))
         given = replace(_build_input(state, group, metas, target), as_of_ms=now_ms)
         options = AssignorOptions.of_group(assignor, settings, config)
-        ranges = target_builder.run_assignor(given.spec(assignor), options)
+        ranges = run_assignor(given.spec(assignor), options)
     except (MalformedError, SpecError, ValueError, MemoryError):
         return None
     found = _list_partitions(line, ranges, member_ids)
@@ -166,7 +167,7 @@ def _names_of(told: Sequence[Subscription], last: Sequence[Mapping[str, Numbers]
 
 def _build_input(
     state: State, group: ClassicGroup, told: Mapping[str, Subscription], had: Targets
-) -> target_builder.AssignorInput:
+) -> AssignorInput:
     """Return the group as input of an assignor."""
     lists: dict[tuple[str, ...], tuple[str, ...]] = {}
     metas: dict[str, MemberMetadata] = {}
@@ -183,7 +184,7 @@ def _build_input(
     names = tuple(sorted({name for names in lists for name in names}))
     topics = [state.topics[name] for name in names if name in state.topics]
     loads = state.loads.get(group.group_id)
-    return target_builder.AssignorInput(metas, had, topics, loads=loads)
+    return AssignorInput(metas, had, topics, loads=loads)
 
 
 def _list_partitions(

@@ -58,8 +58,9 @@ from coordinator.core.state.records import (
     Tombstone,
 )
 from coordinator.core.state.subscriptions import is_to_notice
-from coordinator.core.targets import target_builder
 from coordinator.core.targets.approval import keeps_target
+from coordinator.core.targets.basis import MemberChange, build_input
+from coordinator.core.targets.compute_here import assign_in_step, diff_targets
 from coordinator.kafka_config import group_value
 from coordinator.reasons import Reason
 
@@ -325,17 +326,17 @@ def _update_target(
     assignor = _choose_assignor(config, update, finishing=epoch.finishing)
     if _is_delegated(config, settings, update):
         return _delegate_target(config, group, target, epoch.number, assignor, now_ms)
-    change = target_builder.MemberChange(
+    change = MemberChange(
         update.meta,
         update.target,
         frozenset({update.replaces} - {update.meta.member_id, None}),  # type: ignore[arg-type]
     )
-    given = target_builder.build_input(state, group, change, now_ms)
+    given = build_input(state, group, change, now_ms)
     given = given.without(given.find_drained_topics())  # others do not wait for these topics
-    ranges = target_builder.assign_in_step(given, (assignor, settings, config), epoch.number)
+    ranges = assign_in_step(given, (assignor, settings, config), epoch.number)
     if ranges is None:
         return target
-    members, moved = target_builder.diff_targets(group.group_id, given, ranges)
+    members, moved = diff_targets(group.group_id, given, ranges)
     spans = target.spans
     for record in members:
         if record.member_id == update.meta.member_id:

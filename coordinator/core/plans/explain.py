@@ -15,8 +15,8 @@ from assignors.loads.load_spec import LoadSpec
 from assignors.registry import knows_loads
 from coordinator.core.state.partition_spans import Spans
 from coordinator.core.targets.approval import WEIGHTED
+from coordinator.core.targets.basis import AssignorInput
 from coordinator.core.targets.load_columns import DRAINED
-from coordinator.core.targets.target_builder import AssignorInput
 
 SUBSCRIPTION, CONSTRAINT, OWNER = "subscription", "constraint", "least weight moved"
 MAKESPAN, RACK, PLAN = "makespan", "same rack", "plan"

@@ -18,7 +18,7 @@ from coordinator.core.state.embedded import MalformedError, read_subscription, t
 from coordinator.core.state.groups import Group, State
 from coordinator.core.state.records import LoadsNoted, MemberMetadata
 from coordinator.core.state.target_assignment import Targets
-from coordinator.core.targets.target_builder import AssignorInput, MemberChange, build_input
+from coordinator.core.targets.basis import AssignorInput, MemberChange, build_input
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.kafka_config import CLASSIC_ASSIGNOR, OFF
 

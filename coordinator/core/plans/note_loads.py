@@ -17,7 +17,7 @@ from coordinator.core.state.groups import State
 from coordinator.core.state.records import GroupMetadata, LoadsNoted, Record, Tombstone
 from coordinator.core.targets.approval import list_waiting
 from coordinator.core.targets.assignor_options import AssignorOptions
-from coordinator.core.targets.target_builder import run_assignor
+from coordinator.core.targets.compute_here import run_assignor
 from coordinator.reasons import Reason
 
 

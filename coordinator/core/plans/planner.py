@@ -21,7 +21,8 @@ from coordinator.core.state.records import LoadsNoted, MemberMetadata, PlanMade
 from coordinator.core.state.target_assignment import Targets
 from coordinator.core.targets.approval import WEIGHTED, move_nothing
 from coordinator.core.targets.assignor_options import AssignorOptions
-from coordinator.core.targets.target_builder import AssignorInput, run_assignor
+from coordinator.core.targets.basis import AssignorInput
+from coordinator.core.targets.compute_here import run_assignor
 
 ADDED = "added-"
 ADD_MAX = 100_000

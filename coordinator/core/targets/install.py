@@ -30,7 +30,9 @@ from coordinator.core.state.records import (
     Tombstone,
 )
 from coordinator.core.state.target_assignment import NOT_READ
-from coordinator.core.targets import target_builder
+from coordinator.core.targets.basis import MemberChange, build_input
+from coordinator.core.targets.rebase import diff_computed, rebase_targets, rebase_whole_target
+from coordinator.core.targets.validate import validate_ranges
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.reasons import Reason
 
@@ -50,9 +52,7 @@ def prepare_computation(
     group = _get_group(state, event.group_id)
     deadline = now_ms + config.engine.timeout_ms
     record = ComputationPrepared(event.group_id, event.computation_id, group.epoch, deadline)
-    members, topics, owned = (
-        target_builder.build_input(state, group, target_builder.MemberChange()).spec().to_arrow()
-    )
+    members, topics, owned = build_input(state, group, MemberChange()).spec().to_arrow()
     response = {
         "computation_id": event.computation_id,
         "group_epoch": group.epoch,
@@ -76,8 +76,8 @@ def install_assignment(state: State, event: InstallAssignment, now_ms: int) -> R
     """
     group = _get_group(state, event.group_id)
     found = _find_computation(group, event.computation_id, event.group_epoch)
-    ranges = target_builder.validate_ranges(found, event.ranges)
-    changes, moved = target_builder.diff_computed(group, found, ranges)
+    ranges = validate_ranges(found, event.ranges)
+    changes, moved = diff_computed(group, found, ranges)
     target = ComputedTarget(
         event.group_id,
         event.computation_id,
@@ -145,7 +145,7 @@ def _install_target(
     )
     if target.whole is not None:
         return Result(_name_stored(group, found, target, done))
-    changes = target_builder.rebase_targets(group, found, target.changes)
+    changes = rebase_targets(group, found, target.changes)
     response = {
         "group_epoch": group.epoch,
         "assignment_epoch": target.group_epoch,
@@ -170,7 +170,7 @@ def _name_stored(
         ranges=target.stored.ranges,
         whole=target.whole,
     )
-    return [record, *target_builder.rebase_whole_target(group, found, target.whole)]
+    return [record, *rebase_whole_target(group, found, target.whole)]
 
 
 def give_up_computation(state: State, event: TargetFailed) -> Result:

@@ -1,0 +1,176 @@
+"""What a target is computed from: the members of a group, their targets, topics and weights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import pyarrow as pa
+
+from assignors import GroupSpec, SpecError
+from assignors.arrays import Ints, Longs
+from assignors.registry import knows_loads
+from coordinator.core.state.groups import Group, Mark, State, Topic
+from coordinator.core.state.partition_spans import Spans
+from coordinator.core.state.records import LoadsNoted, MemberMetadata
+from coordinator.core.state.target_assignment import Ranges, Targets
+from coordinator.core.targets.load_columns import list_racks, load_columns
+
+
+@dataclass(frozen=True, slots=True)
+class MemberChange:
+    """What this step is about to change: one member comes or is another; one is gone."""
+
+    meta: MemberMetadata | None = None
+    target: Spans | None = None
+    removed: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class AssignorInput:
+    """Members with their subscriptions and previous targets, and the topics they subscribe to.
+
+    `loads` are the weights and constraints that were noted last; constraints are in force as of a
+    time, in ms since 1970.
+    """
+
+    metas: dict[str, MemberMetadata]
+    targets: Targets
+    topics: list[Topic]
+    regexes: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    loads: LoadsNoted | None = None
+    as_of_ms: int | None = None
+    prepared: Mark | None = None
+    restored: Mark | None = None
+    """Where the group's changes were when the input was prepared, and when it was restored."""
+
+    def spec(self, assignor: str | None = None) -> GroupSpec:
+        """Return the group that an assignor gets; dead topics and their owners are dropped.
+
+        Weights, capacities and constraints are in it for an assignor that knows them. To others a
+        member that plans drain subscribes to nothing. For no assignor, the group is as it is told.
+
+        Raises
+        ------
+        SpecError
+            All subscribers of a topic are drained.
+        """
+        weighed = assignor is not None and knows_loads(assignor)
+        subscription = self._subscriptions()
+        offsets, flat = self._lists(subscription)
+        if assignor is not None and not weighed and self.loads and self.loads.drained:
+            for name in sorted(self.find_drained_topics())[:1]:  # `weighted` refuses it alike
+                raise SpecError(
+                    f"partitions of topic {name} cannot be on any member: plans drain all its "
+                    "subscribers; undrain one of them"
+                )
+            subscription = self._drop_drained(self.loads.drained, subscription, offsets)
+            offsets = np.append(offsets, offsets[-1])
+        partitions = np.array([topic.partitions for topic in self.topics], dtype=np.int64)
+        had, number = self.owned()
+        stop = np.minimum(had.end, np.append(partitions, 0)[number])
+        alive = (number >= 0) & (stop > had.first)
+        return GroupSpec.from_columns(
+            member_id=pa.array(list(self.metas), pa.string()),
+            instance_id=pa.array([m.instance_id for m in self.metas.values()], pa.string()),
+            rack=pa.array(list_racks(self.loads, self.metas), pa.string()),
+            subscription=subscription,
+            list_offsets=offsets,
+            list_topics=flat,
+            topics=pa.array([topic.key.name for topic in self.topics], pa.string()),
+            partitions=partitions,
+            owner=had.owner.filter(pa.array(alive)),
+            owned_topic=number[alive].astype(np.int32),
+            owned_first=had.first[alive],
+            owned_count=(stop - had.first)[alive],
+            loads=(
+                load_columns(self.loads, self.metas, self.topics, self.as_of_ms)
+                if weighed
+                else None
+            ),
+        )
+
+    def _subscriptions(self) -> Longs:
+        """Return a number for each member's subscription: equal ones share their list of names."""
+        metas = self.metas.values()
+        lists = [id(meta.subscribed_topic_names) for meta in metas]
+        if not self.regexes:
+            _, numbers = np.unique(np.array(lists, dtype=np.int64), return_inverse=True)
+            return numbers.astype(np.int64)
+        known: dict[tuple[int, str], int] = {}
+        pairs = zip(lists, (meta.subscribed_topic_regex for meta in metas), strict=True)
+        return np.array([known.setdefault(pair, len(known)) for pair in pairs], dtype=np.int64)
+
+    def find_drained_topics(self) -> frozenset[str]:
+        """Return the topics of which plans drain all subscribers: nobody may have them."""
+        if self.loads is None or not self.loads.drained:
+            return frozenset()
+        subscription = self._subscriptions()
+        offsets, flat = self._lists(subscription)
+        left = self._drop_drained(self.loads.drained, subscription, offsets)
+        kept = flat[np.isin(np.arange(len(offsets) - 1).repeat(np.diff(offsets)), left)]
+        return frozenset(self.topics[at].key.name for at in np.setdiff1d(flat, kept).tolist())
+
+    def without(self, topics: frozenset[str]) -> AssignorInput:
+        """Return the group as if some topics were not there."""
+        if not topics:
+            return self
+        return replace(self, topics=[one for one in self.topics if one.key.name not in topics])
+
+    def _drop_drained(self, drained: Iterable[str], subscription: Longs, offsets: Longs) -> Longs:
+        """Return subscriptions in which members that plans drain have the one after the last."""
+        names = set(drained)
+        theirs = [not names.isdisjoint((m.member_id, m.instance_id)) for m in self.metas.values()]
+        return np.where(theirs, len(offsets) - 1, subscription)
+
+    def _lists(self, subscription: Longs) -> tuple[Longs, Ints]:
+        """Return the distinct subscriptions as lists of topic numbers."""
+        number = {topic.key.name: at for at, topic in enumerate(self.topics)}
+        _, rows = np.unique(subscription, return_index=True)
+        members = list(self.metas.values())
+        flat: list[list[int]] = []
+        for row in rows.tolist():
+            meta = members[row]
+            names = {
+                *meta.subscribed_topic_names,
+                *self.regexes.get(meta.subscribed_topic_regex, ()),
+            }
+            flat.append([number[name] for name in names if name in number])
+        offsets = np.cumsum([0, *map(len, flat)], dtype=np.int64)
+        return offsets, np.array([t for one in flat for t in one], dtype=np.int32)
+
+    def owned(self) -> tuple[Ranges, Longs]:
+        """Return previous targets, and the number of each one's topic; −1 is dead."""
+        had = self.targets.ranges()
+        index = {topic.key: number for number, topic in enumerate(self.topics)}
+        numbers = np.array([index.get(key, -1) for key in had.keys] or [-1], dtype=np.int64)
+        return had, numbers[had.topic]
+
+
+def build_input(
+    state: State, group: Group, change: MemberChange, as_of_ms: int | None = None
+) -> AssignorInput:
+    """Return the group as it will be after this step's change, at a time in ms since 1970."""
+    metas = dict(group.metas)
+    targets = group.targets.copy()
+    for member_id in change.removed:
+        metas.pop(member_id, None)
+        targets.end(member_id)
+    names = set(group.names)
+    if change.meta is not None:
+        member_id = change.meta.member_id
+        metas[member_id] = _share_names(group, change.meta)
+        if change.target is not None:
+            targets[member_id] = change.target
+        names.update(change.meta.subscribed_topic_names)
+    topics = [state.topics[name] for name in sorted(names) if name in state.topics]
+    regexes = {regex: found.topics for regex, found in group.regexes.items()}
+    loads = state.loads.get(group.group_id)
+    return AssignorInput(metas, targets, topics, regexes, loads, as_of_ms)
+
+
+def _share_names(group: Group, meta: MemberMetadata) -> MemberMetadata:
+    """Return the metadata with the group's own list object, so that equal lists are one class."""
+    listed = group.lists.get(meta.subscribed_topic_names)
+    return meta if listed is None else listed.share_with(meta)
