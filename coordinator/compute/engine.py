@@ -17,8 +17,8 @@ from assignors.quality import find_problems
 from assignors.registry import assignor_names
 from coordinator.compute.group_columns import GroupColumns
 from coordinator.config import Config
-from coordinator.core.events import ComputedTarget
 from coordinator.core.plans.planner import assign_here
+from coordinator.core.state.target_candidate import TargetCandidate
 from coordinator.core.targets import compute_here
 from coordinator.core.targets.assignor_options import AssignorOptions
 from coordinator.core.targets.basis import AssignorInput
@@ -90,7 +90,7 @@ class Engine(Protocol):
         """
         return assign_here(found, options)
 
-    def submit(self, request: TargetRequest) -> Future[ComputedTarget]:
+    def submit(self, request: TargetRequest) -> Future[TargetCandidate]:
         """Start the computation of a target. The future fails if the computation does."""
 
     def cancel(self, group_id: str) -> None:
@@ -141,11 +141,11 @@ class LocalEngine(Engine):
         self._before: dict[str, GroupColumns] = {}
         """What the last computations started from. The next ones are mostly equal."""
 
-    def submit(self, request: TargetRequest) -> Future[ComputedTarget]:
+    def submit(self, request: TargetRequest) -> Future[TargetCandidate]:
         """Start a computation."""
         return self._pool.submit(self._compute, request)
 
-    def _compute(self, request: TargetRequest) -> ComputedTarget:
+    def _compute(self, request: TargetRequest) -> TargetCandidate:
         columns = GroupColumns.of(
             request.input, request.assignor, self._before.pop(request.group_id, None)
         )
@@ -163,7 +163,7 @@ class LocalEngine(Engine):
         self._pool.shutdown(wait=True, cancel_futures=True)
 
 
-def compute_target(request: TargetRequest, columns: GroupColumns | None = None) -> ComputedTarget:
+def compute_target(request: TargetRequest, columns: GroupColumns | None = None) -> TargetCandidate:
     """Run the assignor in this process, and check its result.
 
     Parameters
@@ -187,13 +187,13 @@ def compute_target(request: TargetRequest, columns: GroupColumns | None = None) 
         )
     owned = None if columns.mark is None else spec
     changes, moved = compute_here.diff_targets(request.group_id, request.input, ranges, owned)
-    return ComputedTarget(
+    return TargetCandidate(
         request.group_id,
-        request.computation_id,
         request.group_epoch,
-        request.position,
         request.assignor,
         moved,
         ranges.partial,
         changes,
+        computation_id=request.computation_id,
+        position=request.position,
     )

@@ -5,17 +5,16 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 
-from coordinator.core.events import ComputedTarget
+from coordinator.core.state.target_candidate import TargetCandidate
 from coordinator.core.targets.basis import AssignorInput
-from coordinator.core.targets.validate import validate_whole_target
-from coordinator.errors import ErrorCode, GroupError
+from coordinator.core.targets.validate import check_ranges, refusal, to_rows
 from coordinator.storage.record_log import LogError
 from coordinator.storage.target_table import load_target
 
 
 def read_stored_target(
-    store: str | os.PathLike[str], target: ComputedTarget, found: AssignorInput
-) -> ComputedTarget:
+    store: str | os.PathLike[str], target: TargetCandidate, found: AssignorInput
+) -> TargetCandidate:
     """Return a target with its rows. Only this function reads and checks them.
 
     Parameters
@@ -33,19 +32,19 @@ def read_stored_target(
     """
     assert target.stored is not None
     spec = found.spec()
+    named = (
+        f"The target of run {target.computation_id} for group epoch {target.group_epoch}, computed "
+        f"at position {target.position} of the log, is refused"
+    )
     try:
         whole = load_target(store, target.stored)
     except LogError as error:
-        raise _refuse(target, str(error)) from None
-    validate_whole_target(spec, found.topics, whole)
+        raise refusal(str(error), (named, ".")) from None
+    ranges = whole.ranges()
+    unknown = set(ranges.keys) - {topic.key for topic in found.topics}
+    if unknown:
+        raise refusal(f"there is no topic {min(unknown)}")
+    check_ranges(spec, to_rows(ranges))
     if spec.member_count != target.stored.members:
-        raise _refuse(target, f"the group had {spec.member_count} members at its position")
+        raise refusal(f"the group had {spec.member_count} members at its position", (named, "."))
     return replace(target, whole=whole)
-
-
-def _refuse(target: ComputedTarget, why: str) -> GroupError:
-    return GroupError(
-        ErrorCode.INVALID_ASSIGNMENT,
-        f"The target of run {target.computation_id} for group epoch {target.group_epoch}, "
-        f"computed at position {target.position} of the log, is refused: {why}.",
-    )

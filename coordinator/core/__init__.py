@@ -9,7 +9,7 @@ What the two promise
    their order, and nothing else: replaying a log from its beginning gives the state that its writer
    had, so a coordinator that takes over goes on where the last one ended.
 3. `Result` is data. `records` say what changes; `response` is the answer; `timers` and `tasks` are
-   started by the driver, and come back as events (`TimerFired`, `ComputedTarget`, …).
+   started by the driver, and come back as events (`TimerFired`, `TargetCandidate`, …).
 
 The driver's loop
 -----------------

@@ -18,9 +18,8 @@ from coordinator.core.state.records import (
     LoadsNoted,
     PlanMade,
     Record,
-    TargetMember,
 )
-from coordinator.core.state.target_assignment import StoredTarget, WholeTarget
+from coordinator.core.state.target_candidate import TargetCandidate
 from coordinator.core.watched_events import KafkaWrote
 from coordinator.errors import ErrorCode, GroupError
 
@@ -232,39 +231,6 @@ class RegexesResolved:
     started_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class ComputedTarget:
-    """A target that was computed outside a step, by an engine.
-
-    It is either changes, of a target that this process has, or a whole one that a job wrote to the
-    table of targets; its rows are then read from there, once, and checked before it is submitted.
-
-    Attributes
-    ----------
-    computation_id
-        Of the computation that was prepared.
-    group_epoch, position
-        What it was computed for: the group as the log has it up to this position.
-    moved, partial
-        Owned partitions that change hands; whether `max_moves` cut it short.
-    changes
-        The members that get another target.
-    stored, whole
-        Which rows of the table are the target, and these rows; None until they are read.
-    """
-
-    group_id: str
-    computation_id: str
-    group_epoch: int
-    position: int
-    assignor: str
-    moved: int = 0
-    partial: bool = False
-    changes: Sequence[TargetMember] = ()
-    stored: StoredTarget | None = None
-    whole: WholeTarget | None = None
-
-
 REQUEST = "request"
 """Names the kind of a request in a file (storage/inbox.py)."""
 Action: TypeAlias = Literal["apply", "approve", "reject", "propose", "expire"]
@@ -368,7 +334,7 @@ Event: TypeAlias = (
     | ReportLoads
     | TopicsReported
     | RegexesResolved
-    | ComputedTarget
+    | TargetCandidate
     | TargetFailed
     | TargetLost
     | TimerFired
@@ -422,7 +388,7 @@ class ResolveRegexes:
 
 @dataclass(frozen=True, slots=True)
 class ComputeTarget:
-    """Compute a target off the heartbeat path; becomes ComputedTarget.
+    """Compute a target off the heartbeat path; becomes a TargetCandidate.
 
     Attributes
     ----------

@@ -16,7 +16,6 @@ import msgspec
 from coordinator.core.events import (
     Answer,
     CommittedOffset,
-    ComputedTarget,
     Event,
     Heartbeat,
     OffsetCommit,
@@ -27,6 +26,8 @@ from coordinator.core.events import (
     TopicsReported,
 )
 from coordinator.core.state.groups import State
+from coordinator.core.state.records import TargetMember
+from coordinator.core.state.target_candidate import TargetCandidate
 from coordinator.errors import ErrorCode, GroupError
 
 Offsets: TypeAlias = Mapping[str, Mapping[int, CommittedOffset]]
@@ -56,8 +57,8 @@ def _weigh(state: State, event: Event) -> int:
         about = len(event.topics or ())
     elif isinstance(event, RegexesResolved):
         about = sum(map(len, (event.topics or {}).values()))
-    elif isinstance(event, ComputedTarget):
-        about = sum(len(change.spans) for change in event.changes)
+    elif isinstance(event, TargetCandidate):
+        about = sum(len(one.spans) for one in event.changes if isinstance(one, TargetMember))
     elif isinstance(event, TopicsReported):
         about = len(event.topics) + len(event.gone or ())
     return 1 + about

@@ -39,7 +39,6 @@ from coordinator.core.events import (
     LEAVE,
     LEAVE_FOR_A_WHILE,
     AlterConfig,
-    ComputedTarget,
     ConfigureGroup,
     DecidePlan,
     DeleteGroup,
@@ -71,6 +70,7 @@ from coordinator.core.migration.upgrade import upgrade_group
 from coordinator.core.plans import decide as plans
 from coordinator.core.plans import note_loads
 from coordinator.core.state.groups import Group, State
+from coordinator.core.state.target_candidate import TargetCandidate
 from coordinator.core.targets import install
 from coordinator.core.watched.follow import decide_watched, follow
 from coordinator.core.watched_events import KafkaWrote
@@ -228,7 +228,7 @@ HANDLERS: Mapping[type[Event], Handler] = MappingProxyType(
         # Targets that are not computed in a step
         PrepareAssignment: install.prepare_computation,
         InstallAssignment: _dated(install.install_assignment),
-        ComputedTarget: _dated(install.install_computed),
+        TargetCandidate: _dated(install.install_computed),
         TargetFailed: _unset(install.give_up_computation),
         TargetLost: _unset(install.drop_lost_target),
         # Plans, and what they are made from

@@ -26,12 +26,12 @@ from coordinator.compute.engine import (
 )
 from coordinator.core.events import (
     Answer,
-    ComputedTarget,
     ComputeTarget,
     Event,
     TargetFailed,
     TargetLost,
 )
+from coordinator.core.state.target_candidate import TargetCandidate
 from coordinator.core.targets.assignor_options import AssignorOptions
 from coordinator.core.targets.rebase import restore_input
 from coordinator.errors import GroupError
@@ -155,7 +155,7 @@ class TargetJobs:
             running.engine.cancel(running.task.group_id)
             self._retry_later(running.task, f"timed out after {timeout_s:g} s")
 
-    def _install_result(self, running: RunningComputation, found: Future[ComputedTarget]) -> None:
+    def _install_result(self, running: RunningComputation, found: Future[TargetCandidate]) -> None:
         """Install what was computed; in a thread of the engine's."""
         if not self._finish(running):
             return

@@ -22,7 +22,7 @@ from coordinator import progress
 from coordinator.compute.engine import Engine, TargetRequest
 from coordinator.compute.stored_target import read_stored_target
 from coordinator.config import Config
-from coordinator.core.events import ComputedTarget
+from coordinator.core.state.target_candidate import TargetCandidate
 from coordinator.core.targets.assignor_options import AssignorOptions
 from coordinator.core.targets.basis import AssignorInput
 from coordinator.error_text import gist
@@ -109,7 +109,7 @@ class SparkEngine(Engine):
         """The assignors that have a twin on Spark."""
         return (*TWINS, WEIGHTED)
 
-    def submit(self, request: TargetRequest) -> Future[ComputedTarget]:
+    def submit(self, request: TargetRequest) -> Future[TargetCandidate]:
         """Start a computation."""
         run = _Computation(request.group_id, request.computation_id, time.monotonic())
         with self._lock:
@@ -167,7 +167,7 @@ class SparkEngine(Engine):
                 self._kind = self._kind.again()
             return self._kind
 
-    def _compute_and_load(self, request: TargetRequest, run: _Computation) -> ComputedTarget:
+    def _compute_and_load(self, request: TargetRequest, run: _Computation) -> TargetCandidate:
         """Compute, read back, and check; runs in a thread of the engine."""
         from spark_jobs.jobs.target_job import compute_on_spark  # noqa: PLC0415 - imports pyspark
         from spark_jobs.session.cluster import await_executors, try_again_if_lost  # noqa: PLC0415 - the same

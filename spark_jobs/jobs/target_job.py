@@ -16,8 +16,8 @@ from pyspark.sql import functions as F
 
 from coordinator.compute.engine import TargetRequest
 from coordinator.config import Config
-from coordinator.core.events import ComputedTarget
 from coordinator.core.state.target_assignment import StoredTarget
+from coordinator.core.state.target_candidate import TargetCandidate
 from coordinator.storage.log_scan import list_data_files
 from coordinator.storage.tables.store_files import is_remote
 from coordinator.storage.target_digest import join_halves
@@ -44,7 +44,7 @@ def compute_on_spark(
     request: TargetRequest,
     config: Config,
     say: Say = lambda _stage, _rows: None,
-) -> ComputedTarget:
+) -> TargetCandidate:
     """Compute a target, write it, and return it without reading its rows back.
 
     Parameters
@@ -76,7 +76,7 @@ def compute_on_spark(
 
 def _compute_and_write(
     work_session: WorkSession, request: TargetRequest, config: Config, say: Say
-) -> ComputedTarget:
+) -> TargetCandidate:
     session = work_session.spark
     say("assigning", 0)
     assigned = assign_on_spark(session, request.input, request.options, config)
@@ -104,15 +104,15 @@ def _compute_and_write(
         assigned.members,
         count,
     )
-    return ComputedTarget(
+    return TargetCandidate(
         request.group_id,
-        request.computation_id,
         request.group_epoch,
-        request.position,
         request.assignor,
         assigned.moved,
         assigned.partial,
         stored=stored,
+        computation_id=request.computation_id,
+        position=request.position,
     )
 
 

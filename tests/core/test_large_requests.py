@@ -6,7 +6,6 @@ import pytest
 
 from coordinator.core.events import (
     CommittedOffset,
-    ComputedTarget,
     Heartbeat,
     OffsetCommit,
     OffsetFetch,
@@ -17,6 +16,7 @@ from coordinator.core.large_requests import LARGE, cut, join, weigh
 from coordinator.core.state.groups import State
 from coordinator.core.state.partition_spans import TopicKey
 from coordinator.core.state.records import TargetMember
+from coordinator.core.state.target_candidate import TargetCandidate
 from coordinator.errors import ErrorCode, GroupError
 from tests.support.coordinator_core import Core
 from tests.support.fingerprint import fingerprint
@@ -62,7 +62,7 @@ def test_what_is_about_very_many_topics_is_large_and_what_is_of_wrong_types_is_n
         Heartbeat("g", "m", 3, topic_partitions=many),
         Heartbeat("g", "m", 0, subscribed_topic_names=NAMES),
         RegexesResolved("g", {"t.*": NAMES}, 1, 1),
-        ComputedTarget("g", "c", 1, 1, "uniform", changes=[TargetMember("g", "m", spans)]),
+        TargetCandidate("g", 1, "uniform", changes=[TargetMember("g", "m", spans)]),
         TopicsReported(many, gone=()),
     ]
     assert all(weigh(State(), event) > LARGE for event in larges)

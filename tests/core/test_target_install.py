@@ -9,7 +9,6 @@ from assignors import GroupSpec, get_assignor
 from coordinator.compute.engine import compute_target
 from coordinator.config import Config, EngineConfig
 from coordinator.core.events import (
-    ComputedTarget,
     ComputeTarget,
     ConfigureGroup,
     Heartbeat,
@@ -26,6 +25,7 @@ from coordinator.core.state.records import (
     Tombstone,
 )
 from coordinator.core.state.replay import replay
+from coordinator.core.state.target_candidate import TargetCandidate
 from coordinator.kafka_config import kafka_config
 from coordinator.runtime.event_processor import EventProcessor
 from coordinator.runtime.target_jobs import restore_request
@@ -428,6 +428,6 @@ def test_facts_of_a_computation_are_in_its_records(engine):
     (failed,) = engine.processor.run([TargetFailed("g", task.computation_id, "no")])
     assert failed.records == [Tombstone(ComputationPrepared.kind, "g", name=task.computation_id)]
     assert (
-        engine.processor.run([ComputedTarget("g", "x", 99, 0, "uniform")])[0].code
+        engine.processor.run([TargetCandidate("g", 99, "uniform", computation_id="x")])[0].code
         is Code.UNKNOWN_MEMBER_ID
     )

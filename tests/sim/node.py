@@ -10,13 +10,13 @@ from coordinator.compute.engine import compute_target
 from coordinator.core.events import (
     Answer,
     CatalogTopic,
-    ComputedTarget,
     ComputeTarget,
     Event,
     ResolveRegexes,
     TargetFailed,
 )
 from coordinator.core.state.groups import State
+from coordinator.core.state.target_candidate import TargetCandidate
 from coordinator.errors import GroupError
 from coordinator.runtime.event_processor import EventProcessor
 from coordinator.runtime.metrics import Metrics
@@ -353,7 +353,7 @@ class Node:
             again = wait + chance.between(1, 3_000, "again", *name)
             self.world.schedule.after(again, self._computed, task, outcome, self.life)
 
-    def _computed(self, task: ComputeTarget, outcome: ComputedTarget, life: int) -> None:
+    def _computed(self, task: ComputeTarget, outcome: TargetCandidate, life: int) -> None:
         if life != self.life:
             return
 

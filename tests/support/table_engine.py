@@ -15,9 +15,9 @@ import pytest
 from coordinator.compute.engine import Engine, TargetRequest
 from coordinator.compute.stored_target import read_stored_target
 from coordinator.config import Config
-from coordinator.core.events import ComputedTarget
 from coordinator.core.state.records import TargetMetadata
 from coordinator.core.state.target_assignment import StoredTarget
+from coordinator.core.state.target_candidate import TargetCandidate
 from coordinator.core.targets.assignor_options import AssignorOptions
 from coordinator.core.targets.compute_here import run_assignor
 from coordinator.history.former_targets import read_basis
@@ -110,9 +110,10 @@ class TableEngine(Engine):
             "digest": digest_rows(rows), "members": spec.member_count, "ranges": len(rows),
         }  # fmt: skip
         stored = StoredTarget(job.group_id, **facts | self.named)
-        target = ComputedTarget(
-            job.group_id, run_id, job.group_epoch, job.position, job.assignor, stored=stored
-        )
+        target = TargetCandidate(
+            job.group_id, job.group_epoch, job.assignor, stored=stored,
+            computation_id=run_id, position=job.position,
+        )  # fmt: skip
         return read_stored_target(job.store, target, job.input)
 
     def cancel(self, group_id):

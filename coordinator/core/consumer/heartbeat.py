@@ -54,10 +54,10 @@ from coordinator.core.state.records import (
     MemberState,
     Record,
     RegexResolved,
-    TargetMetadata,
     Tombstone,
 )
 from coordinator.core.state.subscriptions import is_to_notice
+from coordinator.core.state.target_candidate import TargetCandidate, list_records
 from coordinator.core.targets.approval import keeps_target
 from coordinator.core.targets.basis import MemberChange, build_input
 from coordinator.core.targets.compute_here import assign_in_step, diff_targets
@@ -341,8 +341,8 @@ def _update_target(
     for record in members:
         if record.member_id == update.meta.member_id:
             spans = record.spans
-    metadata = TargetMetadata(group.group_id, epoch.number, now_ms, assignor, moved, ranges.partial)
-    return _MemberTarget(epoch.number, spans, [*members, metadata])
+    found = TargetCandidate(group.group_id, epoch.number, assignor, moved, ranges.partial, members)
+    return _MemberTarget(epoch.number, spans, list_records(found, now_ms))
 
 
 def is_target_due(config: Config, settings: Mapping[str, str], group: Group, now_ms: int) -> bool:

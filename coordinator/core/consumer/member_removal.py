@@ -27,10 +27,10 @@ from coordinator.core.state.records import (
     Record,
     RegexResolved,
     TargetMember,
-    TargetMetadata,
     Tombstone,
 )
 from coordinator.core.state.subscriptions import hash_with
+from coordinator.core.state.target_candidate import TargetCandidate, list_records
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.reasons import Reason
 
@@ -94,7 +94,7 @@ def remove_members(
     )
     if len(member_ids) == len(group.members):
         # The group is Empty, not Assigning, and the next joiner is assigned at once (G-44).
-        records.append(TargetMetadata(group.group_id, epoch))
+        records += list_records(TargetCandidate(group.group_id, epoch), 0)
     return Result(records, response, timers)
 
 

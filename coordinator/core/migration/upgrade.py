@@ -40,11 +40,11 @@ from coordinator.core.state.records import (
     MemberMetadata,
     Record,
     TargetMember,
-    TargetMetadata,
     Tombstone,
 )
 from coordinator.core.state.state_records import replay_alone
 from coordinator.core.state.subscriptions import hash_of
+from coordinator.core.state.target_candidate import TargetCandidate, list_records
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.reasons import Reason
 
@@ -130,8 +130,7 @@ def _convert(state: State, group: ClassicGroup, epoch: int) -> list[Record]:
         GroupMetadata(
             group.group_id, epoch, hash_of(state.topics, names), Reason.CLASSIC_GROUP_CONVERTED
         ),
-        *targets,
-        TargetMetadata(group.group_id, epoch),
+        *list_records(TargetCandidate(group.group_id, epoch, changes=targets), 0),
         *current,
     ]
 

@@ -12,9 +12,7 @@ from dataclasses import replace
 import msgspec
 import pyarrow as pa
 
-from assignors import PartitionRanges, SpecError
-from assignors.certificate import find_broken_rules
-from assignors.quality import find_problems
+from assignors import SpecError
 from assignors.registry import knows_loads
 from coordinator.config import Config
 from coordinator.core.bounded import INT32_MAX
@@ -50,10 +48,11 @@ from coordinator.core.state.records import (
     Record,
     RequestAnswered,
     TargetMember,
-    TargetMetadata,
     Tombstone,
 )
+from coordinator.core.state.target_candidate import TargetCandidate, list_records
 from coordinator.core.targets.approval import WEIGHTED, end_of, list_waiting
+from coordinator.core.targets.validate import check_ranges, to_rows
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.reasons import Reason
 
@@ -219,14 +218,15 @@ def _apply(
     if event.plan is not None:
         records.append(plan)
     records.append(GroupMetadata(group.group_id, epoch, group.topics_hash, reason))
-    records += [
-        TargetMember(group.group_id, member_id, changes[member_id]) for member_id in sorted(changes)
-    ]
-    records.append(
-        TargetMetadata(
-            group.group_id, epoch, now_ms, plan.assignor, plan.summary.moved, plan_id=plan.plan_id
-        )
+    found = TargetCandidate(
+        group.group_id,
+        epoch,
+        plan.assignor,
+        plan.summary.moved,
+        changes=[TargetMember(group.group_id, name, changes[name]) for name in sorted(changes)],
+        plan_id=plan.plan_id,
     )
+    records += list_records(found, now_ms)
     records.append(_decision(plan, event, APPLIED, epoch, now_ms))
     others = [o for o in list_waiting(group, config, now_ms) if o.plan_id != plan.plan_id]
     records += [_decision(one, event, SUPERSEDED, 0, now_ms) for one in others]
@@ -282,27 +282,10 @@ def _refuse_invalid(
         targets[member_id] = spans
     spec = found.spec(WEIGHTED)
     columns = targets.ranges()
-    names = pa.array([key.name for key in columns.keys], pa.string())
     alive = {topic.key for topic in found.topics}
     keep = pa.array([columns.keys[at] in alive for at in columns.topic.tolist()], pa.bool_())
-    rows = pa.table(
-        {
-            "member_id": columns.owner,
-            "topic": names.take(pa.array(columns.topic)),
-            "first_partition": columns.first,
-            "partition_count": columns.end - columns.first,
-        }
-    ).filter(keep)
-    try:
-        ranges = PartitionRanges.from_arrow(spec.member_ids, spec.topics, rows)
-        # Rules are looked at where each partition has one owner: they read a column of owners.
-        wrong = find_problems(spec, ranges) or find_broken_rules(spec, ranges)
-    except SpecError as error:
-        wrong = [str(error)]
-    if wrong:
-        raise GroupError(
-            ErrorCode.INVALID_ASSIGNMENT, f"plan {plan.plan_id} cannot be applied: {wrong[0]}"
-        )
+    refused = f"plan {plan.plan_id} cannot be applied", ""
+    check_ranges(spec, to_rows(columns).filter(keep), refused, rules=True)
 
 
 def _decision(

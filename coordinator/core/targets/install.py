@@ -1,18 +1,17 @@
 """Install a target assignment computed outside a step (K-38…K-50, S-30…S-32).
 
 By an external computer, which asks with PrepareAssignment and answers with InstallAssignment, or by
-the coordinator's own engine. Each comes to a ComputedTarget, and `_install_target` makes it the
+the coordinator's own engine. Each brings a TargetCandidate, and `_install_target` makes it the
 group's. A computation id stands in place of Kafka's chosen member: an unknown or superseded one is
 UNKNOWN_MEMBER_ID.
 """
 
 from __future__ import annotations
 
-import msgspec
+from dataclasses import replace
 
 from coordinator.config import Config
 from coordinator.core.events import (
-    ComputedTarget,
     InstallAssignment,
     PrepareAssignment,
     Result,
@@ -29,10 +28,11 @@ from coordinator.core.state.records import (
     TargetMetadata,
     Tombstone,
 )
-from coordinator.core.state.target_assignment import NOT_READ
-from coordinator.core.targets.basis import MemberChange, build_input
-from coordinator.core.targets.rebase import diff_computed, rebase_targets, rebase_whole_target
-from coordinator.core.targets.validate import validate_ranges
+from coordinator.core.state.target_assignment import NOT_READ, Targets
+from coordinator.core.state.target_candidate import TargetCandidate, list_records
+from coordinator.core.targets.basis import AssignorInput, MemberChange, build_input
+from coordinator.core.targets.rebase import diff_computed, rebase
+from coordinator.core.targets.validate import check_ranges
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.reasons import Reason
 
@@ -76,22 +76,16 @@ def install_assignment(state: State, event: InstallAssignment, now_ms: int) -> R
     """
     group = _get_group(state, event.group_id)
     found = _find_computation(group, event.computation_id, event.group_epoch)
-    ranges = validate_ranges(found, event.ranges)
+    given = AssignorInput(found.metas, Targets(), found.topics, found.regexes)
+    ranges = check_ranges(given.spec(), event.ranges)
     changes, moved = diff_computed(group, found, ranges)
-    target = ComputedTarget(
-        event.group_id,
-        event.computation_id,
-        event.group_epoch,
-        0,
-        event.assignor,
-        moved,
-        event.partial,
-        changes,
+    target = TargetCandidate(
+        event.group_id, event.group_epoch, event.assignor, moved, event.partial, changes
     )
     return _install_target(group, found, target, now_ms)
 
 
-def install_computed(state: State, event: ComputedTarget, now_ms: int) -> Result:
+def install_computed(state: State, event: TargetCandidate, now_ms: int) -> Result:
     """Install what the coordinator's own engine computed and checked.
 
     Raises
@@ -133,44 +127,24 @@ def _find_computation(group: Group, computation_id: str, group_epoch: int) -> Co
 
 
 def _install_target(
-    group: Group, found: Computation, target: ComputedTarget, now_ms: int
+    group: Group, found: Computation, target: TargetCandidate, now_ms: int
 ) -> Result:
     """Make a target the group's, and see to who came and went since (K-48, K-49).
 
     When the group has moved on meanwhile, the next target is computed at once (K-49).
     """
     at_once = 0 if group.epoch > target.group_epoch else now_ms
-    done = TargetMetadata(
-        group.group_id, target.group_epoch, at_once, target.assignor, target.moved, target.partial
-    )
+    changes = rebase(group, found, target)
+    records = list_records(replace(target, changes=changes), at_once)
     if target.whole is not None:
-        return Result(_name_stored(group, found, target, done))
-    changes = rebase_targets(group, found, target.changes)
+        return Result(records)
     response = {
         "group_epoch": group.epoch,
         "assignment_epoch": target.group_epoch,
         "moved": target.moved,
         "members_changed": len(changes),
     }
-    return Result([*changes, done], response)
-
-
-def _name_stored(
-    group: Group, found: Computation, target: ComputedTarget, done: TargetMetadata
-) -> list[Record]:
-    """Return the small record that installs rows of the table, and those of who came and went."""
-    assert target.stored is not None
-    assert target.whole is not None
-    record = msgspec.structs.replace(
-        done,
-        computation_id=target.stored.run_id,
-        targets_version=target.stored.version,
-        digest=target.stored.digest,
-        members=target.stored.members,
-        ranges=target.stored.ranges,
-        whole=target.whole,
-    )
-    return [record, *rebase_whole_target(group, found, target.whole)]
+    return Result(records, response)
 
 
 def give_up_computation(state: State, event: TargetFailed) -> Result:
@@ -194,7 +168,7 @@ def drop_lost_target(state: State, event: TargetLost) -> Result:
     known = group.targets.whole is not NOT_READ
     records: list[Record] = [
         Tombstone(TargetMetadata.kind, group.group_id),
-        TargetMetadata(group.group_id, group.assignment_epoch, 0, group.assignor),
+        *list_records(TargetCandidate(group.group_id, group.assignment_epoch, group.assignor), 0),
     ]
     for member_id, member in group.members.items():
         spans = group.targets.get(member_id, ()) if known else drop_epochs(member.current.assigned)

@@ -6,12 +6,13 @@ changed get a record, members gone since are dropped, members new since have an 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from assignors import PartitionRanges
 from coordinator.core.state.groups import Computation, Group
 from coordinator.core.state.records import LoadsNoted, Record, TargetMember, Tombstone
 from coordinator.core.state.target_assignment import WholeTarget
+from coordinator.core.state.target_candidate import TargetCandidate
 from coordinator.core.targets.basis import AssignorInput
 from coordinator.core.targets.compute_here import diff_targets
 
@@ -58,16 +59,24 @@ def diff_computed(
     return diff_targets(group.group_id, restore_input(group, computation), ranges)
 
 
-def rebase_targets(
-    group: Group, computation: Computation, records: Iterable[TargetMember]
+def rebase(group: Group, computation: Computation, found: TargetCandidate) -> Sequence[Record]:
+    """Return the changes of a candidate as they are for the group of now (K-48, K-49)."""
+    if found.whole is None:
+        return _rebase_changes(group, computation, found.changes)
+    return _rebase_whole(group, computation, found.whole)
+
+
+def _rebase_changes(
+    group: Group, computation: Computation, records: Iterable[Record]
 ) -> list[TargetMember]:
-    """Return the records that make a computed target the group's (K-48, K-49).
+    """Return the records that make a computed target the group's.
 
     Members that are gone since are left out, but a static member's successor inherits; members
     that are new since get an empty target.
     """
     found: dict[str, TargetMember] = {}
     for record in records:
+        assert isinstance(record, TargetMember)
         member_id = _find_successor(group, computation, record.member_id)
         if member_id is not None:
             found[member_id] = TargetMember(group.group_id, member_id, record.spans)
@@ -78,7 +87,7 @@ def rebase_targets(
     return [found[member_id] for member_id in sorted(found)]
 
 
-def rebase_whole_target(group: Group, computation: Computation, whole: WholeTarget) -> list[Record]:
+def _rebase_whole(group: Group, computation: Computation, whole: WholeTarget) -> list[Record]:
     """Return what must come after a whole target that was computed for another set of members.
 
     Members that are gone since have no target, but a static member's successor inherits; members

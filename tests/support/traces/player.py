@@ -17,7 +17,6 @@ from coordinator.core.events import (
     LEAVE,
     LEAVE_FOR_A_WHILE,
     Answer,
-    ComputedTarget,
     ConfigureGroup,
     DeleteGroup,
     DescribeGroup,
@@ -40,6 +39,7 @@ from coordinator.core.state.groups import State
 from coordinator.core.state.partition_spans import drop_epochs
 from coordinator.core.state.state_records import records_of
 from coordinator.core.state.target_assignment import StoredTarget, WholeTarget
+from coordinator.core.state.target_candidate import TargetCandidate
 from coordinator.errors import GroupError
 from coordinator.kafka_config import kafka_config
 from coordinator.runtime.timers import EXPIRE
@@ -361,7 +361,11 @@ class Player(VirtualCoordinator):
         whole = WholeTarget.of(rows.append_column("topic_id", ids))
         stored = StoredTarget(group, epoch, run, 1, 0, len(found.members), len(whole))
         self.processor.run(
-            [ComputedTarget(group, run, epoch, 0, "external", stored=stored, whole=whole)]
+            [
+                TargetCandidate(
+                    group, epoch, "external", stored=stored, whole=whole, computation_id=run
+                )
+            ]
         )
 
     def _do_lose_target(self, words: list[str]) -> None:

@@ -16,7 +16,6 @@ from coordinator.core.events import (
     SESSION,
     SYNC_PHASE,
     AlterConfig,
-    ComputedTarget,
     ComputeTarget,
     ConfigureGroup,
     DecidePlan,
@@ -76,6 +75,7 @@ from coordinator.core.state.records import (
     Tombstone,
     TopicChanged,
 )
+from coordinator.core.state.target_candidate import TargetCandidate
 from coordinator.core.watched_events import KafkaWrote
 from tests.support.traces.classic_text import CLASSIC_EVENTS, classic_group_text
 
@@ -248,7 +248,7 @@ EVENTS: dict[type, Callable[[Any, State], str]] = {
     ReportLoads: lambda event, _: f"# the weights of {event.loads.group_id} are reported",
     TopicsReported: _topics_seen,
     RegexesResolved: lambda event, _: f"# the regexes of {event.group_id} are resolved",
-    ComputedTarget: lambda event, _: f"# {event.computation_id} is done, for {event.group_id}",
+    TargetCandidate: lambda event, _: f"# {event.computation_id} is done, for {event.group_id}",
     TargetFailed: lambda event, _: f"# {event.computation_id} failed, for {event.group_id}",
     TargetLost: lambda event, _: f"lose-target {event.group_id}",
     TimerFired: _timer_fired,
