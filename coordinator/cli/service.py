@@ -146,7 +146,7 @@ class Service(Generic[T]):
                 open_now.callback(pages.close)  # wrong logins up to now are in the audit
                 pages.registry = coordinator.metrics.registry
                 pages.status = lambda: self._look_at_health(coordinator)
-                pages.confirm = coordinator.confirm_status
+                pages.confirm = lambda: self._unless_behind(coordinator.confirm_status())
                 pages.remark = lambda: _explain_topics(coordinator)
                 if server.audit_ms:
                     pages.audit = lambda records: coordinator.submit([RecordAudit(records)])
@@ -162,9 +162,12 @@ class Service(Generic[T]):
             logger.info("stopped by %s", stop.asked_by)
 
     def _look_at_health(self, coordinator: Coordinator) -> str:
-        found = look_at_health(coordinator)
-        ready = found != Status.ACTIVE.value or self.is_ready()
-        return found if ready else Status.LOADING.value
+        return self._unless_behind(look_at_health(coordinator))
+
+    def _unless_behind(self, status: str) -> str:
+        """Return a status, or that what is relied on is still being read."""
+        ready = status != Status.ACTIVE.value or self.is_ready()
+        return status if ready else Status.LOADING.value
 
 
 def open_in_thread(stop: Stop, open_: Callable[[], T]) -> Future[T] | None:

@@ -126,7 +126,7 @@ def _run(source: Source, named: str, store: str, settings: Config, takeover: str
         open=open_watched,
         start=start,
         look=look,
-        is_ready=lambda: following[0].store.is_live,
+        is_ready=lambda: following[0].store.has_caught_up,
     ).run(settings, store)
 
 

@@ -99,6 +99,7 @@ class DescribeSource:
                     if known is None:
                         known = store.coordinator.look(find_known)
                     await self._poll(brokers, store, known)
+                    store.has_caught_up = True
                     said = ""
                 except OSError as error:
                     if str(error) != said:

@@ -188,6 +188,7 @@ class _Following:
             return
         if found.error == UNKNOWN_TOPIC:
             self._complain(f"the cluster has no topic {self._topic} yet: it has no groups")
+            self._note_end()
         elif found.error:
             self._complain(f"{self._topic} cannot be read: Kafka's error {found.error}")
         await self._write(partial(self._store.report_topics, found.topics, 0))
@@ -291,8 +292,7 @@ class _Following:
             self._order.add(partition, batches, len(data), at_end=at_end)
             for number, some in list(self._order.take()):
                 await asyncio.to_thread(self._store.take, number, some)
-            if self._order.is_live and not self._loads:
-                self._store.note_live()
+            self._note_end()
         return False
 
     async def _load(
@@ -309,6 +309,12 @@ class _Following:
         del self._loads[partition]
         self._offsets[partition] = self._store.next_offsets()[partition]
         self._order.expect(partition)
+
+    def _note_end(self) -> None:
+        """Note it when all partitions are read to their ends."""
+        if self._order.is_live and not self._loads:
+            self._store.note_live()
+            self._store.has_caught_up = True
 
     async def _start_over(self, partition: int) -> bool:
         """Begin at the first offset that is there: what came before was cleaned up.

@@ -157,6 +157,7 @@ class RecordsFile:
             elif item.last_offset >= next_offset:
                 writing.take(item)
         writing.finish()
+        store.has_caught_up = True
 
     def _batches(self) -> Iterator[TopicsLine | RecordBatch]:
         for is_record, some in groupby(self._lines(), lambda one: isinstance(one, RecordLine)):

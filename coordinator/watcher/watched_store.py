@@ -50,12 +50,15 @@ class WatchedStore:
         Makes records of Kafka's, and counts what it cannot.
     counts
         How much was read.
+    has_caught_up
+        Whether all was read that there was when reading began.
     """
 
     def __init__(self, coordinator: Coordinator, clock: KafkaClock, session_ms: int) -> None:
         self.coordinator = coordinator
         self.translator = Translator(lambda: coordinator.topics, session_ms)
         self.counts = ReadCounts(coordinator.metrics, self.translator.faults)
+        self.has_caught_up = False
         self._clock = clock
         self._partitions: dict[int, PartitionChanges] = {}
         self._is_unsure = True
@@ -206,13 +209,8 @@ class WatchedStore:
         found = [(number, one.flush()) for number, one in self._partitions.items()]
         self._write(*(self._translate(number, one) for number, one in found if one is not None))
 
-    @property
-    def is_live(self) -> bool:
-        """Whether all was read that Kafka wrote before now."""
-        return self._clock.is_live
-
     def note_live(self) -> None:
-        """Note that all was read that Kafka wrote up to now."""
+        """Note that what is read from now on happens now."""
         self._clock.is_live = True
 
     def _translate(self, partition: int, change: Change) -> KafkaWrote:
