@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
-from datetime import datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -17,14 +15,11 @@ from coordinator.cli.inspect import AsOf, Json, Store, print_json, say_watched, 
 from coordinator.cli.main import FAILURE, load_config
 from coordinator.cli.terminal import Terminal
 from coordinator.clock import wall_ms
-from coordinator.history.findings import LEVELS, Level, Limits, examine, to_json
-from coordinator.history.log_reader import EPOCH, MILLISECOND, LogReader, parse_as_of
+from coordinator.history.findings import LEVELS, Level, Limits, examine, find_end, to_json
+from coordinator.history.findings.limits import MINUTE_MS, parse_length
+from coordinator.history.log_reader import LogReader, parse_as_of
 from coordinator.history.log_rows import LogRows
-from coordinator.history.watched import DUMP, read_watched
 
-UNITS_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-LENGTH = re.compile(r"([0-9]{1,7})([smhd])\Z")
-YEARS_MS = 100 * 365 * UNITS_MS["d"]
 SKEW_LEAST = 1.0
 Group = Annotated[str | None, typer.Argument(help="Only this group.")]
 DEFAULTS = Limits()
@@ -65,13 +60,13 @@ def doctor(
     which may be meant to be so, do not count otherwise.
     """
     limits = Limits(
-        _parse_length("--window", window),
-        _parse_length("--patience", patience),
+        parse_length("--window", window),
+        parse_length("--patience", patience),
         _check_least("--rebalances", rebalances, 0),
         _check_least("--flaps", flaps, 1),
         _check_skew(skew),
-        _parse_length("--expires", expires),
-        load_config(config).kafka.offsets_retention_minutes * UNITS_MS["m"],
+        parse_length("--expires", expires),
+        load_config(config).kafka.offsets_retention_minutes * MINUTE_MS,
     )
     names = _check_names("--only", only or LEVELS) - _check_names("--skip", skip or ())
     if not names:
@@ -81,7 +76,12 @@ def doctor(
         log = LogRows(reading, group)
         if group is not None and not log.has_group():
             raise reading.unknown(group)
-        found = examine(log, _find_now(reading, as_of), limits, names)
+        found = examine(
+            log,
+            find_end(reading, None if as_of is None else parse_as_of(as_of), wall_ms()),
+            limits,
+            names,
+        )
     say_watched(reading)
     if wants_json(json_):
         for one in found:
@@ -90,32 +90,6 @@ def doctor(
         render.print_findings(Terminal(), found)
     if any(only or one.level is Level.PROBLEM for one in found):
         raise SystemExit(FAILURE)
-
-
-def _find_now(reading: LogReader, as_of: str | None) -> int:
-    """Return the time as of which groups are judged: of a dump, that of its last record."""
-    time = None if as_of is None else parse_as_of(as_of)
-    if isinstance(time, datetime):
-        return (time - EPOCH) // MILLISECOND
-    watched = read_watched(reading)
-    if time is not None or (watched is not None and watched.observed == DUMP):
-        return reading.at_ms
-    return max(wall_ms(), reading.at_ms)
-
-
-def _parse_length(option: str, text: str) -> int:
-    """Return a length of time in milliseconds.
-
-    Raises
-    ------
-    SpecError
-        It is none.
-    """
-    found = LENGTH.match(text)
-    length = int(found[1]) * UNITS_MS[found[2]] if found else 0
-    if not 0 < length <= YEARS_MS:
-        raise SpecError(f"{option} is {text!r}: give a time such as 90s, 15m, 1h or 7d")
-    return length
 
 
 def _check_names(option: str, names: Iterable[str]) -> set[str]:

@@ -31,6 +31,7 @@ from coordinator.web import pages as shown
 from coordinator.web import past_pages, plan_pages
 from coordinator.web.access import Viewer, WebAccess, is_same_origin
 from coordinator.web.detail_pages import DetailPages, audit_json, offsets_json
+from coordinator.web.doctor_page import DoctorPage, doctor_json
 from coordinator.web.errors import (
     ForbiddenError,
     QueryError,
@@ -119,7 +120,7 @@ class Site:
 def make_app(site: Site) -> Starlette:
     """Return the pages as an ASGI application."""
     pages, past, plans = site.pages, PastPages(site.pages), PlanPages(site.pages)
-    details = DetailPages(site.pages)
+    details, doctor = DetailPages(site.pages), DoctorPage(site.pages)
     routes = [
         _page(site, "/", "groups.html", pages.groups),
         _page(site, "/group", "group.html", pages.group),
@@ -134,6 +135,8 @@ def make_app(site: Site) -> Starlette:
         _page(site, "/offsets", "offsets.html", details.offsets),
         _json(site, "/offsets.json", details.offsets, offsets_json),
         _page(site, "/member", "member.html", details.member),
+        _page(site, "/doctor", "doctor.html", doctor.doctor),
+        _json(site, "/doctor.json", doctor.doctor, doctor_json),
         _page(site, "/audit", "audit.html", details.audit),
         _json(site, "/audit.json", details.audit, audit_json),
         _page(site, "/plans", "plans.html", plans.plans),

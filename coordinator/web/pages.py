@@ -44,11 +44,13 @@ class Pages:
         Whether open pages are told what changes.
     weight
         What weights of partitions are: "lag", "rate", or "weight".
+    retention_ms
+        How long offsets are kept that no member needs.
 
     Attributes
     ----------
-    now_ms
-        The clock.
+    now_ms, retention_ms
+        The clock; as above.
     """
 
     def __init__(
@@ -59,8 +61,10 @@ class Pages:
         *,
         live: bool = True,
         weight: str = "weight",
+        retention_ms: int = 7 * 24 * HOUR_MS,
     ) -> None:
         self.reader = reader
+        self.retention_ms = retention_ms
         self._weight = weight
         self._live = live
         self.name = name

@@ -16,6 +16,7 @@ import uvicorn
 
 from coordinator.config import Config
 from coordinator.errors import GroupError
+from coordinator.history.findings.limits import MINUTE_MS
 from coordinator.storage.tables.store_files import root_of
 from coordinator.web.access import SETTING, Viewer, WebAccess
 from coordinator.web.app import READERS, Site, make_app
@@ -80,7 +81,9 @@ class WebServer:
         self._access = WebAccess(config, listen)
         reader = StoreReader(store, config.lease)
         name = os.path.basename(root_of(store))
-        pages = Pages(reader, name, weight=name_weights(config.weights))
+        kept_ms = config.kafka.offsets_retention_minutes * MINUTE_MS
+        weight = name_weights(config.weights)
+        pages = Pages(reader, name, weight=weight, retention_ms=kept_ms)
         self._readers = ThreadPoolExecutor(READERS, "muster-web-read")
         self._socket = bind_socket(listen, SETTING)
         self._socket.listen(BACKLOG)  # who connects before the thread has begun waits for it

@@ -176,7 +176,7 @@ def test_a_group_that_all_left_is_not_slow(found):
 def test_ownership_gaps(found):
     (row,) = found("ownership_gaps", leave_unsettled(pair().at(1), "m1", 40), patience_ms=30_000)
     assert (row["topic"], row["partition_count"], row["gaps"]) == ("t", 2, 1)
-    assert (row["seconds"], row["reason"]) == (40, "member left")
+    assert (row["seconds"], row["reason_codes"]) == (40, ["member_left"])
     assert (row["last_gap_at"], row["last_gap_until"]) == (clock(1), clock(1 + 40 / 60))
     limits = {"patience_ms": 30_000, "minutes": 70}
     assert found("ownership_gaps", leave_unsettled(pair().at(1), "m1", 40), **limits) == []

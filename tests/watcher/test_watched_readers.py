@@ -24,6 +24,7 @@ PAGES = (
     "/offsets?id=g",
     "/plans?id=g",
     "/audit",
+    "/doctor",
 )
 
 
@@ -86,7 +87,7 @@ def test_pages_say_who_coordinates(store):
         assert 'id="watched"' in found.text, address
         assert cluster in found.text, address
         assert "from a dump of its topic of groups" in found.text, address
-    assert "Nobody watches the cluster now" in pages.get("/").text
+    assert "The cluster is not watched now" in pages.get("/").text
     assert "No coordinator runs" not in pages.get("/group?id=g").text
     told = pages.get("/group.json?id=g").json()
     assert (told["kafka_cluster"], told["observed"]) == (cluster, "records")

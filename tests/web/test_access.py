@@ -236,6 +236,29 @@ def test_pages_that_name_topics_are_for_those_who_may_see_them(store, secured, t
     assert [client.get(path, auth=ann).status_code for path in asked] == [200] * len(asked)
 
 
+def test_findings_are_of_groups_and_topics_that_one_may_see(secured, tmp_path):
+    """Topics have grown, and nobody owns what is new: of billing and of another group."""
+    story = Story("billing").topics(orders=2).join("m1", "orders").topics(orders=3)
+    other = Story("ledger").topics(entries=2).join("m1", "entries").topics(entries=3)
+    store = stored([*story.batches, *other.batches], tmp_path / "store")
+    client = browse(store, Config(server=secured))
+
+    def seen(user, word):
+        found = client.get("/doctor.json", auth=(user, word)).json()["findings"]
+        return [(row["group_id"], row.get("topic")) for one in found for row in one["rows"]]
+
+    assert seen("root", "wood") == [("billing", "orders"), ("ledger", "entries")]
+    assert (seen("eve", "words"), seen("ann", "secret")) == ([], [])
+    acls = (tmp_path / "acls.toml").read_text()
+    acls += '[[acls]]\nprincipal = "User:ann"\noperations = ["DESCRIBE"]\n'
+    acls += 'resource_type = "TOPIC"\nresource_name = "*"\n'
+    (tmp_path / "acls.toml").write_text(acls)
+    client = browse(store, Config(server=secured))
+    assert seen("ann", "secret") == [("billing", "orders")]
+    assert client.get("/doctor?id=ledger", auth=("ann", "secret")).status_code == 404
+    assert client.get("/doctor").status_code == 401
+
+
 def test_beyond_this_machine_it_needs_a_login_and_tls(secured, caplog):
     anywhere = "0.0.0.0:8080"
     with pytest.raises(ConfigError, match=r"configure a login .* and TLS"):

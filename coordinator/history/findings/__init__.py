@@ -1,6 +1,16 @@
 """What is wrong with the groups of a store: findings, each with its rows."""
 
-from coordinator.history.findings.doctor import Finding, examine, to_json
+from coordinator.history.findings.doctor import Finding, examine, find_end, to_json
 from coordinator.history.findings.limits import LEVELS, SCHEMAS, TITLES, Level, Limits
 
-__all__ = ["LEVELS", "SCHEMAS", "TITLES", "Finding", "Level", "Limits", "examine", "to_json"]
+__all__ = [
+    "LEVELS",
+    "SCHEMAS",
+    "TITLES",
+    "Finding",
+    "Level",
+    "Limits",
+    "examine",
+    "find_end",
+    "to_json",
+]

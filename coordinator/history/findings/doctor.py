@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
@@ -11,8 +12,10 @@ import pyarrow as pa
 from coordinator.history.findings import members, ownership, present, rebalances
 from coordinator.history.findings.facts import Facts
 from coordinator.history.findings.limits import LEVELS, SCHEMAS, TITLES, Level, Limits
+from coordinator.history.log_reader import EPOCH, MILLISECOND, LogReader
 from coordinator.history.log_rows import LogRows
 from coordinator.history.view_rows import to_json_rows
+from coordinator.history.watched import DUMP, read_watched
 
 FIND: dict[str, Callable[[Facts], pa.Table]] = {
     "unreadable_groups": present.find_unreadable_groups,
@@ -74,6 +77,23 @@ def examine(
     facts = Facts(log, now_ms, limits or Limits())
     found = ((name, FIND[name](facts)) for name in SCHEMAS if name in names)
     return [Finding(name, _arrange(name, rows)) for name, rows in found if len(rows)]
+
+
+def find_end(reading: LogReader, asked: int | datetime | None, wall_ms: int) -> int:
+    """Return the time as of which groups are judged, in milliseconds.
+
+    Parameters
+    ----------
+    asked
+        The position or time that was asked for; None is now, and in a store that was made from a
+        dump its last record.
+    """
+    if isinstance(asked, datetime):
+        return (asked - EPOCH) // MILLISECOND
+    watched = None if asked is not None else read_watched(reading)
+    if asked is not None or (watched is not None and watched.observed == DUMP):
+        return reading.at_ms
+    return max(wall_ms, reading.at_ms)
 
 
 def _arrange(name: str, rows: pa.Table) -> pa.Table:

@@ -2,16 +2,38 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import StrEnum
 
 import pyarrow as pa
 
+from assignors import SpecError
 from coordinator.history.view_schemas import INT, LONG, REAL, TEXT, TEXTS, TIME
 
 MINUTE_MS = 60_000
 HOUR_MS = 60 * MINUTE_MS
 DAY_MS = 24 * HOUR_MS
+
+
+UNITS_MS = {"s": 1_000, "m": MINUTE_MS, "h": HOUR_MS, "d": DAY_MS}
+LENGTH = re.compile(r"([0-9]{1,7})([smhd])\Z")
+LENGTH_MAX_MS = 100 * 365 * DAY_MS
+
+
+def parse_length(option: str, text: str) -> int:
+    """Return a length of time, such as 90s, 15m, 1h or 7d, in milliseconds.
+
+    Raises
+    ------
+    SpecError
+        It is none.
+    """
+    found = LENGTH.match(text)
+    length = int(found[1]) * UNITS_MS[found[2]] if found else 0
+    if not 0 < length <= LENGTH_MAX_MS:
+        raise SpecError(f"{option} is {text!r}: give a time such as 90s, 15m, 1h or 7d")
+    return length
 
 
 class Level(StrEnum):
@@ -77,7 +99,7 @@ _FINDINGS = {
     "ownership_gaps": (
         Level.PROBLEM, "Partitions that no member owned for a time",
         {**_RANGE, "gaps": LONG, "seconds": REAL, "last_gap_at": TIME, "last_gap_until": TIME,
-         "reason": TEXT},
+         "reason_codes": TEXTS},
     ),
     "flapping_members": (
         Level.PROBLEM, "Members that leave and come back",

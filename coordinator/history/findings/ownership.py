@@ -94,7 +94,7 @@ def find_ownership_gaps(facts: Facts) -> pa.Table:
         "seconds": pa.array(total[long][row] / 1000),
         "last_gap_at": to_times(begins[at]),
         "last_gap_until": to_times(turns.begun_ms[at]),
-        "reason": pick(turns.history["until_reason"], turns.before_row[at]),
+        "reason_codes": pick(turns.history["until_reason_codes"], turns.before_row[at]),
     }
     return pa.table(columns)
 
