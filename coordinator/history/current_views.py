@@ -18,6 +18,7 @@ from coordinator.core.state.groups import GROUP_STATES, GroupState, StateColumns
 from coordinator.core.state.records import (
     CurrentMember,
     GroupMetadata,
+    KafkaWatched,
     MemberMetadata,
     MembersAdvanced,
     MemberState,
@@ -45,8 +46,11 @@ from coordinator.history.keyed_rows import (
 )
 from coordinator.history.log_rows import LogRows
 from coordinator.history.view_schemas import GROUP_COLUMNS, VIEW_SCHEMAS
+from coordinator.history.watched import COLUMNS, find_watched
 from coordinator.storage.target_table import read_checked_rows
 
+MS = 1000
+"""Microseconds."""
 KEY = ("kind", "tombstone", "group_id", "member_id")
 NAMES = "subscribed_topic_names"
 TOLD = ("instance_id", "rack_id", "client_id", "client_host", "client_software")
@@ -349,7 +353,14 @@ def read_groups(log: LogRows) -> pa.Table:
     incarnation = Incarnations(log).latest(found["group_id"])
     nothing = pa.scalar(None, incarnation.type)  # of an id that no group has
     known = pc.if_else(pc.is_valid(found["group_epoch"]), incarnation, nothing)
-    return found.append_column("incarnation", known).select(VIEW_SCHEMAS["groups"].names)
+    found = found.append_column("incarnation", known)
+    watched = find_watched(log.present([KafkaWatched.kind], COLUMNS))
+    schema = VIEW_SCHEMAS["groups"]
+    told = (None, None) if watched is None else (watched.observed, watched.timestamp * MS)
+    for name, value in zip(("observed", "observed_since"), told, strict=True):
+        one = pa.scalar(value, pa.int64() if name == "observed_since" else pa.string())
+        found = found.append_column(name, pa.repeat(one, len(found)).cast(schema.field(name).type))
+    return found.select(schema.names)
 
 
 def read_group_states(log: LogRows) -> pa.Table:

@@ -53,7 +53,7 @@ _COLUMNS = {
     "groups": {
         "group_id": TEXT, "incarnation": INT, "group_type": TEXT, "state": TEXT,
         "group_epoch": INT, "assignment_epoch": INT, "assignor": TEXT, "partial": pa.bool_(),
-        "members": LONG,
+        "members": LONG, "observed": TEXT, "observed_since": TIME,
     },
     "members": {
         "group_id": TEXT, "member_id": TEXT, "instance_id": TEXT, "rack_id": TEXT,
@@ -96,7 +96,13 @@ _COLUMNS = {
 # fmt: on
 VIEW_SCHEMAS = {view: pa.schema(columns) for view, columns in _COLUMNS.items()}
 """The schema of each view, by the view's name."""
-GROUP_COLUMNS = VIEW_SCHEMAS["groups"].remove(1)
+GROUP_COLUMNS = pa.schema(
+    [
+        column
+        for column in VIEW_SCHEMAS["groups"]
+        if column.name not in {"incarnation", "observed", "observed_since"}
+    ]
+)
 """The columns of `groups` that follow from a group's last records alone."""
 TABLE_SCHEMAS = {
     "log": SCHEMA.remove(SCHEMA.get_field_index("at")).append(pa.field("recorded_at", TIME)),

@@ -62,6 +62,12 @@ ended AS (
     SELECT group_id, count(*) AS ends
     FROM $group_ends
     GROUP BY group_id
+),
+watched AS (
+    SELECT max_by(observed, position) AS observed,
+        timestamp_millis(max_by(timestamp, position)) AS observed_since
+    FROM $log
+    WHERE kind = 'kafka_watched'
 )
 SELECT
     once.group_id,
@@ -78,6 +84,9 @@ SELECT
     assignment_epoch,
     assignor,
     partial,
-    members
+    members,
+    observed,
+    observed_since
 FROM once
 LEFT JOIN ended ON once.group_id = ended.group_id
+CROSS JOIN watched
