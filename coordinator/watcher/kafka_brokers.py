@@ -18,6 +18,7 @@ from coordinator.wire.codec import Api
 
 ANSWER_S = 30.0
 INTERNAL = "__"
+TOPIC_RESOURCE = 2
 
 
 class ClusterMetadata(NamedTuple):
@@ -114,6 +115,25 @@ class KafkaBrokers:
                 del self._open[node_id]
             await _close(connection)
             raise
+
+    async def topic_setting(self, topic: str, name: str) -> str | None:
+        """Return a setting of a topic; None where this user may not see it."""
+        resource = {
+            "resource_type": TOPIC_RESOURCE,
+            "resource_name": topic,
+            "configuration_keys": [name],
+        }
+        try:
+            answer = await self._ask_any(
+                Api.DESCRIBE_CONFIGS,
+                resources=[resource],
+                include_synonyms=False,
+                include_documentation=False,
+            )
+        except (OSError, GroupError):
+            return None
+        told = {one.name: one.value for found in answer.results for one in found.configs}
+        return told.get(name)
 
     @property
     def node_ids(self) -> Sequence[int]:

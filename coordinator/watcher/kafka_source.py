@@ -45,20 +45,25 @@ FETCH_BYTES, PARTITION_BYTES = 32 << 20, 4 << 20
 PAUSES_S = (0.1, 0.3, 1.0, 3.0)
 LOOK_S = 0.1
 READ_COMMITTED_NOT = 0
+TOMBSTONES_MS = 86_400_000
+"""How long a cleaned topic keeps tombstones by Kafka's default of `delete.retention.ms`."""
+PATIENCE_LEAST_MS = 60_000
 logger = logging.getLogger("muster.watch")
 
 
 @dataclass
 class _Load:
-    """A partition that is read for the first time, up to where it ended then."""
+    """All of a partition: read for the first time, or again, up to where it ended then."""
 
     changes: PartitionChanges = field(default_factory=PartitionChanges)
     last: dict[bytes, KafkaRecord] = field(default_factory=dict)
     end: int | None = None
+    began_ms: int = field(default_factory=wall_ms)
 
     def take(self, batches: list[RecordBatch]) -> None:
         """Keep the last record of each key."""
-        for change in self.changes.take(batches):
+        before = batches if self.end is None else [b for b in batches if b.base_offset < self.end]
+        for change in self.changes.take(before):
             keep_last(self.last, (*change.offsets, *change.records))
 
     def finish(self) -> list[KafkaRecord]:
@@ -82,6 +87,8 @@ class KafkaSource:
         Kafka's topic of groups.
     offsets_ms, topics_ms
         How often offsets are written, and topics are asked for.
+    anew_ms
+        How often a partition is read anew at most, because of groups that could not be read.
 
     Raises
     ------
@@ -100,10 +107,11 @@ class KafkaSource:
         topic: str = TOPIC,
         offsets_ms: int = 10_000,
         topics_ms: int = 5_000,
+        anew_ms: int = 600_000,
     ) -> None:
         self._settings = ClientSettings.read(servers, settings or {})
         self._topic = topic
-        self.offsets_ms, self.topics_ms = offsets_ms, topics_ms
+        self.offsets_ms, self.topics_ms, self.anew_ms = offsets_ms, topics_ms, anew_ms
 
     def find_cluster(self) -> KafkaWatched:
         """Return which cluster it is; see `Source`."""
@@ -136,6 +144,11 @@ class _Following:
     ) -> None:
         self._source, self._brokers, self._topic, self._store = source, brokers, topic, store
         self._loads: dict[int, _Load] = {}
+        self._again: set[int] = set()
+        """Partitions that are read anew once they are read to their ends."""
+        self._until_ms: dict[int, int] = {}
+        """Up to when all that Kafka wrote to a partition is read."""
+        self._patience_ms: float | None = None
         self._order = TimeOrder()
         self._offsets: dict[int, int] = {}
         self._leaders: dict[int, int] = {}
@@ -155,7 +168,7 @@ class _Following:
         """
         self._loop = asyncio.get_running_loop()
         self._store.translator.find_topics = self._find_topics
-        flushed = time.monotonic()
+        flushed = looked = time.monotonic()
         try:
             while not stop.is_set():
                 now = time.monotonic()
@@ -164,6 +177,9 @@ class _Following:
                 if now - flushed >= self._source.offsets_ms / 1000:
                     await self._write(self._store.flush)
                     flushed = time.monotonic()
+                if now - looked >= self._source.anew_ms / 1000:
+                    self._again |= self._store.find_unread(missed=True)
+                    looked = now
                 for task in list(self._fetchers.values()):
                     if task.done():
                         task.result()
@@ -192,12 +208,20 @@ class _Following:
         elif found.error:
             self._complain(f"{self._topic} cannot be read: Kafka's error {found.error}")
         await self._write(partial(self._store.report_topics, found.topics, 0))
+        if self._patience_ms is None:
+            await self._find_patience()
         self._leaders = found.leaders
         for partition in found.leaders:
             if partition not in self._offsets:
                 self._begin(partition)
         for node_id in set(found.leaders.values()) - self._fetchers.keys() - {-1}:
             self._fetchers[node_id] = asyncio.create_task(self._fetch_from(node_id))
+
+    async def _find_patience(self) -> None:
+        """Find how long Kafka keeps what says that a group is gone, with a margin for clocks."""
+        told = await self._brokers.topic_setting(self._topic, "delete.retention.ms")
+        kept_ms = int(told) if told is not None and told.isdecimal() else TOMBSTONES_MS
+        self._patience_ms = max(kept_ms / 2, PATIENCE_LEAST_MS)
 
     def _find_topics(self) -> None:
         """Ask for topics now, from the thread that writes: a record names one that is new."""
@@ -212,6 +236,9 @@ class _Following:
         known = self._store.next_offsets()
         if partition in known:
             self._offsets[partition] = known[partition]
+            self._until_ms[partition] = self._store.read_until()[partition]
+            if partition in self._store.find_unread(missed=False):
+                self._again.add(partition)
             self._order.expect(partition)
         else:
             self._offsets[partition] = 0
@@ -236,9 +263,15 @@ class _Following:
                 await asyncio.sleep(LOOK_S)
                 continue
             try:
-                answer = await self._brokers.ask(node_id, Api.FETCH, **self._request(wanted))
+                asked = {partition: self._offsets[partition] for partition in wanted}
+                answer = await self._brokers.ask(node_id, Api.FETCH, **self._request(asked))
                 (topic,) = answer.responses or (None,)
-                moved = [await self._take(one) for one in (topic.partitions if topic else ())]
+                moved = [
+                    await self._take(one)
+                    for one in (topic.partitions if topic else ())
+                    # One that is led elsewhere now, or read anew, is asked for from another offset.
+                    if self._offsets.get(int(one.partition_index)) == asked[one.partition_index]
+                ]
             except (OSError, BatchError) as error:
                 self._complain(f"broker {node_id} cannot be read, trying again: {error}")
                 moved = [True]
@@ -252,14 +285,10 @@ class _Following:
     def _may_read(self, partition: int) -> bool:
         return partition in self._loads or self._order.has_room(partition)
 
-    def _request(self, wanted: list[int]) -> dict[str, object]:
+    def _request(self, asked: Mapping[int, int]) -> dict[str, object]:
         partitions = [
-            {
-                "partition": number,
-                "fetch_offset": self._offsets[number],
-                "partition_max_bytes": PARTITION_BYTES,
-            }
-            for number in sorted(wanted)
+            {"partition": number, "fetch_offset": offset, "partition_max_bytes": PARTITION_BYTES}
+            for number, offset in sorted(asked.items())
         ]
         return {
             "max_wait": WAIT_MS,
@@ -293,7 +322,29 @@ class _Following:
             for number, some in list(self._order.take()):
                 await asyncio.to_thread(self._store.take, number, some)
             self._note_end()
+        self._note_time(partition, at_end=at_end)
+        if at_end and partition in self._again and not self._order.has(partition):
+            await self._read_anew(partition)
         return False
+
+    def _note_time(self, partition: int, *, at_end: bool) -> None:
+        """Note that a partition is read up to now; one that was not for too long is read anew."""
+        now_ms = wall_ms()
+        assert self._patience_ms is not None, "it is found before anything is read"
+        if now_ms - self._until_ms.get(partition, now_ms) > self._patience_ms:
+            self._again.add(partition)
+        if at_end:
+            self._until_ms[partition] = now_ms
+
+    async def _read_anew(self, partition: int) -> None:
+        """Read all of a partition that is read to its end: what ended, and is cleaned up, ends.
+
+        And a group comes back that could not be read, if all of it can by now.
+        """
+        await self._write(self._store.flush)
+        self._again.discard(partition)
+        self._loads[partition] = _Load(end=self._offsets[partition])
+        self._offsets[partition] = 0
 
     async def _load(
         self, partition: int, load: _Load, batches: list[RecordBatch], high_watermark: int
@@ -305,8 +356,10 @@ class _Following:
             return
         records, read = load.finish(), load.changes
         bring = partial(self._store.load, partition, records, partitions=len(self._leaders))
-        await self._write(partial(bring, read.next_offset, read.open_offset))
+        next_offset = max(read.next_offset, load.end)
+        await self._write(partial(bring, next_offset, read.open_offset, read_ms=load.began_ms))
         del self._loads[partition]
+        self._until_ms[partition] = load.began_ms
         self._offsets[partition] = self._store.next_offsets()[partition]
         self._order.expect(partition)
 

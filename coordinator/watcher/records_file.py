@@ -28,7 +28,7 @@ from coordinator.core.events import CatalogTopic
 from coordinator.core.state.records import KafkaWatched
 from coordinator.history.watched import DUMP
 from coordinator.runtime.topic_catalog import TopicCatalog
-from coordinator.watcher.record_batches import KafkaRecord, RecordBatch
+from coordinator.watcher.record_batches import KafkaRecord, RecordBatch, keep_last
 from coordinator.watcher.watched_store import WatchedStore
 
 LINE_MAX = 1 << 28
@@ -42,8 +42,8 @@ OFFSET_MAX = (1 << 63) - 2
 LATEST_MS = 253_402_300_799_999
 """The end of the year 9999: no later time can be shown."""
 PARTITIONS_MAX = (1 << 31) - 1
-PARTITION = 0
-"""A dump does not say of which partition it is."""
+PARTITION, PARTITIONS = 0, 1
+"""A dump has one partition, and does not say which."""
 
 
 class TopicsLine(NamedTuple):
@@ -116,6 +116,8 @@ class RecordsFile:
         self._line_max, self._together = line_max, together
         self._reduced = -1
         """The last offset of what is no history; -1 where all is."""
+        self._history = self._end = 0
+        """The first offset that is history, and what is behind the last one."""
         self._cluster = self._look(is_compacted=is_compacted)
 
     def find_cluster(self) -> KafkaWatched:
@@ -134,12 +136,13 @@ class RecordsFile:
             if last is None:
                 first, began_ms = one, one.timestamp_ms
             elif one.offset - last.offset > 1 + MARKER:
-                self._reduced, began_ms = last.offset, one.timestamp_ms
+                self._reduced, self._history, began_ms = last.offset, one.offset, one.timestamp_ms
             last = one
         if first is None or last is None:
             raise ConfigError(f"{self._path} has no records: give a dump of __consumer_offsets")
+        self._end = last.offset + 1
         if is_compacted:
-            self._reduced, began_ms = last.offset, last.timestamp_ms
+            self._reduced, self._history, began_ms = last.offset, self._end, last.timestamp_ms
         name = hashlib.blake2b(repr(first).encode(), digest_size=6).hexdigest()
         return KafkaWatched(f"of-{name}", DUMP, began_ms)
 
@@ -147,17 +150,30 @@ class RecordsFile:
         """Write the dump to the store, from where the store is; see `Source`."""
         writing = _Writing(store, self._together)
         next_offset = store.next_offsets().get(PARTITION, 0)
+        # Behind a gap that is new, it is not known what is missing: what the dump keeps replaces
+        # what the store has.
+        is_whole = next_offset < self._history
         for item in self._batches():
             if stop.is_set():
                 return
             if isinstance(item, TopicsLine):
                 writing.topics_waiting.append(item)
             elif item.last_offset <= self._reduced:
-                writing.reduced += item.records if next_offset == 0 else ()
+                writing.reduce(item.records if is_whole else ())
             elif item.last_offset >= next_offset:
                 writing.take(item)
         writing.finish()
+        if self._end >= store.next_offsets().get(PARTITION, 0) and store.find_unread(missed=False):
+            self._read_anew(store)
         store.has_caught_up = True
+
+    def _read_anew(self, store: WatchedStore) -> None:
+        """Let groups come back that could not be read, if all that the dump has of them can be."""
+        last: dict[bytes, KafkaRecord] = {}
+        for item in self._batches():
+            if isinstance(item, RecordBatch):
+                keep_last(last, item.records)
+        store.load(PARTITION, last.values(), self._end, partitions=PARTITIONS)
 
     def _batches(self) -> Iterator[TopicsLine | RecordBatch]:
         for is_record, some in groupby(self._lines(), lambda one: isinstance(one, RecordLine)):
@@ -203,9 +219,14 @@ class _Writing:
         self._store, self._together = store, together
         self.topics_waiting: deque[TopicsLine] = deque()
         """Topics that come, change or go once Kafka has written up to their time."""
-        self.reduced: list[KafkaRecord] = []
+        self._reduced: dict[bytes, KafkaRecord] = {}
+        """The last record of each key of what is no history."""
         self._topics: dict[str, CatalogTopic] = {}
         self._batches: list[RecordBatch] = []
+
+    def reduce(self, records: Iterable[KafkaRecord]) -> None:
+        """Take records that are no history."""
+        keep_last(self._reduced, records)
 
     def take(self, batch: RecordBatch) -> None:
         """Take a batch that is history."""
@@ -223,10 +244,11 @@ class _Writing:
         self._store.flush()
 
     def _load(self) -> None:
-        if self.reduced:
-            self._report(self.reduced[-1].timestamp_ms)
-            self._store.load(PARTITION, self.reduced, self.reduced[-1].offset + 1)
-            self.reduced = []
+        if self._reduced:
+            kept = [*self._reduced.values()]
+            self._report(kept[-1].timestamp_ms)
+            self._store.load(PARTITION, kept, kept[-1].offset + 1, partitions=PARTITIONS)
+            self._reduced = {}
 
     def _report(self, until_ms: int | None) -> None:
         """Report the topics as they were at a time; None: as the dump ends."""

@@ -67,6 +67,10 @@ class TimeOrder:
         """Whether all partitions were read to their ends."""
         return not self._read_ms
 
+    def has(self, partition: int) -> bool:
+        """Whether something of a partition waits."""
+        return bool(self._waiting.get(partition))
+
     def has_room(self, partition: int) -> bool:
         """Whether more of a partition may be read."""
         return self._bytes.get(partition, 0) < BUFFERED_MAX

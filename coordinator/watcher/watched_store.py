@@ -12,11 +12,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
+import msgspec
+
 from coordinator.config import Config, ConfigError
 from coordinator.core.events import CatalogTopic
 from coordinator.core.state.groups import Watched
 from coordinator.core.state.records import KafkaWatched, PartitionRead
-from coordinator.core.watched.follow import find_places, name_topics
+from coordinator.core.watched.follow import find_places, list_unread, name_topics
+from coordinator.core.watched.unread_groups import group_of
 from coordinator.core.watched_events import KafkaWrote
 from coordinator.errors import GroupError
 from coordinator.runtime.coordinator import Coordinator
@@ -61,6 +64,10 @@ class WatchedStore:
         self.has_caught_up = False
         self._clock = clock
         self._partitions: dict[int, PartitionChanges] = {}
+        self._missed: set[str] = set()
+        """Groups that cannot be read, and of which something was written since."""
+        self._until_ms: dict[int, int] = {}
+        """Up to when partitions are read, as it is written with what is read of them."""
         self._is_unsure = True
         """Whether it is the store that knows how far partitions are read."""
 
@@ -163,22 +170,28 @@ class WatchedStore:
         next_offset: int,
         open_offset: int = NONE_OPEN,
         partitions: int = 0,
+        read_ms: int = 0,
     ) -> None:
-        """Take a partition that was not read before: what a compacted topic keeps is no history.
+        """Take all of a partition: what a compacted topic keeps is no history.
+
+        Of one that was read before, only what differs from what the store has is written.
 
         Parameters
         ----------
         partitions
             How many there are, if these records are all that one has: groups that they do not name
             are gone.
+        read_ms
+            Up to when all that Kafka wrote is read; 0: when the last of these was written.
         """
         self._find_places()
-        records = list(records)
+        is_new, records = partition not in self._partitions, list(records)
         event = replace(self.translator.load(records), partitions=partitions)
         self._partitions[partition] = PartitionChanges(next_offset, open_offset)
-        read = PartitionRead(TOPIC, partition, next_offset, open_offset)
+        read = PartitionRead(TOPIC, partition, next_offset, open_offset, read_ms)
         self._write(self._place(event, read, None))
-        self.counts.note(partition, records)
+        if is_new:
+            self.counts.note(partition, records)
 
     def take(self, partition: int, batches: Iterable[RecordBatch]) -> None:
         """Take what was read of a partition, in order; what is written is written when it returns.
@@ -195,7 +208,32 @@ class WatchedStore:
         changes = self._partitions.setdefault(partition, PartitionChanges())
         events = [self._translate(partition, change) for change in changes.take(batches)]
         self._write(*events)
+        self._note_missed(events)
         self.counts.note(partition, [one for batch in batches for one in batch.records])
+
+    def _note_missed(self, events: Iterable[KafkaWrote]) -> None:
+        unread = self.watched.unread
+        if unread:
+            missed = [group_of(one) for event in events for one in event.records]
+            self._missed.update(group_id for group_id in missed if group_id in unread)
+
+    def find_unread(self, *, missed: bool) -> set[int]:
+        """Return the partitions that have groups that cannot be read.
+
+        Parameters
+        ----------
+        missed
+            Only those in which Kafka has written of such a group since this was last asked.
+        """
+        unread = self.coordinator.look(list_unread)
+        found = {one.partition for one in unread if not missed or one.group_id in self._missed}
+        self._missed.clear()
+        return found
+
+    def read_until(self) -> dict[int, int]:
+        """Return up to when all that Kafka wrote is read, ms since 1970, by partition."""
+        found = self.coordinator.look(find_places)
+        return {number: read.timestamp for number, read in found.items()}
 
     def write(self, events: Sequence[KafkaWrote]) -> None:
         """Write changes that were not read from Kafka's topic, each whole; raises as `take`."""
@@ -221,10 +259,14 @@ class WatchedStore:
 
     def _place(self, event: KafkaWrote, read: PartitionRead, follows: int | None) -> KafkaWrote:
         """Return an event that also says how far the partition was read: both, or neither, land."""
+        at_ms = self._clock.note(event.at_ms)
+        until_ms = max(at_ms, read.timestamp, self._until_ms.get(read.partition, 0))
+        self._until_ms[read.partition] = until_ms
+        read = msgspec.structs.replace(read, timestamp=until_ms)
         return replace(
             event,
             records=(*event.records, read),
-            at_ms=self._clock.note(event.at_ms),
+            at_ms=at_ms,
             offsets=(*event.offsets, read.offset),
             partition=read.partition,
             follows=follows,
@@ -242,10 +284,12 @@ class WatchedStore:
     def _find_places(self) -> None:
         """Go on where the store is: what was taken and is not written will be taken again."""
         if self._is_unsure:
+            places = self.coordinator.look(find_places)
             self._partitions = {
                 number: PartitionChanges(read.offset, read.open_offset)
-                for number, read in self.coordinator.look(find_places).items()
+                for number, read in places.items()
             }
+            self._until_ms = {number: read.timestamp for number, read in places.items()}
             self._is_unsure = False
 
     def close(self) -> None:

@@ -439,13 +439,12 @@ class PartitionRead(Record, frozen=True, gc=False):
     open_offset: Annotated[
         Long, "from which on transactions are open; -1 for none: a reading begins there again"
     ] = -1
+    timestamp: Long = 0
+    """Up to when all that Kafka wrote there is read, milliseconds; 0 if nobody knows."""
 
 
 class GroupUnread(Record, frozen=True, gc=False):
-    """A group of a Kafka cluster that cannot be read: the store does not have it until it can.
-
-    `reason` says which record, and what is wrong with it.
-    """
+    """A group of a Kafka cluster that cannot be read, and why: until it can, it is not here."""
 
     kind: ClassVar[str] = "group_unread"
     group_id: Key[str]

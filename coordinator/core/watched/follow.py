@@ -23,6 +23,7 @@ from coordinator.core.state.groups import State, Watched
 from coordinator.core.state.records import (
     ClassicGroupWritten,
     GroupMetadata,
+    GroupUnread,
     KafkaWatched,
     MemberMetadata,
     OffsetCommitted,
@@ -33,6 +34,7 @@ from coordinator.core.state.records import (
 )
 from coordinator.core.topic_metadata import update_topics
 from coordinator.core.watched.inferred_reasons import Activity, Cause, EpochCauses, infer_generation
+from coordinator.core.watched.read_anew import replace_groups
 from coordinator.core.watched.unread_groups import check_place, pass_over
 from coordinator.core.watched_events import KafkaWrote
 from coordinator.errors import ErrorCode, GroupError
@@ -105,13 +107,19 @@ def follow(state: State, event: KafkaWrote) -> Result:
         wrong = check_place(state.watched, event)
         if wrong:
             raise GroupError(ErrorCode.INVALID_REQUEST, wrong)
-        event = pass_over(state, state.watched, event)
+        taken = replace_groups if event.anew else pass_over
+        event = taken(state, state.watched, event)
     return Result(_explain(state, event) if event.explains else [*event.records])
 
 
 def find_places(state: State) -> dict[int, PartitionRead]:
     """Return how far each partition of a Kafka cluster's topic of groups is read."""
     return {} if state.watched is None else {p.partition: p for p in state.watched.read.values()}
+
+
+def list_unread(state: State) -> list[GroupUnread]:
+    """Return the groups of a Kafka cluster that cannot be read."""
+    return [] if state.watched is None else [*state.watched.unread.values()]
 
 
 def name_topics(state: State) -> dict[str, str]:

@@ -5,7 +5,7 @@ A record that cannot be decoded, or that contradicts what the group was, says no
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from functools import reduce
@@ -41,38 +41,33 @@ TEXT_MAX = 500
 def pass_over(state: State, watched: Watched, event: KafkaWrote) -> KafkaWrote:
     """Return an event without groups that cannot be read, and without records that cannot.
 
-    A group that Kafka ends is forgotten, and one whose records are all read anew is replaced.
+    A group that Kafka ends is forgotten. What is read anew goes to `read_anew.replace_groups`.
     """
     named = {group_of(one) for one in event.records} - {""}
     faulty = {one.group_id: one for one in event.unreadable}
     unread = (named | faulty.keys()) & watched.unread.keys()
-    if not event.anew and not unread and not faulty:
+    if not unread and not faulty:
         return event
-    anew = named - faulty.keys() if event.anew else set()
-    begun: list[Record] = []
-    for group_id in sorted(anew | _find_gone(state, event, named | faulty.keys())):
-        begun += _ends_of(state, group_id)
-    again = anew & unread if anew else _find_ended(event, unread) - faulty.keys()
-    begun += [Tombstone(GroupUnread.kind, group_id) for group_id in sorted(again)]
+    again = _find_ended(event, unread) - faulty.keys()
+    begun: list[Record] = [Tombstone(GroupUnread.kind, group_id) for group_id in sorted(again)]
     for group_id, one in sorted(faulty.items()):
-        if group_id not in unread or event.anew:
+        if group_id not in unread:
             begun += take_out(state, one, event.partition, event.records)
-    out = (unread | faulty.keys()) - anew
+    out = unread | faulty.keys()
+    return begin_with(event, begun, lambda record: group_of(record) not in out)
+
+
+def begin_with(
+    event: KafkaWrote, begun: Sequence[Record], keeps: Callable[[Record], bool]
+) -> KafkaWrote:
+    """Return an event with other records before those of its own that are kept."""
     pairs = zip(event.records, offsets_of(event), strict=True)
-    kept = [(record, offset) for record, offset in pairs if group_of(record) not in out]
+    kept = [(record, offset) for record, offset in pairs if keeps(record)]
     return replace(
         event,
         records=(*begun, *(record for record, _ in kept)),
         offsets=(*(-1 for _ in begun), *(offset for _, offset in kept)),
     )
-
-
-def _find_gone(state: State, event: KafkaWrote, named: AbstractSet[str]) -> set[str]:
-    """Return the groups of a partition that is read anew, and has nothing of them any more."""
-    if not event.partitions:
-        return set()
-    known = state.groups.keys() | state.classic.keys() | state.offsets.keys()
-    return {one for one in known - named if place_of(one, event.partitions) == event.partition}
 
 
 def place_of(group_id: str, partitions: int) -> int:
@@ -125,7 +120,7 @@ def take_out(
         What the group may have besides: a part of it may have been replayed.
     """
     group_id = fault.group_id
-    ends = [*_ends_of(state, group_id)]
+    ends = [*ends_of(state, group_id)]
     ends += [end_of(one) for one in written if group_of(one) == group_id]
     each = [one for one in dict.fromkeys(ends) if one.of != GroupUnread.kind]
     last = sorted(each, key=lambda one: one.of in OF_GROUPS)
@@ -190,10 +185,15 @@ def _find_offset(event: KafkaWrote, record: Record) -> int:
     return found[-1] if found else -1
 
 
-def _ends_of(state: State, group_id: str) -> Iterator[Tombstone]:
+def ends_of(state: State, group_id: str) -> Iterator[Tombstone]:
     """Yield the end of each key that a group has."""
     for topic, partition in state.offsets.get(group_id, ()):
         yield Tombstone(OffsetCommitted.kind, group_id, name=topic, partition=partition)
+    yield from ends_of_members(state, group_id)
+
+
+def ends_of_members(state: State, group_id: str) -> Iterator[Tombstone]:
+    """Yield the end of each key that a group has, but of its offsets."""
     group = state.groups.get(group_id)
     if group is not None:
         yield from _ends_of_consumers(group)
