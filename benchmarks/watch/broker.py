@@ -117,7 +117,7 @@ class Broker:
                 frame = await reader.readexactly(length)
                 writer.write(await self._answer(frame))
                 await writer.drain()
-        except (asyncio.IncompleteReadError, ConnectionError):
+        except (asyncio.IncompleteReadError, asyncio.CancelledError, ConnectionError):
             pass
         finally:
             writer.close()

@@ -41,10 +41,14 @@ class TopicBytes:
         How many; each has a tenth of its members' offsets in a batch.
     first_ms
         When the first batch of each partition was written; the next ones follow by a millisecond.
+    commits
+        Batches of offsets before each join.
     """
 
-    def __init__(self, groups: int, first_ms: int, partitions: int = PARTITIONS) -> None:
-        self.first_ms, self.partitions = first_ms, partitions
+    def __init__(
+        self, groups: int, first_ms: int, partitions: int = PARTITIONS, *, commits: int = OFFSETS
+    ) -> None:
+        self.first_ms, self.partitions, self._before_join = first_ms, partitions, commits
         self._groups: list[list[list[bytes]]] = [[] for _ in range(partitions)]
         for number in range(groups):
             group = small_group_id(number)
@@ -52,14 +56,14 @@ class TopicBytes:
 
     def batches_for_all(self, partition: int) -> int:
         """Return the number of batches by which all members of all groups have joined."""
-        return len(self._groups[partition]) * MEMBERS * (OFFSETS + 1)
+        return len(self._groups[partition]) * MEMBERS * (self._before_join + 1)
 
     def batch(self, partition: int, number: int, at_ms: int | None = None) -> bytes:
         """Return a batch of a partition."""
         groups = self._groups[partition]
         turn, group = divmod(number, len(groups))
-        round_, kind = divmod(turn, OFFSETS + 1)
-        joins = kind == OFFSETS
+        round_, kind = divmod(turn, self._before_join + 1)
+        joins = kind == self._before_join
         member = (round_ if joins else turn) % MEMBERS
         raw = groups[group][member + MEMBERS * joins]
         if joins:
@@ -113,7 +117,7 @@ def _joins(group: str, members: list[str], number: int, epoch: bytes) -> list[tu
         return {**key, "member_id": members[index]}, [held]
 
     member, held = owner(number)
-    current = {**written.current(at, held), "previous_member_epoch": at}
+    current = {**written.current(at, held), "previous_member_epoch": at, "state": 0}
     rows = [
         written.record(5, member, {**written.MEMBER, "subscribed_topic_names": [TOPIC]}),
         written.record(3, key, {"epoch": at}),
