@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -23,9 +24,11 @@ from coordinator.compute.engine import LOCAL, open_engine
 from coordinator.config import Config, ConfigError
 from coordinator.core.plans.planner import PlanOptions, ShownPlan, make_plan, make_rollback
 from coordinator.core.state.records import PlanMade
+from coordinator.history.findings import Finding, examine, find_end
 from coordinator.history.former_targets import read_basis, read_former_targets
-from coordinator.history.log_reader import LogReader, format_time
-from coordinator.history.view_rows import list_rows
+from coordinator.history.log_reader import LogReader, format_time, parse_as_of
+from coordinator.history.log_rows import LogRows
+from coordinator.history.view_rows import list_rows, to_json_rows
 from coordinator.kafka_config import group_settings
 from coordinator.printable import as_json, visible_values
 from coordinator.runtime.ask_coordinator import ask_coordinator, user_name
@@ -40,7 +43,9 @@ Output = Annotated[
     Path | None, typer.Option("--output", "-o", help="Write the plan to this file, for `apply`.")
 ]
 NAMED = 10
-"""Members that have too much, of which so many are named."""
+"""Members that have too much, of which so many are named; and rows of each finding."""
+RESTLESS = ("unowned_partitions", "ownership_gaps", "flapping_partitions")
+"""What is said beside a plan for a group that Kafka coordinates."""
 PlanId = Annotated[str, typer.Argument(help="The plan's id, as `muster plans` lists it.")]
 
 
@@ -104,7 +109,9 @@ def plan(
     )
     assign = open_engine(engine, settings).assign
     with progress.show("reading the group"):
-        basis = read_basis(LogReader(store, as_of), settings, group)
+        reading = LogReader(store, as_of)
+        basis = read_basis(reading, settings, group)
+        findings = _find_restless(reading, group, as_of) if basis.supposes else []
     if basis.supposes:  # nobody notes weights of a group that Kafka coordinates
         weights = weights or settings.weights.source
     if weights:
@@ -113,7 +120,7 @@ def plan(
         options = replace(options, loads=loads)
     with progress.show("computing the plan"):
         shown = make_plan(basis, options, settings, wall_ms(), assign)
-    _show(shown, output, json_=json_)
+    _show(shown, output, findings, json_=json_)
 
 
 def rollback(
@@ -133,7 +140,7 @@ def rollback(
         basis = read_basis(reading, settings, group)
         targets = read_former_targets(reading, basis, to)
     shown = make_rollback(basis, targets, to, options, settings, wall_ms())
-    _show(shown, output, json_=json_)
+    _show(shown, output, (), json_=json_)
 
 
 def apply(
@@ -224,6 +231,12 @@ def plans(
         render.print_plans(Terminal(), rows)
 
 
+def _find_restless(reading: LogReader, group: str, as_of: str | None) -> list[Finding]:
+    """Return the partitions without owner, now or in the last hour, and those that flap."""
+    end_ms = find_end(reading, None if as_of is None else parse_as_of(as_of), wall_ms())
+    return examine(LogRows(reading, group), end_ms, names=RESTLESS)
+
+
 def _parse_settings(config: Config, given: list[str], max_moves: int | None) -> dict[str, str]:
     found: dict[str, object] = {}
     for text in given:
@@ -267,7 +280,9 @@ def _rebase(
     render.print_plan_summary(console, _summary(shown.plan))
 
 
-def _show(shown: ShownPlan, output: Path | None, *, json_: bool) -> None:
+def _show(
+    shown: ShownPlan, output: Path | None, findings: Sequence[Finding], *, json_: bool
+) -> None:
     if output is not None:
         plan_files.write_plan(output, shown.plan)
     moves = [_move_row(one) for one in shown.plan.moves]
@@ -275,7 +290,16 @@ def _show(shown: ShownPlan, output: Path | None, *, json_: bool) -> None:
         for row in moves:
             sys.stdout.write(as_json(row) + "\n")
         told = [{"member_id": name, "load": load} for name, load in shown.overloaded[:NAMED]]
-        sys.stdout.write(as_json(_summary(shown.plan) | {"overloaded": told}) + "\n")
+        found = [
+            {
+                "finding": one.name,
+                "total": len(one.rows),
+                "rows": to_json_rows(one.rows.slice(0, NAMED)),
+            }
+            for one in findings
+        ]
+        row = _summary(shown.plan) | {"overloaded": told} | ({"findings": found} if found else {})
+        sys.stdout.write(as_json(row) + "\n")
         return
     members = [
         {
@@ -294,6 +318,8 @@ def _show(shown: ShownPlan, output: Path | None, *, json_: bool) -> None:
         render.print_rows(console, visible_values(members))
     render.print_plan_summary(console, _summary(shown.plan))
     render.print_overloaded(console, shown.overloaded, NAMED)
+    if findings:
+        render.print_findings(console, findings)
 
 
 def _move_row(move: Any) -> dict[str, Any]:  # noqa: ANN401 - a PlannedMove

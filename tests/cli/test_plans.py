@@ -346,8 +346,8 @@ def test_what_cannot_be_is_refused_and_changes_nothing(desk, words, said):
 
 def test_suppositions_are_shown_and_not_applied(desk):
     *_, summary = desk.run("plan", "g", "--add", "1", "-o", "plan.json")
-    assert (summary["members"], summary["supposes"]) == (3, "with 1 more members")
-    assert "supposes a group with 1 more members: it can only be shown" in desk.run(
+    assert (summary["members"], summary["supposes"]) == (3, "with 1 more member")
+    assert "supposes a group with 1 more member: it can only be shown" in desk.run(
         "apply", "plan.json"
     )
     assert "goes with --rebase" in desk.run("apply", "plan.json", "-o", "other.json")

@@ -13,8 +13,10 @@ from coordinator.core.state.embedded import (
     write_subscription,
 )
 from coordinator.core.state.records import KafkaWatched
+from coordinator.watcher.watch import watch
 from coordinator.watcher.watched_store import WatchedStore
 
+from .recorded import FOLDER
 from .test_watched_store import rows
 from .written import MEMBER, batch, current, held, offset_of, record
 
@@ -136,3 +138,52 @@ def test_a_group_of_another_protocol_type_has_no_plan(folder, muster_here):
     done = muster_here("plan", "connect", "--store", folder / "store")
     assert done.returncode == 2
     assert b"plans are for groups of consumers" in done.stderr
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory):
+    """A recorded topic of Kafka's as a store."""
+    path = tmp_path_factory.mktemp("recorded") / "store"
+    with watch(FOLDER / "wide-02.jsonl", path) as watched:
+        watched.wait(60)
+    return path
+
+
+def test_plans_for_a_recorded_group(recorded, muster_here):
+    """Nobody has less than must be, what moves is counted, and a new member gets what it says."""
+
+    def plan(*options):
+        done = muster_here("plan", "g", *options, "--store", recorded, "--json")
+        assert done.returncode == 0, done.stderr.decode()
+        lines = [json.loads(line) for line in done.stdout.splitlines()]
+        return lines[:-1], lines[-1]
+
+    for options in (("--assignor", "weighted"), ("--add", "2")):
+        moves, told = plan(*options)
+        assert told["makespan_after"] >= told["lower_bound"]
+        assert told["makespan_before"] >= told["makespan_after"] or told["placed"]
+        taken = [one for one in moves if one["from_member_id"]]
+        assert sum(one["partition_count"] for one in taken) == told["moved"]
+        assert all(one["load"] > told["lower_bound"] for one in told["overloaded"])
+        assert "not the Kafka cluster" in told["supposes"]
+    new = {one["to_member_id"] for one in moves} & {"added-1", "added-2"}
+    assert new, "what a new member would get"
+    assert told["supposes"].endswith("with 2 more members")
+
+
+def test_a_plan_says_which_partitions_nobody_keeps(recorded, muster_here):
+    done = muster_here("plan", "g", "--store", recorded, "--json")
+    told = json.loads(done.stdout.splitlines()[-1])
+    found = {one["finding"]: one for one in told["findings"]}
+    assert "flapping_partitions" in found
+    for one in found.values():
+        assert one["total"] >= len(one["rows"]) > 0
+        assert {row["group_id"] for row in one["rows"]} == {"g"}
+    done = muster_here("doctor", "g", "--store", recorded, "--only", "flapping_partitions")
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [row["moves"] for row in rows[:10]] == [
+        row["moves"] for row in found["flapping_partitions"]["rows"]
+    ]
+    # At rest, as in the first moment, nothing is said.
+    done = muster_here("plan", "g", "--store", recorded, "--as-of", "40", "--json")
+    assert "findings" not in json.loads(done.stdout.splitlines()[-1])

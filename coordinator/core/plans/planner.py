@@ -269,7 +269,7 @@ def _show(
         ([basis.supposes] if basis.supposes else [])
         + (["with the weights given"] if options.loads is not None else [])
         + [f"without {name}" for name in options.without]
-        + ([f"with {options.add} more members"] if options.add else [])
+        + ([f"with {options.add} more member{'s' * (options.add > 1)}"] if options.add else [])
     )
     plan = PlanMade(
         basis.group_id,
