@@ -34,6 +34,7 @@ from benchmarks.availability import section as availability
 from benchmarks.measure import SORT_LENGTH, Bench, measure_sort
 from benchmarks.member import section as member
 from benchmarks.stores import section as stores
+from benchmarks.streams import section as streams
 from benchmarks.watch import section as watch
 from benchmarks.web import section as web
 from benchmarks.weights import rules
@@ -70,6 +71,7 @@ SECTIONS: dict[str, Callable[[Bench], report.Section]] = {
     "delegation": delegation.run,
     "views": views.run,
     "watch": watch.run,
+    "streams": streams.run,
     "web": web.run,
 }
 """The sections, in the order of the document."""

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import confluent_kafka as ck
+from confluent_kafka.admin import AdminClient
 
 from tests.clients.java import tools
 from tests.clients.test_tools import Tools
@@ -38,6 +39,13 @@ def describe(address, group):
     at, lag = heads[0].index("CURRENT-OFFSET"), heads[0].index("LAG")
     found = [row for row in rows if row[0] == group and row[at].isdecimal()]
     return {f"{row[1]}-{row[2]}": (int(row[at]), int(row[lag])) for row in found}
+
+
+def describe_members(address, group):
+    """Return how many partitions each member of a group of Kafka's owns, least first."""
+    admin = AdminClient({"bootstrap.servers": address})
+    found = admin.describe_consumer_groups([group])[group].result(30)
+    return sorted(len(one.assignment.topic_partitions) for one in found.members)
 
 
 def submit_command(script, *words, memory="512m"):

@@ -1,0 +1,1 @@
+"""What Spark's streams cost that read Kafka through groups."""

@@ -1,0 +1,179 @@
+"""Spark's streams on a real Kafka: offsets in groups, and a topic that drivers share."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.measure import Bench, Figure
+from benchmarks.report import Section
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+TITLE = "Streams: Kafka topics in Spark"
+TEXT = """\
+A Kafka 4.4.0 on this machine, with the session timeout of its group at 6 s; all times are elapsed.
+*GroupOffsets* is told of a batch of 1,000 partitions that have all moved: for how long it holds up
+who tells it (Spark's listener bus, not the query), and when the offsets are committed.
+*shared_source* reads the same offsets in as many batches as Spark's own batch reader, one after the
+other in turns; both write to `noop`. *Hand-over* is from the end of a driver to the first commit
+of another for the last of its partitions, while records arrive.
+"""
+PARTITIONS, BATCHES = 1_000, 30
+SESSION_S = 6.0
+
+
+def run(bench: Bench) -> Section:
+    """Measure on a broker of this run's own; needs Java and Maven, as `make test-kafka`."""
+    from tests.clients.kafka_broker import Kafka  # noqa: PLC0415 - confluent-kafka is for tests
+
+    partitions = 50 if bench.smoke else PARTITIONS
+    topics = {"wide": partitions, "clicks": 4, "moves": 6}
+    with tempfile.TemporaryDirectory() as folder, Kafka(Path(folder), topics) as kafka:
+        bench.say("streams: GroupOffsets")
+        figures = list(_group_offsets(kafka.address, partitions, 3 if bench.smoke else BATCHES))
+        bench.say("streams: shared_source against Spark's batch reader")
+        figures += _shared_source(kafka.address, 4_000 if bench.smoke else 400_000)
+        for how, goal in (("kill -9", SESSION_S + 3), ("planned leave", 3.0)):
+            bench.say(f"streams: hand-over after {how}")
+            runs = 1 if bench.smoke else 3
+            took = [_hand_over(Path(folder), kafka.address, how, n) for n in range(runs)]
+            figures.append(Figure.of(f"hand-over after {how}", took, "s", goal))
+    return Section(TITLE, TEXT, figures)
+
+
+def _group_offsets(address: str, partitions: int, batches: int) -> Iterator[Figure]:
+    from spark_jobs import GroupOffsets  # noqa: PLC0415 - pyspark takes its time
+
+    offsets = GroupOffsets(address, "wide")
+    told, done = [], []
+    for number in range(batches):
+        ends = json.dumps({"wide": {str(one): number for one in range(partitions)}})
+        source = SimpleNamespace(description="KafkaV2[Subscribe[wide]]", endOffset=ends)
+        event: Any = SimpleNamespace(
+            progress=SimpleNamespace(runId="run", name=None, sources=[source])
+        )
+        began = time.perf_counter()
+        offsets.onQueryProgress(event)
+        told.append((time.perf_counter() - began) * 1_000)
+        assert offsets.flush(60), offsets.error
+        done.append((time.perf_counter() - began) * 1_000)
+    offsets.close()
+    name = f"GroupOffsets, {partitions:,} partitions a batch"
+    yield Figure.of(f"{name}: held up", told, "ms", 20.0)
+    yield Figure.of(f"{name}: committed", done, "ms")
+
+
+@contextmanager
+def _session() -> Iterator[SparkSession]:
+    from spark_jobs.session.session import spark_session  # noqa: PLC0415 - the same
+    from tests.support.spark.kafka_jars import kafka_source_jars  # noqa: PLC0415 - the same
+
+    jars = ",".join(map(str, kafka_source_jars()))
+    spark = spark_session("streams", "local[2]", {"spark.jars": jars})
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+def _shared_source(address: str, records: int) -> list[Figure]:
+    """Read the same batches both ways, in turns."""
+    from coordinator import Member  # noqa: PLC0415 - the same
+    from spark_jobs import shared_source  # noqa: PLC0415 - the same
+    from tests.streams.kafka import produce  # noqa: PLC0415 - the same
+
+    produce(address, "clicks", dict.fromkeys(range(4), records))
+    batches, own, ours = 4, list[float](), list[float]()
+    step = records // batches
+    with _session() as spark, Member(address, group_id="bench", topics="clicks") as member:
+        while len(member.owned) < 4:
+            time.sleep(0.1)
+
+        def write(rows: DataFrame, _number: int = 0) -> None:
+            rows.write.format("noop").mode("overwrite").save()
+
+        def by_spark() -> None:
+            for at in range(batches):
+                reader = spark.read.format("kafka").option("kafka.bootstrap.servers", address)
+                begin = json.dumps({"clicks": {str(n): at * step for n in range(4)}})
+                end = json.dumps({"clicks": {str(n): (at + 1) * step for n in range(4)}})
+                reader = reader.option("assign", json.dumps({"clicks": [0, 1, 2, 3]}))
+                write(reader.options(startingOffsets=begin, endingOffsets=end).load())
+
+        def by_source() -> None:
+            member.commit({("clicks", number): 0 for number in range(4)})
+            source = shared_source(spark, member, kafka=address, max_records=4 * step)
+
+            def work(rows: DataFrame, number: int) -> None:
+                write(rows)
+                if number == batches - 1:
+                    source.stop()
+
+            source.run(work)
+            assert source.records == 4 * records, source.records
+
+        for turn in range(6):
+            for way, samples in ((by_spark, own), (by_source, ours)):
+                began = time.perf_counter()
+                way()
+                if turn:  # the first warms up
+                    samples.append((time.perf_counter() - began) * 1_000)
+    ratio = statistics.median(b / a for a, b in zip(own, ours, strict=True))
+    what = f"{4 * records:,} records in {batches} batches"
+    return [
+        Figure.of(f"Spark's batch reader, {what}", own),
+        Figure.of(f"shared_source, {what}", ours),
+        Figure.of("shared_source against Spark's batch reader", [ratio], "x", 1.1),
+    ]
+
+
+def _hand_over(folder: Path, address: str, how: str, number: int) -> float:
+    """Return how many seconds the partitions of a driver waited for another."""
+    import signal  # noqa: PLC0415 - as the rest
+
+    from spark_jobs import starting_offsets  # noqa: PLC0415 - the same
+    from tests.conftest import ROOT  # noqa: PLC0415 - the same
+    from tests.streams.drivers import Driver  # noqa: PLC0415 - the same
+    from tests.streams.kafka import describe_members  # noqa: PLC0415 - the same
+    from tests.streams.test_shared_kafka import Producer  # noqa: PLC0415 - the same
+
+    group = f"{how.replace(' ', '')}-{number}"
+    script, out = ROOT / "examples/shared_topic.py", folder / group
+
+    def offsets() -> list[int]:
+        return list(json.loads(starting_offsets(address, group, "moves"))["moves"].values())
+
+    def wait(is_so: Any, patience_s: float = 180.0) -> None:
+        until = time.monotonic() + patience_s
+        while not is_so():
+            assert time.monotonic() < until, [one.said()[-2_000:] for one in drivers]
+            time.sleep(0.05)
+
+    drivers = [Driver(folder, f"{group}-{n}", script, address, group, "moves", out) for n in (0, 1)]
+    try:
+        with Producer(address, "moves"):
+            wait(lambda: describe_members(address, group) == [3, 3])
+            before = offsets()
+            wait(lambda: all(b > a for a, b in zip(before, offsets(), strict=True)))
+            if how == "planned leave":
+                drivers[0].process.send_signal(signal.SIGTERM)
+            else:
+                drivers[0].signal(signal.SIGKILL)
+            began, at = time.monotonic(), offsets()
+            if how == "planned leave":  # it still ends its batch, and commits it
+                wait(lambda: describe_members(address, group) == [6])
+                at = offsets()
+            wait(lambda: all(b > a for a, b in zip(at, offsets(), strict=True)))
+            return time.monotonic() - began
+    finally:
+        for one in drivers:
+            one.kill()
