@@ -205,7 +205,8 @@ class BackgroundCommits:
         except (GroupError, OSError) as error:  # a timeout is an OSError
             again = dict(offsets)
             await self._transport.close()
-            self._note_failure(error, "trying again")
+            remedy = REMEDIES.get(error.code) if isinstance(error, GroupError) else None
+            self._note_failure(error, f"{remedy}, trying again" if remedy else "trying again")
         except Exception as error:
             self._note_failure(error, "passed over")
             logger.exception("offsets of group %s are passed over: a fault", self.group_id)

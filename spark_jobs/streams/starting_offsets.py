@@ -6,6 +6,7 @@ import json
 import ssl
 from collections.abc import Sequence
 
+from coordinator.errors import GroupError
 from coordinator.member.events import MemberSettings
 from coordinator.member.kafka import Kafka
 from coordinator.member.options import check_texts
@@ -79,7 +80,11 @@ def starting_offsets(
                     f"there is no topic {', '.join(absent)} at {kafka}: check the name"
                 )
             places = [TopicPartition(t, number) for t, of in partitions.items() for number in of]
-            committed = await group.committed(group_id, places)
+            try:
+                committed = await group.committed(group_id, places)
+            except GroupError as error:
+                said = f"the offsets of group {group_id} cannot be read: {error}"
+                raise GroupError(error.code, said) from None
         finally:
             await cluster.close()
             await group.close()
