@@ -23,7 +23,7 @@ from coordinator.core.events import (
 )
 from coordinator.core.offsets import end_of_group, end_of_offset
 from coordinator.core.state.groups import GroupState, State, Topic
-from coordinator.core.state.partition_spans import Spans, drop_epochs, partitions_by
+from coordinator.core.state.partition_spans import Spans, drop_epochs, partitions_by, union
 from coordinator.core.state.records import (
     CurrentMember,
     GroupConfigured,
@@ -66,7 +66,7 @@ class GroupDescription(NamedTuple):
         }
 
     def _member(self, meta: MemberMetadata, current: CurrentMember) -> dict[str, object]:
-        held = drop_epochs(sorted(current.assigned + current.pending))
+        held = drop_epochs(union(current.assigned, current.pending))
         target = self.targets.get(meta.member_id, ())
         is_classic = meta.classic_member_metadata is not None
         return {

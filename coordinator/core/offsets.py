@@ -26,7 +26,7 @@ from coordinator.core.events import (
 )
 from coordinator.core.state.classic_group import ClassicGroup, ClassicState
 from coordinator.core.state.groups import Group, Member, State
-from coordinator.core.state.partition_spans import epoch_of
+from coordinator.core.state.partition_spans import epoch_of, put_together
 from coordinator.core.state.records import (
     PARTITION_METADATA,
     ClassicGroupWritten,
@@ -163,7 +163,7 @@ def _check_older_epoch(state: State, member: Member, event: OffsetCommit) -> Non
 
     Of the topic that has the name now: offsets of one that is gone mean nothing in its successor.
     """
-    held = member.current.assigned + member.current.pending
+    held = put_together(member.current.assigned, member.current.pending)
     for topic, partitions in event.offsets.items():
         key = state.topics[topic].key if topic in state.topics else None
         for partition in partitions:

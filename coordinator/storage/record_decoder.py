@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple, TypeAlias, get_args, get_origin
@@ -12,14 +12,18 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from coordinator.core.state.partition_spans import Holding, Spans, TopicKey
+from assignors.arrays import Ints, Longs
+from coordinator.core.state.partition_spans import MANY, Holding, Spans, TopicKey, shrink
 from coordinator.core.state.record_fields import Mark, take_apart
 from coordinator.core.state.records import KINDS, PARTITION_METADATA, MemberState, Record, Tombstone
+from coordinator.core.state.span_columns import SpanColumns, TopicKeys
 from coordinator.storage.record_log import CLAIM, Batch, NewerLog
 from coordinator.storage.record_schema import COLUMN_TYPES, FIELDS, NAME_COLUMN, ColumnType
 
 _STATES = {state.name: state for state in MemberState}
 _UNSIGNED = 1 << 64
+HEAD = 2
+"""Fields of a range before its numbers: the topic's name and its id."""
 Decoder: TypeAlias = Callable[[pa.Array, "ValueCache"], list[Any]]
 
 
@@ -30,6 +34,7 @@ class ValueCache:
         self._texts: dict[str | None, str | None] = {}
         self._names: dict[str, tuple[str, ...]] = {}
         self._keys: dict[TopicKey, TopicKey] = {}
+        self._topics: TopicKeys | None = None
 
     def texts(self, column: pa.Array) -> list[str | None]:
         """Return a column of strings."""
@@ -52,16 +57,22 @@ class ValueCache:
             lists.append(self._names.get(text or "", ()))
         return list(map(lists.__getitem__, codes))
 
-    def keys(self, ranges: pa.StructArray) -> list[TopicKey]:
-        """Return the topics of a column of ranges."""
+    def keys(self, ranges: pa.StructArray) -> tuple[list[TopicKey], Longs]:
+        """Return the distinct topics of a column of ranges, and which of them each range has."""
         names, name_codes = _dictionary_encode(ranges.field("topic"))
         ids, id_codes = _dictionary_encode(ranges.field("topic_id"))
         pairs, codes = np.unique(
             np.array(name_codes, np.int64) * len(ids) + id_codes, return_inverse=True
         )
         keys = [TopicKey(names[p // len(ids)] or "", ids[p % len(ids)] or "") for p in pairs]
-        shared = list(map(self._keys.setdefault, keys, keys))
-        return list(map(shared.__getitem__, codes.tolist()))
+        return list(map(self._keys.setdefault, keys, keys)), codes
+
+    def in_order(self, keys: list[TopicKey]) -> TopicKeys:
+        """Return topics in their order, the same object as the last time if they are the same."""
+        topics = TopicKeys(sorted(keys))
+        if self._topics is None or not self._topics.equals(topics):
+            self._topics = topics
+        return self._topics
 
 
 def decode_batches(rows: pa.Table, seen: ValueCache) -> Iterator[Batch]:
@@ -216,14 +227,33 @@ def _dictionary_encode(column: pa.Array | pa.ChunkedArray) -> tuple[list[str | N
     return coded.dictionary.to_pylist(), coded.indices.to_numpy().tolist()
 
 
-def _decode_spans(array: pa.ListArray, seen: ValueCache) -> list[tuple[Any, ...]]:
+def _decode_spans(array: pa.ListArray, seen: ValueCache) -> list[Any]:
     ranges = array.flatten()
     first = ranges.field("first_partition").to_numpy()
-    columns = [seen.keys(ranges), first.tolist()]
-    columns.append((first + ranges.field("partition_count").to_numpy()).tolist())
-    if ranges.type.num_fields > len(columns) + 1:
-        columns.append(ranges.field("assignment_epoch").to_numpy().tolist())
-    return _to_tuples(array, zip(*columns, strict=True))
+    numbers = [first, first + ranges.field("partition_count").to_numpy()]
+    if ranges.type.num_fields > len(numbers) + HEAD:
+        numbers.append(ranges.field("assignment_epoch").to_numpy())
+    keys, codes = seen.keys(ranges)
+    lengths = array.value_lengths().to_numpy(zero_copy_only=False)
+    if len(lengths) and lengths.max() >= MANY:
+        return _to_columns(lengths, keys, codes, numbers, seen)
+    columns = [column.tolist() for column in numbers]
+    shared = map(keys.__getitem__, codes.tolist())
+    return _to_tuples(array, zip(shared, *columns, strict=True))
+
+
+def _to_columns(
+    lengths: Ints, keys: list[TopicKey], codes: Longs, numbers: list[Ints], seen: ValueCache
+) -> list[Sequence[Any]]:
+    """Return the spans of each row: in columns where they are many."""
+    topics = seen.in_order(keys)
+    ranks = np.fromiter(map(topics.places.__getitem__, keys), np.int32, len(keys))
+    whole = SpanColumns(topics, ranks[codes], *(column.astype(np.int32) for column in numbers))
+    ends = np.cumsum(lengths).tolist()
+    return [
+        shrink(whole[end - length : end])
+        for end, length in zip(ends, lengths.tolist(), strict=True)
+    ]
 
 
 def _to_tuples(array: pa.ListArray, values: Iterable[Any]) -> list[tuple[Any, ...]]:

@@ -12,9 +12,9 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import chain
+from itertools import chain, groupby
 from operator import attrgetter
-from typing import Any, TypeAlias, get_origin
+from typing import Any, TypeAlias, cast, get_origin
 
 import msgspec
 import numpy as np
@@ -24,6 +24,7 @@ import pyarrow.compute as pc
 from coordinator.core.state.partition_spans import Holding, Spans
 from coordinator.core.state.record_fields import Mark, RecordField
 from coordinator.core.state.records import MemberState, Record, Tombstone
+from coordinator.core.state.span_columns import SpanColumns
 from coordinator.storage.record_log import Times
 from coordinator.storage.record_schema import (
     COLUMN_TYPES,
@@ -81,8 +82,12 @@ def copy_records(records: Sequence[Record], position: int, at_ms: int | Times, e
 
 
 def _is_odd(record: Record) -> bool:
-    """Whether a record has numbers that JSON lacks, or rows that are not the log's."""
-    return record.kind in _WITH_FLOATS or getattr(record, "whole", None) is not None
+    """Whether a record has numbers that JSON lacks, rows that are not the log's, or columns."""
+    if record.kind in _WITH_FLOATS or getattr(record, "whole", None) is not None:
+        return True
+    return any(
+        isinstance(getattr(record, name), SpanColumns) for name in _SPANS.get(record.kind, ())
+    )
 
 
 def encode_claim(owner: str, address: str, position: int, at_ms: int, epoch: int) -> pa.Table:
@@ -158,19 +163,39 @@ def _encode_names(values: list[tuple[str, ...]]) -> pa.Array:
     return pa.DictionaryArray.from_arrays(indices, pa.array(texts, pa.string()))
 
 
-def _encode_ranges(values: list[tuple[tuple[Any, ...], ...]], type_: pa.ListType) -> pa.Array:
+def _encode_ranges(values: list[Sequence[Any]], type_: pa.ListType) -> pa.Array:
     counts = np.fromiter(map(len, values), np.int64, len(values))
     offsets = pa.array(np.concatenate([[0], np.cumsum(counts)]), pa.int32())
     struct = type_.value_type
-    if not counts.sum():
-        return pa.ListArray.from_arrays(offsets, pa.array([], struct), type_)
-    keys, first, end, *epoch = zip(*chain.from_iterable(values), strict=True)
+    parts = [pa.array([], struct)]
+    for in_columns, some in groupby(values, _are_columns):
+        if in_columns:
+            parts += [_encode_columns(cast("SpanColumns", one), struct) for one in some]
+        else:
+            parts.append(_encode_spans(list(chain.from_iterable(some)), struct))
+    return pa.ListArray.from_arrays(offsets, pa.concat_arrays(parts), type_)
+
+
+def _encode_spans(spans: list[tuple[Any, ...]], struct: pa.StructType) -> pa.StructArray:
+    if not spans:
+        return pa.array([], struct)
+    keys, first, end, *epoch = zip(*spans, strict=True)
     names, ids = [key.name for key in keys], [key.topic_id for key in keys]
     first_partition = np.array(first, dtype=np.int32)
     columns = [names, ids, first_partition, np.array(end, dtype=np.int32) - first_partition, *epoch]
     arrays = [pa.array(c, f.type) for c, f in zip(columns, struct.fields, strict=True)]
-    ranges = pa.StructArray.from_arrays(arrays, fields=struct.fields)
-    return pa.ListArray.from_arrays(offsets, ranges, type_)
+    return pa.StructArray.from_arrays(arrays, fields=struct.fields)
+
+
+def _encode_columns(spans: SpanColumns, struct: pa.StructType) -> pa.StructArray:
+    names, ids = (column.take(pa.array(spans.topic)) for column in spans.topics.arrow)
+    first, end, *epoch = spans.numbers()
+    arrays = [names, ids, *map(pa.array, [first, end - first, *epoch])]
+    return pa.StructArray.from_arrays(arrays, fields=struct.fields)
+
+
+def _are_columns(spans: Sequence[Any]) -> bool:
+    return isinstance(spans, SpanColumns)
 
 
 def _encode_hashes(values: list[int]) -> pa.Array:
@@ -205,6 +230,12 @@ def _encoder_of(column: ColumnType) -> Callable[[list[Any]], pa.Array] | None:
 
 
 _ENCODERS = {name: _encoder_of(column) for name, column in COLUMN_TYPES.items()}
+_SPANS = {
+    kind: names
+    for kind, fields in FIELDS.items()
+    if (names := [f.name for f in fields if COLUMN_TYPES[f.column].python in (Spans, Holding)])
+}
+"""The fields of each kind that are spans."""
 _WITH_FLOATS = {
     kind
     for kind, fields in FIELDS.items()

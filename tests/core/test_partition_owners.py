@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coordinator.core.state import partition_owners
-from coordinator.core.state.groups import FREE, Group, Member, NameList, State
+from coordinator.core.state.groups import Group, Member, NameList, State
+from coordinator.core.state.owner_columns import FREE
 from coordinator.core.state.partition_owners import (
     MANY,
     change_holding,

@@ -60,29 +60,6 @@ def test_split_is_what_is_in_and_what_is_out(holding, by):
     assert list(outside) == sorted(outside)
 
 
-@st.composite
-def singles(draw):
-    """Spans of topics, one each, as where there are very many topics."""
-    topics = draw(st.sets(st.integers(0, 7)))
-    edges = st.sampled_from([(0, 1), (0, 1), (0, 2), (1, 2)])
-    return tuple((TopicKey(f"t{topic}", "1"), *draw(edges)) for topic in sorted(topics))
-
-
-@given(singles(), singles())
-def test_topics_that_are_looked_at_first_change_nothing(mine, others):
-    holding = add_epoch(mine, 3)
-    assert split(holding, others, many=0) == split(holding, others)
-    assert subtract_spans(mine, others, many=0) == subtract_spans(mine, others)
-
-
-@given(holdings(), holdings())
-def test_topics_with_several_spans_are_cut_as_before(left, right):
-    assert split(left, right, many=0) == split(left, right)
-    assert subtract_spans(drop_epochs(left), right, many=0) == subtract_spans(
-        drop_epochs(left), right
-    )
-
-
 @given(holdings(), st.data())
 def test_union_of_holdings_that_do_not_overlap(left, data):
     right = data.draw(holdings(without=held(left)))

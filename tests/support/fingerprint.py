@@ -7,7 +7,8 @@ from collections import Counter
 import numpy as np
 
 from coordinator.core.state.classic_group import ClassicGroup
-from coordinator.core.state.groups import FREE, Group, State
+from coordinator.core.state.groups import Group, State
+from coordinator.core.state.owner_columns import FREE
 
 
 def fingerprint(state: State) -> dict[str, object]:

@@ -338,7 +338,7 @@ class History:
     @_tell.register
     def _current(self, record: CurrentMember, position: int, at_ms: int) -> None:
         member_id, who = record.member_id, self._who[record.member_id]
-        has = drop_epochs(sorted(record.assigned + record.pending))
+        has = drop_epochs(sorted([*record.assigned, *record.pending]))
         kept, gone = split(self._owned.get(member_id, ()), has)
         takes = self._takes(member_id)
         self._past += self._rows(member_id, gone, Moment(at_ms, position, takes))

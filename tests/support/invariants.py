@@ -11,7 +11,8 @@ from coordinator.core.consumer.heartbeat import ENGINE_PREFIX
 from coordinator.core.state import partition_owners as ownership
 from coordinator.core.state import state_records
 from coordinator.core.state.classic_group import ClassicState
-from coordinator.core.state.groups import FREE, HASH_BITS, Computation, State
+from coordinator.core.state.groups import HASH_BITS, Computation, State
+from coordinator.core.state.owner_columns import FREE
 from coordinator.core.state.replay import replay, replay_all
 from tests.support.fingerprint import fingerprint
 
@@ -48,7 +49,7 @@ def holders(group):
     """{(topic, partition): members}, assigned and pending, counted partition by partition."""
     held = {}
     for member_id, member in group.members.items():
-        for key, first, end, _ in member.current.assigned + member.current.pending:
+        for key, first, end, _ in (*member.current.assigned, *member.current.pending):
             for partition in range(first, end):
                 held.setdefault((key, partition), []).append(member_id)
     return held
@@ -68,7 +69,7 @@ def _check_epochs(group):
     assert group.assignment_epoch <= group.epoch
     for member in group.members.values():
         assert member.epoch <= group.assignment_epoch, f"{member.member_id} is ahead"
-        for span in member.current.assigned + member.current.pending:
+        for span in (*member.current.assigned, *member.current.pending):
             assert span[3] <= group.assignment_epoch
 
 

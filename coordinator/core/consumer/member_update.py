@@ -21,6 +21,7 @@ from coordinator.core.state.partition_spans import (
     TopicKey,
     is_within,
     kafka_id,
+    put_together,
     spans_of_topics,
     topic_of,
 )
@@ -334,7 +335,7 @@ def resolve_owned(
         if not reported:
             return ()
     names = reported.keys()
-    mine = map(topic_of, current.assigned + current.pending)
+    mine = map(topic_of, put_together(current.assigned, current.pending))
     if event.by_topic_id:
         named = {kafka_id(key.topic_id): key for key in mine}
         keys = [named.get(topic_id) or TopicKey("", topic_id) for topic_id in names]

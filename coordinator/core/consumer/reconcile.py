@@ -11,15 +11,16 @@ with the target T (empty when the member is not subscribed), assigned A and pend
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import TypeVar
 
 import msgspec
+import numpy as np
 
 from coordinator.core.state.groups import Group, State
-from coordinator.core.state.partition_owners import MANY, free_of
+from coordinator.core.state.partition_owners import free_of
 from coordinator.core.state.partition_spans import (
     HeldSpan,
     Holding,
@@ -28,12 +29,13 @@ from coordinator.core.state.partition_spans import (
     add_epoch,
     do_overlap,
     drop_epochs,
+    shrink,
     split,
     subtract_spans,
-    topic_of,
     union,
 )
 from coordinator.core.state.records import CurrentMember, MemberMetadata, MemberState
+from coordinator.core.state.span_columns import SpanColumns
 from coordinator.errors import ErrorCode, GroupError
 
 AnySpan = TypeVar("AnySpan", Span, HeldSpan)
@@ -166,13 +168,16 @@ def _drop_unsubscribed(
 
 
 def _keep_subscribed(
-    state: State, group: Group, meta: MemberMetadata, spans: tuple[AnySpan, ...]
-) -> tuple[AnySpan, ...]:
+    state: State, group: Group, meta: MemberMetadata, spans: Sequence[AnySpan]
+) -> Sequence[AnySpan]:
     """Return those of topics that the member subscribes to and that still have their id (G-56)."""
     topics = state.topics
-    if len(spans) >= MANY and _keeps_all(state, group, meta, spans):
-        return spans
     subscribes = group.subscriptions(meta)
+    if isinstance(spans, SpanColumns):
+        if _keeps_all(state, group, meta, spans):
+            return spans
+        kept = [state.has_topic(key) and subscribes(key.name) for key in spans.topics.keys]
+        return shrink(spans.where(np.array(kept)[spans.topic]))
     return tuple(
         [
             span
@@ -184,12 +189,10 @@ def _keep_subscribed(
     )
 
 
-def _keeps_all(
-    state: State, group: Group, meta: MemberMetadata, spans: tuple[AnySpan, ...]
-) -> bool:
+def _keeps_all(state: State, group: Group, meta: MemberMetadata, spans: SpanColumns) -> bool:
     """Whether all spans would be kept, as mostly, without a look at each of very many topics."""
-    keys = list(map(topic_of, spans))
-    names = list(map(_NAME, keys))
+    keys = spans.keys()
+    names = spans.topics.names if keys == spans.topics.keys else list(map(_NAME, keys))
     there = list(filter(None, map(state.topics.get, names)))
     return (
         len(there) == len(keys)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from coordinator.config import Config
 from coordinator.core.events import Heartbeat, HeartbeatResponse, Result
 from coordinator.core.state.groups import Group, Member, State
-from coordinator.core.state.partition_spans import Holding, Spans, drop_epochs
+from coordinator.core.state.partition_spans import MANY, Holding, Spans, drop_epochs
 from coordinator.core.state.records import MembersAdvanced, MemberState
 from coordinator.kafka_config import group_value
 
@@ -147,4 +147,6 @@ def _has_target(assigned: Holding, target: Spans) -> bool:
         return len(assigned) > len(target) and drop_epochs(assigned) == target
     if len(assigned) == 1:  # most members of very large groups
         return assigned[0][:3] == target[0]
+    if len(assigned) >= MANY:
+        return drop_epochs(assigned) == target
     return all(held[:3] == span for held, span in zip(assigned, target, strict=True))

@@ -8,16 +8,16 @@ from __future__ import annotations
 import hashlib
 from bisect import bisect_left
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import msgspec
-import numpy as np
-from numpy.typing import NDArray
 
 from coordinator.core.state.classic_group import ClassicGroup
+from coordinator.core.state.owner_columns import PartitionOwners
 from coordinator.core.state.partition_spans import Spans, TopicKey, kafka_id
 from coordinator.core.state.records import (
     ComputationPrepared,
@@ -34,11 +34,10 @@ from coordinator.core.state.records import (
     RegexResolved,
     TargetMetadata,
 )
+from coordinator.core.state.span_columns import TopicKeys
 from coordinator.core.state.target_assignment import Targets
 
 NOTHING: frozenset[str] = frozenset()
-FREE = 0
-"""No member's serial: they count from 1."""
 LEFT_FOR_A_WHILE = -2
 HASH_BITS = 64
 CHANGES_LEAST = 100
@@ -110,6 +109,15 @@ class Topic(msgspec.Struct, frozen=True, gc=False):
         text = repr((0, topic_id, name, partitions, [sorted(r) for r in racks]))
         digest = hashlib.blake2b(text.encode(), digest_size=HASH_BITS // 8).digest()
         return cls(TopicKey(name, topic_id), partitions, racks, int.from_bytes(digest), version)
+
+
+class TopicList(list[Topic]):
+    """Topics by name, never changed: members of a group are assigned partitions of the same."""
+
+    @cached_property
+    def keys(self) -> TopicKeys:
+        """What columns count them by."""
+        return TopicKeys([topic.key for topic in self])
 
 
 class NameList:
@@ -196,7 +204,7 @@ class Computation:
         return cls(
             record,
             dict(group.metas),
-            [topics[name] for name in sorted(group.names) if name in topics],
+            group.list_topics(topics),
             {regex: found.topics for regex, found in group.regexes.items()},
             group.list_changes(),
         )
@@ -233,8 +241,8 @@ class Group:
     changes: list[str] | None = None
     """Members whose metadata or target changed since a computation was prepared; None: too many,
     or nobody asks."""
-    owners: dict[TopicKey, NDArray[np.int32]] = field(default_factory=dict)
-    """Who holds each partition, assigned or pending: a member's serial, or FREE (G-7)."""
+    owners: PartitionOwners = field(default_factory=PartitionOwners)
+    """Who holds each partition, assigned or pending (G-7)."""
     serials: int = 0
     lists: dict[tuple[str, ...], NameList] = field(default_factory=dict)
     """The distinct lists of names, with the number of members that have each."""
@@ -251,6 +259,8 @@ class Group:
     """How many members speak the classic protocol."""
     classic_protocols: Counter[str] = field(default_factory=Counter)
     """How many of these know each protocol."""
+    topic_list: TopicList | None = None
+    """The topics that exist of those in `names`, if they were asked for since they changed."""
     topics_hash: int = 0
     """Sum of the hashes of the subscribed topics that exist now, modulo 2^64."""
     noticed_hash: int = 0
@@ -270,6 +280,12 @@ class Group:
             self.stable_at[self.assignment_epoch],
         )
         return next(state for state, holds in GROUP_STATES if holds(now))
+
+    def list_topics(self, topics: Mapping[str, Topic]) -> TopicList:
+        """Return those of all topics to which the group subscribes."""
+        if self.topic_list is None:
+            self.topic_list = TopicList(filter(None, map(topics.get, sorted(self.names))))
+        return self.topic_list
 
     def list_changes(self) -> Mark:
         """List changes from now on at the latest, and return where they are."""

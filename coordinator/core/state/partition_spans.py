@@ -1,8 +1,9 @@
-"""Partitions of one member as small sorted tuples, and set algebra on them.
+"""Partitions of one member as sorted spans, and set algebra on them.
 
-A span is (topic, first, end) or, where it is assigned, (topic, first, end, assignment epoch). A
-tuple of spans is sorted and its spans do not overlap. Whole groups are columnar
-(`assignors.PartitionRanges`); one member has a handful of spans, where tuples beat arrays.
+A span is (topic, first, end) or, where it is assigned, (topic, first, end, assignment epoch). Spans
+are sorted and do not overlap. Whole groups are columnar (`assignors.PartitionRanges`); one member
+has a handful of spans, where tuples beat arrays. A member of very many topics has columns of its
+own (`SpanColumns`), which are the same sequence to a reader.
 """
 
 from __future__ import annotations
@@ -14,10 +15,13 @@ from bisect import bisect_right
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import compress, filterfalse
-from operator import eq, itemgetter, not_
-from typing import TypeAlias, TypeVar
+from operator import itemgetter, not_
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import msgspec
+
+from coordinator.core.state import span_columns
+from coordinator.core.state.span_columns import SpanColumns
 
 
 class TopicKey(msgspec.Struct, frozen=True, order=True, gc=False, array_like=True, cache_hash=True):
@@ -34,19 +38,22 @@ class TopicKey(msgspec.Struct, frozen=True, order=True, gc=False, array_like=Tru
 Named = TypeVar("Named", bound=Hashable)
 UUID_BYTES = 16
 Span: TypeAlias = tuple[TopicKey, int, int]
-Spans: TypeAlias = tuple[Span, ...]
 HeldSpan: TypeAlias = tuple[TopicKey, int, int, int]
 """A span with the assignment epoch at which its partitions were given (G-122)."""
-Holding: TypeAlias = tuple[HeldSpan, ...]
+if TYPE_CHECKING:
+    Spans: TypeAlias = Sequence[Span]
+    Holding: TypeAlias = Sequence[HeldSpan]
+else:  # tuples, or columns where there are many; what is read back from text are tuples
+    Spans = tuple[Span, ...]
+    Holding = tuple[HeldSpan, ...]
 Cuts: TypeAlias = tuple[list[int], list[int]]
 NO_CUTS: Cuts = ([], [])
-MANY = 100
-"""So many spans are worth a look at their topics first."""
+MANY = 200
+"""So many spans are worth columns."""
 AnySpan: TypeAlias = Span | HeldSpan
-EitherSpan = TypeVar("EitherSpan", Span, HeldSpan)
 topic_of: Callable[[AnySpan], TopicKey] = itemgetter(0)
-first_of: Callable[[AnySpan], int] = itemgetter(1)
-end_of: Callable[[AnySpan], int] = itemgetter(2)
+_FIRST: Callable[[AnySpan], int] = itemgetter(1)
+_END: Callable[[AnySpan], int] = itemgetter(2)
 _HEAD: Callable[[AnySpan], Span] = itemgetter(0, 1, 2)
 
 
@@ -112,9 +119,8 @@ def partitions_by(of: Callable[[TopicKey], Named], spans: Iterable[Span]) -> dic
 
 def drop_epochs(holding: Iterable[HeldSpan]) -> Spans:
     """Return a holding without its epochs, touching spans merged."""
-    holding = tuple(holding)
-    if has_topics_once(holding):
-        return tuple(map(_HEAD, holding))
+    if isinstance(holding, SpanColumns):
+        return shrink(holding.without_epochs())
     merged: list[Span] = []
     for topic, first, end, _ in holding:
         if merged and merged[-1][0] == topic and merged[-1][2] == first:
@@ -124,6 +130,22 @@ def drop_epochs(holding: Iterable[HeldSpan]) -> Spans:
     return tuple(merged)
 
 
+def shrink(spans: SpanColumns) -> Sequence[Any]:
+    """Return spans as a tuple where they are too few for columns."""
+    return spans if len(spans) >= MANY else tuple(spans)
+
+
+def _in_columns(
+    left: Sequence[AnySpan], right: Sequence[AnySpan]
+) -> tuple[SpanColumns, SpanColumns] | None:
+    """Return both in columns, if one of them has these or both are many; None: as tuples."""
+    known = isinstance(left, SpanColumns) or isinstance(right, SpanColumns)
+    if not known and (len(left) < MANY or len(right) < MANY):
+        return None
+    one, other = SpanColumns.of(left), SpanColumns.of(right)
+    return None if one is None or other is None else (one, other)
+
+
 def has_partitions(holding: Holding, spans: Spans) -> bool:
     """Whether these are the partitions of a holding, whatever their epochs."""
     return count_partitions(spans) == count_partitions(holding) and spans == drop_epochs(holding)
@@ -131,11 +153,15 @@ def has_partitions(holding: Holding, spans: Spans) -> bool:
 
 def add_epoch(spans: Iterable[Span], assignment_epoch: int) -> Holding:
     """Return spans as given at this assignment epoch."""
+    if isinstance(spans, SpanColumns):
+        return spans.with_epoch(assignment_epoch)
     return tuple([(topic, first, end, assignment_epoch) for topic, first, end in spans])
 
 
 def has_topics_once(spans: Sequence[AnySpan]) -> bool:
     """Whether each span is of a topic of its own, as where there are very many topics."""
+    if isinstance(spans, SpanColumns):
+        return spans.has_topics_once()
     return len(set(map(topic_of, spans))) == len(spans)
 
 
@@ -143,11 +169,11 @@ def union(left: Holding, right: Holding) -> Holding:
     """Return two holdings that do not overlap as one; spans merge where their epochs are equal."""
     if not left or not right:
         return left or right
-    both = left + right
-    if has_topics_once(both):
-        return tuple(sorted(both, key=topic_of))
+    columns = _in_columns(left, right)
+    if columns is not None:
+        return shrink(span_columns.join(*columns))
     merged: list[HeldSpan] = []
-    for span in sorted(both):
+    for span in sorted([*left, *right]):
         if merged:
             topic, first, end, epoch = merged[-1]
             if topic == span[0] and end == span[1] and epoch == span[3]:
@@ -157,18 +183,26 @@ def union(left: Holding, right: Holding) -> Holding:
     return tuple(merged)
 
 
-def split(holding: Holding, by: Iterable[AnySpan], many: int = MANY) -> tuple[Holding, Holding]:
-    """Return (holding ∩ by, holding − by); `by` holds spans of either kind.
+def put_together(one: Holding, other: Holding) -> Holding:
+    """Return two holdings that do not overlap as one, with their spans as they are.
 
-    Where there are very many topics, nearly all spans are in both or share nothing: these first.
+    They are in order where one of both is empty, or many.
     """
-    by = tuple(by)
+    if not one or not other:
+        return one or other
+    columns = _in_columns(one, other)
+    return (*one, *other) if columns is None else span_columns.join(*columns)
+
+
+def split(holding: Holding, by: Iterable[AnySpan]) -> tuple[Holding, Holding]:
+    """Return (holding ∩ by, holding − by); `by` holds spans of either kind."""
+    by = by if isinstance(by, Sequence) else tuple(by)
     if not holding or not by:
         return (), holding
-    if len(holding) >= many and len(by) >= many:
-        whole = _split_whole(holding, by)
-        if whole is not None:
-            return whole
+    columns = _in_columns(holding, by)
+    if columns is not None:
+        both = span_columns.cut(*columns)
+        return shrink(both[0]), shrink(both[1])
     others = set(map(_HEAD, by))
     heads = list(map(_HEAD, holding))
     found = list(map(others.__contains__, heads))
@@ -181,25 +215,6 @@ def split(holding: Holding, by: Iterable[AnySpan], many: int = MANY) -> tuple[Ho
     if cuts.keys().isdisjoint(map(topic_of, outside)):
         return tuple(inside), tuple(outside)
     return _cut(zip(holding, found, strict=True), cuts)
-
-
-def _split_whole(
-    holding: tuple[EitherSpan, ...], by: Sequence[AnySpan]
-) -> tuple[tuple[EitherSpan, ...], tuple[EitherSpan, ...]] | None:
-    """Return the same by topics, which is quicker; None unless each of them has the same span.
-
-    Of a topic there is one span at most on either side, or spans have to be cut.
-    """
-    keys, others = list(map(topic_of, holding)), dict(zip(map(topic_of, by), by, strict=True))
-    if len(others) < len(by) or len(set(keys)) < len(keys):
-        return None
-    known = list(map(others.__contains__, keys))
-    inside = tuple(compress(holding, known))
-    theirs = list(map(others.__getitem__, compress(keys, known)))
-    same = map(eq, map(first_of, inside), map(first_of, theirs))
-    if not all(same) or not all(map(eq, map(end_of, inside), map(end_of, theirs))):
-        return None
-    return inside, tuple(compress(holding, map(not_, known)))
 
 
 def _cut(
@@ -228,19 +243,19 @@ def _cut(
     return tuple(inside), tuple(outside)
 
 
-def subtract_spans(spans: Iterable[Span], by: Iterable[AnySpan], many: int = MANY) -> Spans:
+def subtract_spans(spans: Iterable[Span], by: Iterable[AnySpan]) -> Spans:
     """Return the partitions of `spans` that are not in `by`."""
-    spans, by = tuple(spans), tuple(by)
-    if len(spans) >= many and len(by) >= many:
-        whole = _split_whole(spans, by)
-        if whole is not None:
-            return whole[1]
+    spans = spans if isinstance(spans, Sequence) else tuple(spans)
+    by = by if isinstance(by, Sequence) else tuple(by)
+    if not spans or not by:
+        return spans
+    columns = _in_columns(spans, by)
+    if columns is not None:
+        return shrink(span_columns.subtract(*columns))
     heads = set(map(_HEAD, by))
-    rest = tuple(filterfalse(heads.__contains__, spans)) if heads else spans
-    if not rest or not heads:
-        return rest
+    rest = tuple(filterfalse(heads.__contains__, spans))
     topics = set(map(topic_of, rest))
-    if topics.isdisjoint(map(topic_of, heads)):
+    if not rest or topics.isdisjoint(map(topic_of, heads)):
         return rest
     others = sorted(head for head in heads if head[0] in topics)
     return drop_epochs(split(add_epoch(rest, 0), others)[1])
@@ -248,9 +263,13 @@ def subtract_spans(spans: Iterable[Span], by: Iterable[AnySpan], many: int = MAN
 
 def do_overlap(left: Iterable[AnySpan], right: Iterable[AnySpan]) -> bool:
     """Whether two sets of spans share a partition."""
-    left = tuple(left)
-    if not left:
+    left = left if isinstance(left, Sequence) else tuple(left)
+    right = right if isinstance(right, Sequence) else tuple(right)
+    if not left or not right:
         return False
+    columns = _in_columns(left, right)
+    if columns is not None:
+        return span_columns.have_common(*columns)
     heads = set(map(_HEAD, right))
     topics = set(map(topic_of, heads))
     near = [head for head in map(_HEAD, left) if head[0] in topics]
@@ -272,6 +291,9 @@ def is_within(spans: Spans, holding: Holding) -> bool:
 
 def epoch_of(holding: Holding, topic: TopicKey, partition: int) -> int | None:
     """Return the assignment epoch of one partition, None when it is not there."""
+    if isinstance(holding, SpanColumns):
+        row = holding.find(topic, partition)
+        return None if row is None else int(holding[row][3])
     for key, first, end, epoch in holding:
         if key == topic and first <= partition < end:
             return epoch
@@ -280,8 +302,10 @@ def epoch_of(holding: Holding, topic: TopicKey, partition: int) -> int | None:
 
 def count_partitions(spans: Iterable[AnySpan]) -> int:
     """Return the number of partitions."""
+    if isinstance(spans, SpanColumns):
+        return spans.partitions()
     spans = tuple(spans)
-    return sum(map(end_of, spans)) - sum(map(first_of, spans))
+    return sum(map(_END, spans)) - sum(map(_FIRST, spans))
 
 
 def _by_topic(spans: Iterable[Span]) -> dict[TopicKey, Cuts]:

@@ -27,7 +27,7 @@ from coordinator.core.state.groups import (
 )
 from coordinator.core.state.member_counts import count_member, share_names, uncount_member
 from coordinator.core.state.partition_owners import change_holding, claim_many
-from coordinator.core.state.partition_spans import Holding
+from coordinator.core.state.partition_spans import Holding, put_together
 from coordinator.core.state.records import (
     KINDS,
     Audited,
@@ -199,7 +199,8 @@ def _apply_current(record: CurrentMember, state: State) -> None:
         return
     old = member.current
     if old.assigned is not record.assigned or old.pending is not record.pending:
-        held, holds = old.assigned + old.pending, record.assigned + record.pending
+        held = put_together(old.assigned, old.pending)
+        holds = put_together(record.assigned, record.pending)
         change_holding(group, member, held, holds)
     _set_current(group, member, record)
 

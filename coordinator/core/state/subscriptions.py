@@ -148,4 +148,6 @@ def set_topic(state: State, name: str, topic: Topic | None) -> None:
 
 
 def _add_hash(group: Group, change: int) -> None:
+    """Add to a group's hash; other topics exist now of those to which it subscribes."""
+    group.topic_list = None
     group.topics_hash = (group.topics_hash + change) % (1 << HASH_BITS)

@@ -14,7 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from assignors.arrays import Ints, Longs
-from coordinator.core.state.partition_spans import Spans, TopicKey
+from coordinator.core.state.partition_spans import MANY, Spans, TopicKey
+from coordinator.core.state.span_columns import SpanColumns, TopicKeys
 
 CHUNK = 10_000
 """Members that are listed at once: heartbeats are answered in between."""
@@ -71,7 +72,7 @@ class WholeTarget:
         One entry a range.
     """
 
-    __slots__ = ("_place", "bounds", "end", "first", "keys", "member_ids", "topic")
+    __slots__ = ("_place", "_topics", "bounds", "end", "first", "keys", "member_ids", "topic")
 
     def __init__(
         self,
@@ -88,6 +89,7 @@ class WholeTarget:
         self.topic = topic
         self.first = first
         self.end = end
+        self._topics = TopicKeys(keys)
         self._place: dict[str, int] = {}
         for at in range(0, len(member_ids), CHUNK):
             ids = member_ids.slice(at, CHUNK).to_pylist()
@@ -129,9 +131,13 @@ class WholeTarget:
         place = self._place.get(member_id)
         if place is None:
             return ()
+        start, stop = int(self.bounds[place]), int(self.bounds[place + 1])
+        if stop - start >= MANY:
+            columns = (self.topic, self.first, self.end)
+            return SpanColumns(self._topics, *(c[start:stop].astype(np.int32) for c in columns))
         return tuple(
             (self.keys[self.topic[row]], int(self.first[row]), int(self.end[row]))
-            for row in range(self.bounds[place], self.bounds[place + 1])
+            for row in range(start, stop)
         )
 
     def count_ranges(self, member_id: str) -> int:
@@ -280,16 +286,26 @@ class Targets(Mapping[str, Spans]):
 
 def _to_columns(targets: dict[str, Spans]) -> Ranges:
     """Put targets, none of them empty, into columns."""
-    flat = [span for spans in targets.values() for span in spans]
+    few = {who: spans for who, spans in targets.items() if not isinstance(spans, SpanColumns)}
+    flat = [span for spans in few.values() for span in spans]
     known: dict[TopicKey, int] = {}
     topic = [known.setdefault(span[0], len(known)) for span in flat]
-    return Ranges(
-        pa.array([member_id for member_id, spans in targets.items() for _ in spans], pa.string()),
-        list(known),
-        np.array(topic, dtype=np.int64),
-        np.array([span[1] for span in flat], dtype=np.int64),
-        np.array([span[2] for span in flat], dtype=np.int64),
-    )
+    owner = [member_id for member_id, spans in few.items() for _ in spans]
+    columns = [topic, [span[1] for span in flat], [span[2] for span in flat]]
+    parts = [[np.array(column, dtype=np.int64)] for column in columns]
+    owners = [pa.array(owner, pa.string())]
+    numbers: dict[TopicKeys, Longs] = {}
+    for member_id, spans in targets.items():
+        if isinstance(spans, SpanColumns):
+            if spans.topics not in numbers:
+                places = [known.setdefault(key, len(known)) for key in spans.topics.keys]
+                numbers[spans.topics] = np.array(places, dtype=np.int64)
+            theirs = (numbers[spans.topics][spans.topic], *spans.numbers())
+            for part, column in zip(parts, theirs, strict=True):
+                part.append(column.astype(np.int64))
+            owners.append(pa.repeat(pa.scalar(member_id, pa.string()), len(spans)))
+    joined = map(np.concatenate, parts)
+    return Ranges(pa.concat_arrays(owners), list(known), *joined)
 
 
 def _join_ranges(one: Ranges, other: Ranges) -> Ranges:

@@ -11,7 +11,7 @@ import pyarrow as pa
 from assignors import GroupSpec, SpecError
 from assignors.arrays import Ints, Longs
 from assignors.registry import knows_loads
-from coordinator.core.state.groups import Group, Mark, State, Topic
+from coordinator.core.state.groups import Group, Mark, State, Topic, TopicList
 from coordinator.core.state.partition_spans import Spans
 from coordinator.core.state.records import LoadsNoted, MemberMetadata
 from coordinator.core.state.target_assignment import Ranges, Targets
@@ -44,6 +44,11 @@ class AssignorInput:
     prepared: Mark | None = None
     restored: Mark | None = None
     """Where the group's changes were when the input was prepared, and when it was restored."""
+
+    @property
+    def listed(self) -> TopicList:
+        """The topics, with what is made of all of them."""
+        return self.topics if isinstance(self.topics, TopicList) else TopicList(self.topics)
 
     def spec(self, assignor: str | None = None) -> GroupSpec:
         """Return the group that an assignor gets; dead topics and their owners are dropped.
@@ -116,7 +121,8 @@ class AssignorInput:
         """Return the group as if some topics were not there."""
         if not topics:
             return self
-        return replace(self, topics=[one for one in self.topics if one.key.name not in topics])
+        left = TopicList(one for one in self.topics if one.key.name not in topics)
+        return replace(self, topics=left)
 
     def _drop_drained(self, drained: Iterable[str], subscription: Longs, offsets: Longs) -> Longs:
         """Return subscriptions in which members that plans drain have the one after the last."""
@@ -157,14 +163,16 @@ def build_input(
     for member_id in change.removed:
         metas.pop(member_id, None)
         targets.end(member_id)
-    names = set(group.names)
+    topics = group.list_topics(state.topics)
     if change.meta is not None:
         member_id = change.meta.member_id
         metas[member_id] = _share_names(group, change.meta)
         if change.target is not None:
             targets[member_id] = change.target
-        names.update(change.meta.subscribed_topic_names)
-    topics = [state.topics[name] for name in sorted(names) if name in state.topics]
+        names = change.meta.subscribed_topic_names
+        if not group.names.keys() >= set(names):
+            there = sorted({*group.names, *names} & state.topics.keys())
+            topics = TopicList(map(state.topics.__getitem__, there))
     regexes = {regex: found.topics for regex, found in group.regexes.items()}
     loads = state.loads.get(group.group_id)
     return AssignorInput(metas, targets, topics, regexes, loads, as_of_ms)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import pairwise
 
@@ -16,8 +16,15 @@ from assignors.partition_ranges import Verdict
 from assignors.prior_ownership import RangeColumns
 from assignors.registry import knows_loads
 from coordinator.config import Config
-from coordinator.core.state.partition_spans import count_partitions, subtract_spans
+from coordinator.core.state.partition_spans import (
+    MANY,
+    Spans,
+    count_partitions,
+    shrink,
+    subtract_spans,
+)
 from coordinator.core.state.records import TargetMember
+from coordinator.core.state.span_columns import SpanColumns, TopicKeys
 from coordinator.core.targets.assignor_options import AssignorOptions
 from coordinator.core.targets.basis import AssignorInput
 from coordinator.errors import ErrorCode, GroupError
@@ -80,21 +87,47 @@ def diff_targets(
     differs = _find_changed(old, had, ranges, bounds)
     rows, theirs = np.flatnonzero(differs), differs[ranges.member]
     ids: list[str] = ranges.member_ids.take(pa.array(rows)).to_pylist()
-    keys = {topic.key.name: topic.key for topic in old.topics}
-    names = [keys[name] for name in ranges.topics.to_pylist()]
-    topic, first = ranges.topic[theirs], ranges.first[theirs].astype(np.int64)
-    end = first + ranges.count[theirs]
-    columns = (map(names.__getitem__, topic.tolist()), first.tolist(), end.tolist())
-    spans = list(zip(*columns, strict=True))
-    stops = np.cumsum(np.diff(bounds)[rows]).tolist()
-    alive = set(names)
+    topics = _list_keys(old, ranges)
+    topic, first = ranges.topic[theirs].astype(np.int32), ranges.first[theirs].astype(np.int32)
+    spans = SpanColumns(topics, topic, first, first + ranges.count[theirs].astype(np.int32))
     records, moved = [], 0
-    for member_id, (start, stop) in zip(ids, pairwise([0, *stops]), strict=True):
-        record = TargetMember(group_id, member_id, tuple(spans[start:stop]))
+    for member_id, part in zip(ids, _cut_by_member(spans, np.diff(bounds)[rows]), strict=True):
+        record = TargetMember(group_id, member_id, part)
         held = old.targets.get(member_id) or ()
-        moved += count_partitions(subtract_spans((s for s in held if s[0] in alive), record.spans))
+        moved += count_partitions(subtract_spans(_keep_topics(held, topics), record.spans))
         records.append(record)
     return sorted(records, key=lambda record: record.member_id), moved
+
+
+def _list_keys(old: AssignorInput, ranges: PartitionRanges) -> TopicKeys:
+    """Return the topics of an assignment, which are those of its input, mostly in their order."""
+    topics = old.listed.keys
+    if ranges.topics.equals(topics.arrow[0]):
+        return topics
+    keys = dict(zip(topics.names, topics.keys, strict=True))
+    return TopicKeys([keys[name] for name in ranges.topics.to_pylist()])
+
+
+def _cut_by_member(spans: SpanColumns, counts: Longs) -> Iterator[Spans]:
+    """Yield the spans of each of some members, of which there are so many."""
+    stops = counts.cumsum().tolist()
+    if len(counts) and counts.max() >= MANY:
+        for start, stop in pairwise([0, *stops]):
+            yield shrink(spans.at(np.arange(start, stop)))
+        return
+    flat = tuple(spans)
+    for start, stop in pairwise([0, *stops]):
+        yield flat[start:stop]
+
+
+def _keep_topics(spans: Spans, topics: TopicKeys) -> Spans:
+    """Return the spans of these topics."""
+    if not isinstance(spans, SpanColumns):
+        return tuple(span for span in spans if span[0] in topics.places)
+    if spans.topics.equals(topics):
+        return spans
+    kept = np.array([key in topics.places for key in spans.topics.keys], np.bool_)
+    return shrink(spans.where(kept[spans.topic]))
 
 
 def _list_targets(old: AssignorInput, member_ids: pa.StringArray) -> RangeColumns:

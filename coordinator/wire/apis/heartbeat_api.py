@@ -9,20 +9,21 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from kio.schema.errors import ErrorCode as Code
+from numpy.typing import NDArray
 
 from coordinator.core.events import JOIN, Answer, Heartbeat, HeartbeatResponse, needs_member_id
 from coordinator.core.state.partition_spans import (
     Spans,
     count_partitions,
-    first_of,
     has_topics_once,
     partitions_by,
-    topic_of,
 )
+from coordinator.core.state.span_columns import SpanColumns, TopicKeys
 from coordinator.errors import GroupError
 from coordinator.wire import quirks
 from coordinator.wire.call import Call, Cluster, from_uuid, list_uuids, to_uuid
@@ -108,7 +109,9 @@ def _response_fields(answer: Answer) -> Values:
 def assignment_fields(spans: Spans, many: int = MANY) -> Values:
     """Return an assignment; of so many spans by columns, where each is a topic's one partition."""
     if len(spans) >= many and count_partitions(spans) == len(spans) and has_topics_once(spans):
-        return {"topic_partitions": _encode_singles(spans)}
+        columns = SpanColumns.of(spans)
+        assert columns is not None, "these are assigned"
+        return {"topic_partitions": _encode_singles(columns)}
     return {
         "topic_partitions": [
             {"topic_id": to_uuid(key.topic_id), "partitions": partitions}
@@ -117,10 +120,16 @@ def assignment_fields(spans: Spans, many: int = MANY) -> Values:
     }
 
 
-def _encode_singles(spans: Spans) -> EncodedList:
+def _encode_singles(spans: SpanColumns) -> EncodedList:
     """Write very many topics with one partition each, by columns."""
     rows = np.zeros(len(spans), SINGLE)
-    rows["topic_id"] = list_uuids([key.topic_id for key in map(topic_of, spans)])
+    rows["topic_id"] = _list_ids(spans.topics)[spans.topic]
     rows["count"] = ONE_PARTITION
-    rows["partition"] = list(map(first_of, spans))
+    rows["partition"] = spans.first
     return EncodedList(len(rows), bytearray(rows.tobytes()))
+
+
+@lru_cache(maxsize=8)
+def _list_ids(topics: TopicKeys) -> NDArray[np.void]:
+    """Return the id of each topic; members of a group are assigned those of the same, mostly."""
+    return list_uuids([key.topic_id for key in topics.keys])

@@ -1,0 +1,162 @@
+"""Who holds each partition of a group: the topics of a group one after the other in one array."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from assignors.arrays import Longs, expand_runs
+from coordinator.core.state.partition_spans import TopicKey
+from coordinator.core.state.span_columns import SpanColumns, TopicKeys
+
+Serials: TypeAlias = NDArray[np.int32]
+"""Who holds each partition of a topic: a member's serial, or FREE."""
+FREE = 0
+"""No member's serial: they count from 1."""
+UNKNOWN = -1
+
+
+class PartitionOwners(Mapping[TopicKey, Serials]):
+    """The owners of a group's partitions; of each topic there is room for some of them.
+
+    Those for which there is no room are free. What a look-up returns may be written to until the
+    next call of `reserve`.
+    """
+
+    __slots__ = ("_places", "_rooms", "_seen", "_serials", "_starts", "_used")
+
+    def __init__(self) -> None:
+        self._serials: Serials = np.zeros(0, np.int32)
+        self._used = 0
+        self._places: dict[TopicKey, int] = {}
+        """Of each topic in the two arrays below."""
+        self._starts: Longs = np.zeros(0, np.int64)
+        self._rooms: Longs = np.zeros(0, np.int64)
+        self._seen: tuple[TopicKeys, int, Longs] | None = None
+        """Topics that were looked for, how many were known then, and where they are."""
+
+    def __getitem__(self, key: TopicKey) -> Serials:
+        place = self._places[key]
+        start = self._starts[place]
+        return self._serials[start : start + self._rooms[place]]
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._places
+
+    def __iter__(self) -> Iterator[TopicKey]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def reserve(self, key: TopicKey, end: int) -> Serials:
+        """Return the owners of a topic's partitions, with room up to one of them."""
+        place = self._places.get(key)
+        if place is None:
+            self._add_topics([key], np.array([end], np.int64))
+        elif self._rooms[place] < end:
+            self._move(place, max(end, 2 * int(self._rooms[place])))
+        return self[key]
+
+    def claim(self, spans: SpanColumns, serial: int) -> int | None:
+        """Give partitions to a member; None: done, else the first span that is not free."""
+        low, high = spans.line()
+        if (low[1:] < high[:-1]).any():
+            return int(np.argmax(low[1:] < high[:-1])) + 1
+        self._reserve(spans)
+        at, counts = self._find(spans)
+        held = self._serials[at] != FREE
+        if held.any():
+            return int(np.arange(len(spans)).repeat(counts)[np.argmax(held)])
+        self._serials[at] = serial
+        return None
+
+    def release(self, spans: SpanColumns, serial: int) -> int | None:
+        """Let a member give partitions up; None: done, else the first span that is not its."""
+        at, counts = self._find(spans)
+        short = counts != spans.end - spans.first
+        if short.any():
+            return int(np.argmax(short))
+        other = self._serials[at] != serial
+        if other.any():
+            return int(np.arange(len(spans)).repeat(counts)[np.argmax(other)])
+        self._serials[at] = FREE
+        return None
+
+    def find_held(self, spans: SpanColumns, serial: int) -> SpanColumns:
+        """Return the partitions that another member holds, one by one."""
+        at, counts = self._find(spans)
+        owners = self._serials[at]
+        places = np.flatnonzero((owners != FREE) & (owners != serial))
+        row = np.arange(len(spans)).repeat(counts)[places]
+        first = (places - (counts.cumsum() - counts)[row] + spans.first[row]).astype(np.int32)
+        return SpanColumns(spans.topics, spans.topic[row], first, first + np.int32(1))
+
+    def _find(self, spans: SpanColumns) -> tuple[Longs, Longs]:
+        """Return where the partitions are for which there is room, and how many of each span."""
+        place = self._find_topics(spans.topics)[spans.topic]
+        known = place != UNKNOWN
+        if not len(self._starts):
+            return np.zeros(0, np.int64), np.zeros(len(spans), np.int64)
+        room = np.where(known, self._rooms[place], 0)
+        counts = np.maximum(np.minimum(spans.end, room) - spans.first, 0)
+        return expand_runs(self._starts[place] + spans.first, counts), counts
+
+    def _find_topics(self, topics: TopicKeys) -> Longs:
+        """Return the place of each topic, UNKNOWN where it has none; mostly the same are asked."""
+        known = len(self._places)
+        if self._seen is None or self._seen[0] is not topics or self._seen[1] != known:
+            find = self._places.get
+            places = np.array([find(key, UNKNOWN) for key in topics.keys], np.int64)
+            self._seen = topics, known, places
+        return self._seen[2]
+
+    def _reserve(self, spans: SpanColumns) -> None:
+        """Have room for spans."""
+        last = np.append(spans.topic[1:] != spans.topic[:-1], True)
+        topic, end = spans.topic[last], spans.end[last].astype(np.int64)
+        place = self._find_topics(spans.topics)[topic]
+        new = place == UNKNOWN
+        if new.any():
+            keys = spans.topics.keys
+            self._add_topics([keys[at] for at in topic[new].tolist()], end[new])
+            place = self._find_topics(spans.topics)[topic]
+        for at in np.flatnonzero(self._rooms[place] < end).tolist():
+            self._move(int(place[at]), max(int(end[at]), 2 * int(self._rooms[place[at]])))
+
+    def _add_topics(self, keys: list[TopicKey], rooms: Longs) -> None:
+        """Add topics whose partitions are all free."""
+        count, stops = len(self._places), rooms.cumsum()
+        self._starts = _put(self._starts, count, self._used + stops - rooms)
+        self._rooms = _put(self._rooms, count, rooms)
+        self._grow(int(stops[-1]))
+        self._places.update(zip(keys, range(count, count + len(keys)), strict=True))
+
+    def _move(self, place: int, room: int) -> None:
+        """Give a topic more room."""
+        start, had, used = int(self._starts[place]), int(self._rooms[place]), self._used
+        self._grow(room)
+        self._serials[used : used + had] = self._serials[start : start + had]
+        self._starts[place], self._rooms[place] = used, room
+
+    def _grow(self, more: int) -> None:
+        used = self._used + more
+        if used > len(self._serials):
+            grown = np.zeros(used if not self._used else 2 * used, np.int32)
+            grown[: self._used] = self._serials[: self._used]
+            self._serials = grown
+        self._used = used
+
+
+def _put(column: Longs, count: int, values: Longs) -> Longs:
+    """Return a column with values behind its first ones, and room for more."""
+    needed = count + len(values)
+    if needed > len(column):
+        column = np.concatenate(
+            [column[:count], np.zeros(max(needed, 2 * count) - count, np.int64)]
+        )
+    column[count:needed] = values
+    return column
