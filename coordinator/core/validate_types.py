@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import get_args
 
 import msgspec
 import pyarrow as pa
 
-from coordinator.core.bounded import TEXT_MAX
+from coordinator.core.bounded import INT32_MAX, TEXT_MAX
 from coordinator.core.classic_events import (
     ClassicHeartbeat,
     DescribeClassicGroup,
@@ -32,6 +33,7 @@ from coordinator.core.events import (
     OffsetFetch,
     PrepareAssignment,
 )
+from coordinator.core.state.partition_spans import MANY
 from coordinator.core.state.records import PlanMade
 from coordinator.errors import ErrorCode, GroupError
 
@@ -72,6 +74,8 @@ def check_types(event: Event) -> None:
         if isinstance(event, REQUESTS):
             if isinstance(event, Heartbeat):
                 _refuse_many(event)
+                if _owns_right_types(event):
+                    event = msgspec.structs.replace(event, topic_partitions=None)
             msgspec.convert(msgspec.structs.asdict(event), type(event))
             _JSON.encode(event)
         elif isinstance(event, InstallAssignment):
@@ -91,6 +95,23 @@ def check_types(event: Event) -> None:
             ErrorCode.INVALID_REQUEST,
             f"The request is refused because it cannot be written: {error}.",
         ) from None
+
+
+def _owns_right_types(event: Heartbeat) -> bool:
+    """Whether what very many topics are owned of has the right types; else `convert` names it.
+
+    It would make a list of each.
+    """
+    owned = event.topic_partitions
+    if type(owned) is not dict or len(owned) < MANY:
+        return False
+    if set(map(type, owned)) != {str} or not set(map(type, owned.values())) <= {list, tuple}:
+        return False
+    numbers = list(chain.from_iterable(owned.values()))
+    if set(map(type, numbers)) != {int} or max(map(len, owned)) > TEXT_MAX:
+        return False
+    "".join(owned).encode()
+    return bool(0 <= min(numbers) <= max(numbers) <= INT32_MAX)
 
 
 def _refuse_many(event: Heartbeat) -> None:

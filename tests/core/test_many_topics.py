@@ -29,6 +29,8 @@ from coordinator.core.state.groups import State
 from coordinator.core.state.partition_spans import TopicKey, do_overlap, split, subtract_spans
 from coordinator.core.state.replay import replay
 from coordinator.core.state_machine import step
+from coordinator.core.validate_types import check_types
+from coordinator.errors import GroupError
 from coordinator.kafka_config import kafka_config
 from tests.support.coordinator_core import INTERVAL
 
@@ -277,3 +279,17 @@ def test_the_garbage_collector_knows_no_object_of_each_topic():
     after = count()
     assert len(first.state.topics) == len(second.state.topics) == TOPICS
     assert {n: c - before[n] for n, c in after.items() if c - before[n] > TOPICS / 4} == {}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{5: [0]}, {"a": 7}, {"a": "0"}, {"a": [True]}, {"a": [1.0]}, {"a": [-1]}, {"a": [2**31]},
+     {"a": [[0]]}, {"a" * 40_000: [0]}, {"\ud800": [0]}],
+)  # fmt: skip
+def test_what_is_owned_of_very_many_topics_has_the_types_that_few_have(wrong):
+    many = {f"t{number:05}": [0] if number % 2 else (0, 1) for number in range(TOPICS)}
+    check_types(Heartbeat("g", "m", 1, topic_partitions=many))
+    check_types(Heartbeat("g", "m", 1, topic_partitions={**many, "a": []}))
+    for owned in (wrong, many | wrong):
+        with pytest.raises(GroupError, match="The request is refused"):
+            check_types(Heartbeat("g", "m", 1, topic_partitions=owned))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 from bisect import bisect_left
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
@@ -375,6 +375,15 @@ class Watched:
     """Groups that cannot be read."""
 
 
+class NamesHash(NamedTuple):
+    """The hash of the topics of many names, of that list itself."""
+
+    names: Sequence[str]
+    version: int
+    """Of the topics then."""
+    total: int
+
+
 @dataclass(slots=True, eq=False)
 class State:
     """All groups, settings, offsets and topics."""
@@ -403,6 +412,8 @@ class State:
     """Whether the rest of a change of topics is still to come; no record says so."""
     new_topics_version: int = 0
     """The version that last brought a topic that was not there (G-83)."""
+    last_hash: NamesHash | None = None
+    """What a step has just found out, and its replay asks again."""
     watched: Watched | None = None
     """Of groups that Kafka coordinates; None where this coordinator does."""
 

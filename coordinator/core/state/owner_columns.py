@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import repeat
 from typing import TypeAlias
 
 import numpy as np
@@ -109,8 +110,10 @@ class PartitionOwners(Mapping[TopicKey, Serials]):
         """Return the place of each topic, UNKNOWN where it has none; mostly the same are asked."""
         known = len(self._places)
         if self._seen is None or self._seen[0] is not topics or self._seen[1] != known:
-            find = self._places.get
-            places = np.array([find(key, UNKNOWN) for key in topics.keys], np.int64)
+            places = np.full(len(topics), UNKNOWN)
+            if known:
+                found = map(self._places.get, topics.keys, repeat(UNKNOWN))
+                places = np.fromiter(found, np.int64, len(topics))
             self._seen = topics, known, places
         return self._seen[2]
 
@@ -118,12 +121,17 @@ class PartitionOwners(Mapping[TopicKey, Serials]):
         """Have room for spans."""
         last = np.append(spans.topic[1:] != spans.topic[:-1], True)
         topic, end = spans.topic[last], spans.end[last].astype(np.int64)
-        place = self._find_topics(spans.topics)[topic]
-        new = place == UNKNOWN
+        places = self._find_topics(spans.topics)
+        new = places[topic] == UNKNOWN
         if new.any():
+            known, added = len(self._places), topic[new]
             keys = spans.topics.keys
-            self._add_topics([keys[at] for at in topic[new].tolist()], end[new])
-            place = self._find_topics(spans.topics)[topic]
+            if len(added) < len(keys):
+                keys = list(map(keys.__getitem__, added.tolist()))
+            self._add_topics(keys, end[new])
+            places[added] = np.arange(known, len(self._places))
+            self._seen = spans.topics, len(self._places), places
+        place = places[topic]
         for at in np.flatnonzero(self._rooms[place] < end).tolist():
             self._move(int(place[at]), max(int(end[at]), 2 * int(self._rooms[place[at]])))
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from itertools import chain, filterfalse
 from operator import attrgetter
 
-from coordinator.core.state.groups import HASH_BITS, Group, State, Topic, exhaust
+from coordinator.core.state.groups import HASH_BITS, Group, NamesHash, State, Topic, exhaust
 from coordinator.core.state.partition_spans import kafka_id
 from coordinator.core.state.records import RegexResolved
 
@@ -25,6 +25,15 @@ def hash_of(topics: dict[str, Topic], names: Iterable[str]) -> int:
     return total % (1 << HASH_BITS)
 
 
+def hash_of_names(state: State, names: Sequence[str]) -> int:
+    """Return the same of a list of names, which a step asks for and the replay of its record."""
+    last = state.last_hash
+    if last is None or last.names is not names or last.version != state.topics_version:
+        total = hash_of(state.topics, names)
+        last = state.last_hash = NamesHash(names, state.topics_version, total)
+    return last.total
+
+
 def count_names(state: State, group: Group, gone: Sequence[str], come: Sequence[str]) -> None:
     """Count names that members of a group no longer subscribe to, and those that they now do.
 
@@ -32,9 +41,12 @@ def count_names(state: State, group: Group, gone: Sequence[str], come: Sequence[
     """
     if come:
         new = names_new(group, come)
-        group.names.update(come)
+        if new is come:
+            dict.update(group.names, dict.fromkeys(come, 1))
+        else:
+            group.names.update(come)
         begin_subscriptions(state, group, new)
-        _add_hash(group, hash_of(state.topics, new))
+        _add_hash(group, hash_of_names(state, new))
     if gone:
         ended = names_ended(group, gone)
         if len(ended) < len(gone):
@@ -47,7 +59,7 @@ def count_names(state: State, group: Group, gone: Sequence[str], come: Sequence[
 def names_new(group: Group, names: Sequence[str]) -> Sequence[str]:
     """Return those of names that nothing in the group subscribes to, in their order."""
     known = group.names
-    if known.keys().isdisjoint(names):
+    if not known or known.keys().isdisjoint(names):
         return names
     return list(filterfalse(known.__contains__, names))
 
@@ -70,7 +82,7 @@ def hash_with(
     topics, total = state.topics, group.topics_hash
     come, gone = list(filter(None, come)), list(filter(None, gone))
     if len(come) + len(gone) <= 1:
-        total += sum(hash_of(topics, names_new(group, names)) for names in come)
+        total += sum(hash_of_names(state, names_new(group, names)) for names in come)
         total -= sum(hash_of(topics, names_ended(group, names)) for names in gone)
         return total % (1 << HASH_BITS)
     change: Counter[str] = Counter(chain.from_iterable(come))
@@ -104,15 +116,15 @@ def matched_now(group: Group, record: RegexResolved) -> tuple[Sequence[str], Seq
 def begin_subscriptions(state: State, group: Group, names: Sequence[str]) -> None:
     """Note that a group subscribes to names that it did not subscribe to."""
     subscribers = state.subscribers
-    if subscribers.keys().isdisjoint(names):
-        subscribers.update(dict.fromkeys(names, group))
-        return
-    for name in names:
-        known = subscribers.setdefault(name, group)
+    new: dict[str, Group | set[Group]] = dict.fromkeys(names, group)
+    for name in subscribers.keys() & new.keys():  # a look at each of the fewer
+        known = subscribers[name]
         if isinstance(known, set):
             known.add(group)
+            new[name] = known
         elif known is not group:
-            subscribers[name] = {known, group}
+            new[name] = {known, group}
+    subscribers.update(new)
 
 
 def end_subscriptions(state: State, group: Group, names: Iterable[str]) -> None:
