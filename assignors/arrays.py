@@ -165,6 +165,6 @@ def sort_lists(offsets: Longs, values: Ints, size: int) -> tuple[Longs, Ints]:
     if ascending.all():
         return offsets, values
     row = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
-    packed = np.unique(row * size + values)
+    packed = sort_distinct(row * size + values)
     lengths = np.bincount(packed // size, minlength=len(offsets) - 1)
     return offsets_of(lengths), packed % size

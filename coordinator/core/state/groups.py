@@ -15,7 +15,9 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import msgspec
+import numpy as np
 
+from assignors.arrays import Longs
 from coordinator.core.state.classic_group import ClassicGroup
 from coordinator.core.state.owner_columns import PartitionOwners
 from coordinator.core.state.partition_spans import Spans, TopicKey, kafka_id
@@ -118,6 +120,11 @@ class TopicList(list[Topic]):
     def keys(self) -> TopicKeys:
         """What columns count them by."""
         return TopicKeys([topic.key for topic in self])
+
+    @cached_property
+    def counts(self) -> Longs:
+        """How many partitions each has."""
+        return np.fromiter((topic.partitions for topic in self), np.int64, len(self))
 
 
 class NameList:

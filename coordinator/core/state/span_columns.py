@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from operator import attrgetter
+from itertools import repeat
+from operator import attrgetter, eq
 from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
 import numpy as np
@@ -45,6 +46,11 @@ class TopicKeys:
         return dict(zip(self.keys, range(len(self.keys)), strict=True))
 
     @cached_property
+    def places_by_name(self) -> dict[str, int]:
+        """Where the topic of each name is, if no two have the same."""
+        return dict(zip(self.names, range(len(self.keys)), strict=True))
+
+    @cached_property
     def names(self) -> list[str]:
         """The name of each topic."""
         return list(map(attrgetter("name"), self.keys))
@@ -54,6 +60,19 @@ class TopicKeys:
         """The name and the id of each topic."""
         ids = list(map(attrgetter("topic_id"), self.keys))
         return pa.array(self.names, pa.string()), pa.array(ids, pa.string())
+
+    def find(self, keys: list[TopicKey]) -> Longs:
+        """Return where each of some topics is; −1 where it is not among these."""
+        if keys is self.keys or keys == self.keys:
+            return np.arange(len(keys))
+        return np.fromiter(map(self.places.get, keys, repeat(-1)), np.int64, len(keys))
+
+    def find_names(self, names: Sequence[str]) -> Longs:
+        """Return where the topics of some names are, without those that are not among these."""
+        if len(names) == len(self) and all(map(eq, names, self.names)):
+            return np.arange(len(self))
+        found = [at for at in map(self.places_by_name.get, names) if at is not None]
+        return np.array(found, np.int64)
 
     def equals(self, other: TopicKeys) -> bool:
         """Whether these are the same topics."""
@@ -193,8 +212,7 @@ class SpanColumns(Sequence[Any]):
             return self
         topic = self.topic
         if not self.topics.equals(topics):
-            places = map(topics.places.get, self.topics.keys)
-            topic = np.array([-1 if place is None else place for place in places], np.int32)[topic]
+            topic = topics.find(self.topics.keys).astype(np.int32)[topic]
         return SpanColumns(topics, topic, self.first, self.end, self.epoch)
 
 

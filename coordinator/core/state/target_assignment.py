@@ -286,6 +286,9 @@ class Targets(Mapping[str, Spans]):
 
 def _to_columns(targets: dict[str, Spans]) -> Ranges:
     """Put targets, none of them empty, into columns."""
+    shared = _list_shared(targets)
+    if shared is not None:
+        return shared
     few = {who: spans for who, spans in targets.items() if not isinstance(spans, SpanColumns)}
     flat = [span for spans in few.values() for span in spans]
     known: dict[TopicKey, int] = {}
@@ -306,6 +309,18 @@ def _to_columns(targets: dict[str, Spans]) -> Ranges:
             owners.append(pa.repeat(pa.scalar(member_id, pa.string()), len(spans)))
     joined = map(np.concatenate, parts)
     return Ranges(pa.concat_arrays(owners), list(known), *joined)
+
+
+def _list_shared(targets: dict[str, Spans]) -> Ranges | None:
+    """Return the same of members that all have columns, of the same topics; None elsewhere."""
+    found = [spans for spans in targets.values() if isinstance(spans, SpanColumns)]
+    topics = found[0].topics if found else None
+    if topics is None or len(found) < len(targets) or any(s.topics is not topics for s in found):
+        return None
+    counts = pa.array(np.arange(len(found)).repeat(list(map(len, found))))
+    columns = ([spans.topic, *spans.numbers()] for spans in found)
+    joined = (np.concatenate(parts).astype(np.int64) for parts in zip(*columns, strict=True))
+    return Ranges(pa.array(list(targets), pa.string()).take(counts), topics.keys, *joined)
 
 
 def _join_ranges(one: Ranges, other: Ranges) -> Ranges:

@@ -72,7 +72,7 @@ class AssignorInput:
                 )
             subscription = self._drop_drained(self.loads.drained, subscription, offsets)
             offsets = np.append(offsets, offsets[-1])
-        partitions = np.array([topic.partitions for topic in self.topics], dtype=np.int64)
+        partitions = self.listed.counts
         had, number = self.owned()
         stop = np.minimum(had.end, np.append(partitions, 0)[number])
         alive = (number >= 0) & (stop > had.first)
@@ -83,7 +83,7 @@ class AssignorInput:
             subscription=subscription,
             list_offsets=offsets,
             list_topics=flat,
-            topics=pa.array([topic.key.name for topic in self.topics], pa.string()),
+            topics=self.listed.keys.arrow[0],
             partitions=partitions,
             owner=had.owner.filter(pa.array(alive)),
             owned_topic=number[alive].astype(np.int32),
@@ -132,26 +132,24 @@ class AssignorInput:
 
     def _lists(self, subscription: Longs) -> tuple[Longs, Ints]:
         """Return the distinct subscriptions as lists of topic numbers."""
-        number = {topic.key.name: at for at, topic in enumerate(self.topics)}
+        keys = self.listed.keys
         _, rows = np.unique(subscription, return_index=True)
         members = list(self.metas.values())
-        flat: list[list[int]] = []
+        flat: list[Longs] = []
         for row in rows.tolist():
             meta = members[row]
-            names = {
-                *meta.subscribed_topic_names,
-                *self.regexes.get(meta.subscribed_topic_regex, ()),
-            }
-            flat.append([number[name] for name in names if name in number])
+            named = keys.find_names(meta.subscribed_topic_names)
+            matched = keys.find_names(self.regexes.get(meta.subscribed_topic_regex, ()))
+            both = len(named) and len(matched)
+            flat.append(np.union1d(named, matched) if both else np.append(named, matched))
         offsets = np.cumsum([0, *map(len, flat)], dtype=np.int64)
-        return offsets, np.array([t for one in flat for t in one], dtype=np.int32)
+        return offsets, np.concatenate([*flat, np.zeros(0, np.int64)]).astype(np.int32)
 
     def owned(self) -> tuple[Ranges, Longs]:
         """Return previous targets, and the number of each one's topic; −1 is dead."""
         had = self.targets.ranges()
-        index = {topic.key: number for number, topic in enumerate(self.topics)}
-        numbers = np.array([index.get(key, -1) for key in had.keys] or [-1], dtype=np.int64)
-        return had, numbers[had.topic]
+        numbers = self.listed.keys.find(had.keys)
+        return had, np.append(numbers, -1)[had.topic]
 
 
 def build_input(
