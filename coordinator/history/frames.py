@@ -24,7 +24,14 @@ from coordinator.core.state.records import (
     RequestAnswered,
     TargetMetadata,
 )
-from coordinator.history import current_views, epoch_views, owners_view, ownership_view, plan_view
+from coordinator.history import (
+    current_views,
+    epoch_views,
+    owners_view,
+    ownership_view,
+    plan_view,
+)
+from coordinator.history.functions import FUNCTIONS, call_function
 from coordinator.history.keyed_rows import combine_chunks
 from coordinator.history.log_reader import AsOf, LogReader
 from coordinator.history.log_rows import LogRows
@@ -43,21 +50,25 @@ def frame(
     *,
     group_id: str | None = None,
     as_of: AsOf | str = None,
+    **arguments: object,
 ) -> pa.Table:
-    """Return a view of a store as an Arrow table.
+    """Return a view of a store, or the rows of a table function, as an Arrow table.
 
     >>> history = frame("store", "assignment_history", group_id="billing")  # doctest: +SKIP
+    >>> then = frame("store", "assignment_at", group_id="billing", epoch=5)  # doctest: +SKIP
 
     Parameters
     ----------
     store
         The folder, or URL, that the coordinator was opened with.
     view
-        A name in `VIEWS`; docs/guide/sql.md describes each view.
+        A name in `VIEWS`, or of a table function; docs/guide/sql.md describes each of them.
     group_id
         Return, and read, only rows of this group. A group that is not in the log has no rows.
     as_of
         A position of the log, or a time; None is now. A string has the syntax of `--as-of`.
+    arguments
+        Of a table function, beside the group's id.
 
     Returns
     -------
@@ -73,23 +84,38 @@ def frame(
         The log cannot be read. LostTarget, a subclass: rows of a target in force are missing.
     """
     _check_view(view)
+    if view in FUNCTIONS:
+        return call_function(LogReader(store, as_of), view, group_id, arguments)
+    if arguments:
+        raise SpecError(f"view {view!r} takes no {', '.join(arguments)}: omit it")
     if group_id is not None and view in WITHOUT_GROUPS:
         raise SpecError(f"view {view!r} has no group_id: omit group_id={group_id!r}")
     return read_view(LogReader(store, as_of), view, group_id)
 
 
 def frame_pieces(
-    store: str | os.PathLike[str], view: str, *, as_of: AsOf | str = None
+    store: str | os.PathLike[str],
+    view: str,
+    *,
+    group_id: str | None = None,
+    as_of: AsOf | str = None,
+    **arguments: object,
 ) -> Iterator[pa.Table]:
-    """Yield the rows of a view piece by piece, where it can be long: the log is, file by file."""
+    """Yield the same piece by piece, where it can be long: the log is, file by file."""
     _check_view(view)
-    log = LogRows(LogReader(store, as_of))
+    if view in FUNCTIONS:
+        yield frame(store, view, group_id=group_id, as_of=as_of, **arguments)
+        return
+    log = LogRows(LogReader(store, as_of), group_id)
     yield from _read_log_pieces(log) if view == "log" else [compute_view(log, view)]
 
 
 def _check_view(view: str) -> None:
-    if view not in VIEWS:
-        raise SpecError(f"unknown view {view!r}: the views are {', '.join(sorted(VIEWS))}")
+    if view not in VIEWS and view not in FUNCTIONS:
+        raise SpecError(
+            f"unknown view {view!r}: the views are {', '.join(sorted(VIEWS))}, and the functions "
+            f"{', '.join(sorted(FUNCTIONS))}"
+        )
 
 
 def read_view(reading: LogReader, view: str, group_id: str | None = None) -> pa.Table:

@@ -22,11 +22,17 @@ from coordinator.history.keyed_rows import (
 from coordinator.history.log_rows import LogRows
 
 KINDS = (GroupMetadata.kind, ClassicGroupWritten.kind)
-COLUMNS = ("position", "tombstone", "group_id")
+COLUMNS = ("position", "at", "tombstone", "group_id")
 
 
 class Incarnations:
-    """The ends of all groups up to the position of a log."""
+    """The ends of all groups up to the position of a log.
+
+    Attributes
+    ----------
+    ends
+        position, at and group_id of each, in the order of the log.
+    """
 
     def __init__(self, log: LogRows) -> None:
         rows = log.past(KINDS, COLUMNS)
@@ -39,6 +45,7 @@ class Incarnations:
         end = np.sort(order[ended & alive_before])
         self._groups = combine_chunks(rows["group_id"]).cast(pa.string()).take(pa.array(end))
         self._positions = to_numbers(rows["position"])[end]
+        self.ends = rows.select(["position", "at", "group_id"]).take(pa.array(end))
 
     def latest(self, group_ids: pa.Array | pa.ChunkedArray) -> pa.Array:
         """Return the newest incarnation of groups."""

@@ -141,6 +141,26 @@ class LogReader:
         """The version of the table, when it was read last."""
         return int(self._table.version())
 
+    def moment_of(self, position: int) -> tuple[int, int]:
+        """Return the first and the last position of the rows around one that have its time.
+
+        What is decided at once is written with one time, so no decision is cut there.
+        """
+        at_ms, first, last = self._at(position), position, position
+        for part in self._parts:
+            if part.last < position or (part.first > position and last != part.first - 1):
+                continue
+            times = self._times(part)["at_ms"].to_numpy()
+            later = np.flatnonzero(times[max(0, position - part.first) :] != at_ms)
+            last = max(part.first, position) + int(later[0]) - 1 if len(later) else part.last
+        for part in reversed(self._parts):
+            if part.first > position or (part.last < position and first != part.last + 1):
+                continue
+            times = self._times(part)["at_ms"].to_numpy()[: position - part.first + 1]
+            before = np.flatnonzero(times != at_ms)
+            first = part.first + int(before[-1]) + 1 if len(before) else part.first
+        return first, last
+
     def files(self, after: int = 0) -> list[str]:
         """Return the data files that have rows after a position and up to this one, in order.
 
