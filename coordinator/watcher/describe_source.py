@@ -91,7 +91,9 @@ class DescribeSource:
         asyncio.run(self._follow(store, stop))
 
     async def _follow(self, store: WatchedStore, stop: threading.Event) -> None:
-        brokers, known, said = KafkaBrokers(self._settings), None, ""
+        cluster_id = store.watched.cluster.cluster_id
+        brokers = KafkaBrokers(self._settings, cluster_id=cluster_id)
+        known, said = None, ""
         store.note_live()
         try:
             while not stop.is_set():

@@ -41,13 +41,20 @@ class ClusterMetadata(NamedTuple):
 class KafkaBrokers:
     """Connections to brokers, each opened when it is needed; one asyncio loop uses them.
 
+    Parameters
+    ----------
+    cluster_id
+        Of the cluster that is asked: another one at the same address is as none. Empty for any.
+
     Every method raises OSError where a broker cannot be reached or does not answer, and GroupError
     where it refuses the login or is too old.
     """
 
-    def __init__(self, settings: ClientSettings, answer_s: float = ANSWER_S) -> None:
+    def __init__(
+        self, settings: ClientSettings, answer_s: float = ANSWER_S, cluster_id: str = ""
+    ) -> None:
         self._settings = settings
-        self._answer_s = answer_s
+        self._answer_s, self._cluster_id = answer_s, cluster_id
         self._addresses: dict[int, tuple[str, int]] = {}
         self._open: dict[int, KafkaConnection] = {}
         self._any: KafkaConnection | None = None
@@ -164,8 +171,28 @@ class KafkaBrokers:
     async def _connect(self, address: tuple[str, int]) -> KafkaConnection:
         settings = self._settings
         async with asyncio.timeout(self._answer_s):
-            return await KafkaConnection.open(
+            found = await KafkaConnection.open(
                 address, settings.client_id, settings.tls, settings.login
+            )
+            if self._cluster_id:
+                try:
+                    await self._check_cluster(found)
+                except BaseException:
+                    await _close(found)
+                    raise
+            return found
+
+    async def _check_cluster(self, connection: KafkaConnection) -> None:
+        answer = await connection.ask(
+            Api.METADATA,
+            topics=(),
+            allow_auto_topic_creation=False,
+            include_topic_authorized_operations=False,
+        )
+        if answer.cluster_id != self._cluster_id:
+            raise ConnectionError(
+                f"it is the Kafka cluster {answer.cluster_id} by now, and the store shows "
+                f"{self._cluster_id}: give the address of that one"
             )
 
     async def close(self) -> None:

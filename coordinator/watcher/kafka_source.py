@@ -126,7 +126,8 @@ class KafkaSource:
     def follow(self, store: WatchedStore, stop: threading.Event) -> None:
         """Write to the store what the cluster does; see `Source`."""
         while not stop.is_set():
-            following = _Following(self, KafkaBrokers(self._settings), self._topic, store)
+            brokers = KafkaBrokers(self._settings, cluster_id=store.watched.cluster.cluster_id)
+            following = _Following(self, brokers, self._topic, store)
             try:
                 asyncio.run(following.run(stop))
             except GroupError as error:
