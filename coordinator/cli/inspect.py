@@ -147,11 +147,11 @@ def explain(
             have = f"it has {min(known)} to {max(known)}" if known else "it has none yet"
             raise SpecError(f"group {group!r} has no group epoch {epoch}: {have}")
         epochs = [row for row in epochs if row["group_epoch"] == epoch]
-    say_watched(reading)
+    is_watched = say_watched(reading)
     if wants_json(json_):
         print_json(epochs)
     else:
-        render.print_epochs(Terminal(), epochs)
+        render.print_epochs(Terminal(), epochs, is_watched=is_watched)
 
 
 def _explain_partition(
@@ -160,9 +160,11 @@ def _explain_partition(
     topic, slash, number = partition.rpartition("/")
     if not slash or not topic or not (number.isascii() and number.isdigit()):
         raise SpecError(f"--partition is {partition!r}: give topic/number, as in clicks/3")
+    if read_watched(reading) is not None:
+        _explain_watched(reading, group, (topic, int(number)), epoch, as_json_=as_json_)
+        return
     with progress.show("reading the target"):
         target, found = explain_past_partition(reading, group, topic, int(number), epoch)
-    say_watched(reading)
     row = {"group_id": group, "assignment_epoch": target.epoch, "assignor": target.assignor}
     row |= {"plan_id": target.plan_id, **msgspec.to_builtins(found)}
     if wants_json(as_json_):
@@ -171,8 +173,36 @@ def _explain_partition(
         render.print_partition(Terminal(), row)
 
 
-def say_watched(reading: LogReader) -> None:
-    """Say, beside what is shown, that a Kafka cluster coordinates the groups."""
+def _explain_watched(
+    reading: LogReader, group: str, place: tuple[str, int], epoch: int | None, *, as_json_: bool
+) -> None:
+    """Say who owned a partition, since when and why: what Kafka computed with is not written."""
+    topic, number = place
+    if epoch is not None:
+        raise SpecError(
+            f"--epoch {epoch} explains a target with what it was computed from, which Kafka does "
+            "not write: leave it out, or give --as-of"
+        )
+    with progress.show("reading the history"):
+        rows = list_rows(reading, "assignment_history", group)
+    owned = [
+        row
+        for row in rows
+        if row["topic"] == topic and row["first_partition"] <= number <= row["last_partition"]
+    ]
+    if not owned:
+        raise SpecError(f"no member of group {group!r} owned partition {number} of topic {topic!r}")
+    last = max(row["since_position"] for row in owned)
+    newest = [row for row in owned if row["since_position"] == last]
+    say_watched(reading)
+    if wants_json(as_json_):
+        print_json(newest)
+    else:
+        render.print_history(Terminal(), newest)
+
+
+def say_watched(reading: LogReader) -> bool:
+    """Say, beside what is shown, that a Kafka cluster coordinates the groups; whether one does."""
     watched = read_watched(reading)
     if watched is not None:
         said = f"muster: {tell_watched(watched)}, read up to {format_time(reading.at_ms)}"
@@ -183,6 +213,7 @@ def say_watched(reading: LogReader) -> None:
             named = "; ".join(unread[:NAMED])
             many = "1 group" if len(unread) == 1 else f"{len(unread)} groups"
             typer.echo(f"muster: {many} cannot be read: {named}{more}", err=True)
+    return watched is not None
 
 
 def wants_json(asked: bool) -> bool:  # noqa: FBT001 - the option's value

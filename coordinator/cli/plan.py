@@ -17,6 +17,7 @@ import typer
 from assignors import SpecError
 from coordinator import progress
 from coordinator.cli import plan_files, render
+from coordinator.cli.inspect import say_watched
 from coordinator.cli.main import load_config
 from coordinator.cli.terminal import Terminal
 from coordinator.clock import wall_ms
@@ -97,21 +98,16 @@ def plan(
     Kafka cluster coordinates, it is what Muster's assignors would do: it can only be shown.
     """
     settings = load_config(config)
+    wanted = _parse_settings(settings, setting or [], max_moves)
     options = PlanOptions(
-        assignor,
-        _parse_settings(settings, setting or [], max_moves),
-        without or (),
-        add,
-        drain or (),
-        undrain or (),
-        user_name(),
-        reason,
+        assignor, wanted, without or (), add, drain or (), undrain or (), user_name(), reason
     )
     assign = open_engine(engine, settings).assign
     with progress.show("reading the group"):
         reading = LogReader(store, as_of)
         basis = read_basis(reading, settings, group)
         findings = _find_restless(reading, group, as_of) if basis.supposes else []
+    say_watched(reading)
     if basis.supposes:  # nobody notes weights of a group that Kafka coordinates
         weights = weights or settings.weights.source
     if weights:
@@ -221,7 +217,9 @@ def plans(
 ) -> None:
     """List plans and their outcome."""
     with progress.show("reading the plans"):
-        rows = list_rows(LogReader(store), "plans", group)
+        reading = LogReader(store)
+        rows = list_rows(reading, "plans", group)
+    say_watched(reading)
     if status is not None:
         rows = [row for row in rows if row["status"] == status]
     if json_ or not sys.stdout.isatty():

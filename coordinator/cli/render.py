@@ -128,7 +128,7 @@ def print_history(console: Console, rows: Sequence[Row]) -> None:
     print_rows(console, shown)
 
 
-def print_epochs(console: Console, epochs: Sequence[Row]) -> None:
+def print_epochs(console: Console, epochs: Sequence[Row], *, is_watched: bool = False) -> None:
     """Print epochs, each with the partitions that members lost and gained by it."""
     for epoch in visible_values(epochs):
         # The member did not cause these: it only sent the first heartbeat afterwards.
@@ -140,7 +140,7 @@ def print_epochs(console: Console, epochs: Sequence[Row]) -> None:
         console.print(f"{began}  {why}", style="bold", soft_wrap=True)
         for change in epoch["topics_changed"] or ():
             console.print(f"  {change}")
-        console.print(f"  {_format_target(epoch)}")
+        console.print(f"  {_format_target(epoch, is_watched=is_watched)}")
         for verb in ("lost", "got"):
             for owner, ranges in _format_by_member(epoch[verb]).items():
                 console.print(f"  {owner} {verb} {ranges}", soft_wrap=True)
@@ -187,11 +187,14 @@ def _format_found(value: object) -> str:
     return ", ".join(value) if isinstance(value, list) else _format_cell(value)
 
 
-def _format_target(epoch: Row) -> str:
+def _format_target(epoch: Row, *, is_watched: bool) -> str:
     if epoch["assignment_epoch"] is None:
         return "no target yet"
     if epoch["assignment_epoch"] != epoch["group_epoch"]:
         return f"in the target of epoch {epoch['assignment_epoch']}"
+    if epoch["assignor"] is None and is_watched:
+        known = epoch["moved"] is not None
+        return f"target by Kafka, {epoch['moved']:,} moved" if known else "target by Kafka"
     if epoch["assignor"] is None:
         return "no member to assign to"
     partial = ", limited by max.moves" if epoch["partial"] else ""

@@ -210,13 +210,13 @@ class Metrics:
                 self._by_group.of(self._rebalances, record.group_id, record.reason).inc()
             elif isinstance(record, TargetMetadata) and record.assignor:
                 self._by_group.of(self._targets, record.group_id, record.assignor).inc()
-                self._by_group.of(self._moved, record.group_id).inc(record.moved)
+                self._by_group.of(self._moved, record.group_id).inc(record.moved or 0)
             elif isinstance(record, ClassicGroupWritten):
                 first = record.reason.partition(SEPARATOR)[0]
                 self._by_group.of(self._generations, record.group_id, first).inc()
                 if record.assignor:
                     self._by_group.of(self._targets, record.group_id, record.assignor).inc()
-                    self._by_group.of(self._moved, record.group_id).inc(record.moved)
+                    self._by_group.of(self._moved, record.group_id).inc(record.moved or 0)
             elif isinstance(record, OffsetCommitted):
                 self._commits.inc()
             elif isinstance(record, GroupUnread):

@@ -99,7 +99,8 @@ def compare_groups(before: DescribedGroup | None, now: DescribedGroup) -> tuple[
         or (member_id in old.members and old.members[member_id].target != member.target)
     ]
     if now.assignment_epoch != old.assignment_epoch:
-        records.append(TargetMetadata(group_id, now.assignment_epoch, assignor=now.assignor))
+        target = TargetMetadata(group_id, now.assignment_epoch, assignor=now.assignor, moved=None)
+        records.append(target)
     records += _hold(old, now)
     return records, before is not None and now.epoch == old.epoch + 1
 

@@ -315,7 +315,9 @@ def _classic_metadata(classic: Any) -> ClassicMemberMetadata:  # noqa: ANN401 - 
 
 
 def _target_metadata(key: Any, value: Any, _names: Names) -> TargetMetadata:  # noqa: ANN401
-    return TargetMetadata(key.group_id, value.assignment_epoch, value.assignment_timestamp)
+    return TargetMetadata(
+        key.group_id, value.assignment_epoch, value.assignment_timestamp, moved=None
+    )
 
 
 def _target_member(key: Any, value: Any, names: Names) -> TargetMember:  # noqa: ANN401

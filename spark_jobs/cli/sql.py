@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from coordinator import progress
+from coordinator.cli.inspect import say_watched
 from coordinator.cli.render import ROWS_SHOWN, print_rows
 from coordinator.cli.terminal import Terminal
 from coordinator.history.log_reader import LogReader
@@ -30,7 +31,9 @@ def sql(
 ) -> None:
     """Query the views of a store in Spark SQL, all at one position (docs/guide/sql.md)."""
     # The log is read first, to refuse bad input before a JVM starts, and to pin all views.
-    position = LogReader(store, as_of).position
+    reading = LogReader(store, as_of)
+    position = reading.position
+    say_watched(reading)
     from spark_jobs.sql.query import run_query  # noqa: PLC0415 - other commands never import pyspark
 
     with interruptible():

@@ -8,7 +8,7 @@ from collections import Counter
 import msgspec
 import pytest
 
-from coordinator.core.state.records import ClassicGroupWritten, GroupMetadata
+from coordinator.core.state.records import ClassicGroupWritten, GroupMetadata, TargetMetadata
 from coordinator.core.state.replay import replay
 from coordinator.core.watched.follow import decide_watched
 from coordinator.core.watched_events import KafkaWrote
@@ -31,28 +31,32 @@ HEARD_OF = GONE | {Reason.MEMBER_JOINED, Reason.STATIC_MEMBER_RETURNED, Reason.M
 
 
 def explain(walk):
-    """Yield the reason of each epoch and generation of a walk, and the one that is inferred."""
+    """Yield the records of a walk that say why, or how much moved; and what is inferred."""
     player = TracePlayer()
     for line in walk.read_text().splitlines():
         op = msgspec.json.decode(line)
         player.run(op["op"] if isinstance(op.get("op"), dict) else op)
     watched = WatchedGroups()
     for batch in player._running.log.storage.batches:
-        bare = [
-            msgspec.structs.replace(one, reason="", member_id=None)
-            if isinstance(one, WITH_REASONS)
-            else one
-            for one in batch.records
-        ]
+        bare = [_bare(one) for one in batch.records]
         seen = watched.translator._seen_of(bare)
         event = KafkaWrote(tuple(bare), batch.at_ms, session_ms=45_000, seen_ms=seen)
         told = decide_watched(watched.state, watched.state.watched, event).records
         for known, found in zip(batch.records, told, strict=True):
-            if isinstance(known, WITH_REASONS) and known.reason:
-                yield known.reason, found.reason
+            if isinstance(known, (*WITH_REASONS, TargetMetadata)):
+                yield known, found
         for record in told:
             watched.translator._note_activity(record, batch.at_ms)
             replay(watched.state, record)
+
+
+def _bare(record):
+    """The record as Kafka writes it."""
+    if isinstance(record, WITH_REASONS):
+        return msgspec.structs.replace(record, reason="", member_id=None)
+    if isinstance(record, TargetMetadata):
+        return msgspec.structs.replace(record, moved=None)
+    return record
 
 
 def judge(known, found):
@@ -70,10 +74,14 @@ def judge(known, found):
 
 
 @pytest.fixture(scope="module")
-def judged():
-    return Counter(
-        (judge(known, found), known, found) for walk in WALKS for known, found in explain(walk)
-    )
+def played():
+    return [pair for walk in WALKS for pair in explain(walk)]
+
+
+@pytest.fixture(scope="module")
+def judged(played):
+    pairs = [(k.reason, f.reason) for k, f in played if isinstance(k, WITH_REASONS) and k.reason]
+    return Counter((judge(known, found), known, found) for known, found in pairs)
 
 
 def test_most_reasons_are_those_that_muster_knew(judged):
@@ -105,3 +113,18 @@ def test_no_member_that_timed_out_is_said_to_have_left(judged):
         and Reason.MEMBER_LEFT not in known.split(SEPARATOR)
     ]
     assert wrong == []
+
+
+def test_moves_are_those_that_muster_counted(played):
+    """Of targets that have members' records beside them; one alone says nothing.
+
+    What differs is of topics to which no member subscribes by then: Muster does not count them.
+    """
+    pairs = [
+        (known.moved, found.moved)
+        for known, found in played
+        if isinstance(known, TargetMetadata) and found.moved is not None
+    ]
+    assert sum(known > 0 for known, _ in pairs) > 100
+    assert all(known <= found for known, found in pairs)
+    assert sum(known != found for known, found in pairs) <= 0.01 * len(pairs)

@@ -43,6 +43,9 @@ def store(tmp_path_factory):
         ("describe", "g"),
         ("history", "g"),
         ("explain", "g"),
+        ("explain", "g", "--partition", "a/0"),
+        ("plan", "g"),
+        ("plans",),
     ],
 )
 def test_commands_that_read_say_who_coordinates(store, arguments):
@@ -54,6 +57,33 @@ def test_commands_that_read_say_who_coordinates(store, arguments):
     assert "read up to 1970-01-01T00:25:16" in line
     for row in told.stdout.splitlines():
         json.loads(row)
+
+
+def test_a_partition_is_explained_by_what_was_seen(store):
+    (row,) = rows_of(
+        run_as_text("history", "g", "--store", store, "--topic", "a"), last_of="a", of=0
+    )
+    told = run_as_text("explain", "g", "--partition", "a/0", "--store", store)
+    assert json.loads(told.stdout) == row
+    assert row["reason"]
+    for wrong, said in ((("a/99",), "owned partition 99"), (("a/0", "--epoch", "3"), "--as-of")):
+        told = run_as_text("explain", "g", "--partition", *wrong, "--store", store)
+        assert (told.returncode, said in told.stderr) == (2, True)
+
+
+def rows_of(told, *, last_of, of):
+    """The newest row of a partition."""
+    rows = [json.loads(line) for line in told.stdout.splitlines()]
+    ours = [r for r in rows if r["topic"] == last_of]
+    ours = [r for r in ours if r["first_partition"] <= of <= r["last_partition"]]
+    return [r for r in ours if r["since_position"] == max(one["since_position"] for one in ours)]
+
+
+def test_epochs_say_how_much_moved(store):
+    told = run_as_text("explain", "g", "--store", store)
+    moved = [json.loads(line)["moved"] for line in told.stdout.splitlines()]
+    assert sum(one for one in moved if one) > 10
+    assert None in moved, "of epochs whose target came later"
 
 
 @pytest.mark.parametrize(

@@ -134,7 +134,7 @@ class TargetMetadata(Record, frozen=True, gc=False):
         Tagged[Long], "when it was computed, milliseconds; 0: compute the next one at once"
     ] = 0
     assignor: Annotated[Own[str], "name of the assignor"] = ""
-    moved: Annotated[Own[Long], "owned partitions that change hands"] = 0
+    moved: Annotated[Own[Long] | None, "owned partitions that change hands; null if unknown"] = 0
     partial: Annotated[Own[bool], "whether `max_moves` cut the target short"] = False
     computation_id: Own[str] | None = None
     """Of the computation whose rows of the table are the target; None is no whole one."""

@@ -34,6 +34,7 @@ from coordinator.core.state.records import (
 )
 from coordinator.core.topic_metadata import update_topics
 from coordinator.core.watched.inferred_reasons import Activity, Cause, EpochCauses, infer_generation
+from coordinator.core.watched.moves import TargetMoves
 from coordinator.core.watched.read_anew import replace_groups
 from coordinator.core.watched.unread_groups import check_place, pass_over
 from coordinator.core.watched_events import KafkaWrote
@@ -153,7 +154,11 @@ def _refuse_others(state: State, record: KafkaWatched) -> None:
 def _explain(state: State, event: KafkaWrote) -> list[Record]:
     activity = Activity(event.seen_ms, event.session_ms)
     groups: dict[str, EpochCauses] = {}
-    return [_with_cause(state, record, groups, activity, event.at_ms) for record in event.records]
+    moves = TargetMoves(state)
+    return [
+        _with_cause(state, moves.see(record), groups, activity, event.at_ms)
+        for record in event.records
+    ]
 
 
 def _with_cause(
