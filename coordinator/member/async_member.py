@@ -62,6 +62,11 @@ class AsyncMember(MemberOptions):
         return frozenset() if self._driver is None else self._driver.paused()
 
     @property
+    def failure(self) -> BaseException | None:
+        """What ended it: a refusal for good, or what its work or a callback raised."""
+        return None if self._driver is None else self._driver.failure
+
+    @property
     def has_left(self) -> bool:
         """Whether it has left the group, or was not opened."""
         return self._driver is None or self._driver.has_left()

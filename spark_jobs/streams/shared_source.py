@@ -97,9 +97,10 @@ class SharedSource:
         work
             Called as work(rows, number) with the columns of Spark's Kafka source, in this thread,
             as by `foreachBatch`: what `foreach_partition_owner` returns, or your own. When it
-            returns, the batch is committed. Fenced, from it or from the commit, means that a
-            partition is another driver's by now: the batch ends, and the next one begins with what
-            the member owns then. Anything else ends this call.
+            returns, the batch is committed. The number counts the batches of this source, from 0,
+            and a batch that is done again has another one elsewhere: it is no key. Fenced, from it
+            or from the commit, means that a partition is another driver's by now: the batch ends,
+            and the next one begins with what the member owns then. Anything else ends this call.
         timeout
             Seconds after which no batch begins; None: never.
         idle_timeout
@@ -117,6 +118,8 @@ class SharedSource:
         """
         if not callable(work):
             raise TypeError(f"work is {work!r}: give a function of (rows, number)")
+        if self._member.has_left and self._member.failure is None:
+            raise RuntimeError("the member is not open: run the source in its `with` block")
         if not self._running.acquire(blocking=False):
             raise RuntimeError("the source is running already: wait until that call has returned")
         self._stopped.clear()
@@ -124,6 +127,8 @@ class SharedSource:
         self._thread = loop_thread.acquire()
         try:
             self._loop(work, timeout, idle_timeout)
+            if self._member.failure is not None:
+                raise self._member.failure
         finally:
             self._thread.ask(self._topics.close())
             loop_thread.release(self._thread)

@@ -326,6 +326,18 @@ def test_misuse_is_said(join, kafka):
             source.run(print)
 
 
+def test_a_member_that_is_not_open_or_was_refused_is_an_error(coordinator, kafka):
+    member = Member(coordinator, group_id="closed", topics="clicks")
+    with pytest.raises(RuntimeError, match="the member is not open"):
+        source_of(member, kafka).run(print)
+    with Member(coordinator, group_id="closed", pattern="(") as member:
+        with pytest.raises(GroupError, match=r"\("):
+            source_of(member, kafka).run(print, timeout=20)
+        assert until(lambda: member.has_left)
+        with pytest.raises(GroupError, match=r"\("):
+            source_of(member, kafka).run(print)
+
+
 def test_what_a_batch_may_have():
     lags = {P[0]: 1_000, P[1]: 10, P[2]: 0}
     assert bound_batch(lags, None, {}) == {P[0]: 1_000, P[1]: 10}
