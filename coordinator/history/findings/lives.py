@@ -1,4 +1,4 @@
-"""When members came and went, and when groups had none."""
+"""When members came and went, and for how long groups had any."""
 
 from __future__ import annotations
 
@@ -53,24 +53,26 @@ class Lives:
         rows = both.combine_chunks()
         return cls(rows, to_ms(rows["at"]), ~to_mask(rows["tombstone"]))
 
-    def find_revived(self, group_ids: pa.Array | pa.ChunkedArray, at_ms: Longs) -> Longs:
-        """Return when groups, as of some times, had their first member after none; else -1."""
+    def sum_occupied(self, group_ids: pa.Array | pa.ChunkedArray, at_ms: Longs) -> Longs:
+        """Return for how long groups had had any member by some times, in milliseconds."""
         ids = [combine_chunks(one).cast(pa.string()) for one in (self.rows["group_id"], group_ids)]
         keys = encode_keys(pa.concat_arrays(ids))
         group, asked = keys[: len(self.at_ms)], keys[len(self.at_ms) :]
         order = np.argsort(group, kind="stable")
-        group, at, change = group[order], self.at_ms[order], np.where(self.came, 1, -1)[order]
-        first, count = find_changes(group), count_runs(group, change)
-        empty = np.append(0, count[:-1])[: len(count)] == 0
-        # Who takes the place of another at one moment leaves no group empty.
-        since = np.append(-1, at[:-1])[: len(at)]
-        revived = (first | (empty & (at > since))) & (count > 0)
+        group, at = group[order], self.at_ms[order]
+        occupied = count_runs(group, np.where(self.came, 1, -1)[order]) > 0
+        first = find_changes(group)
+        since = np.where(first, at, np.append(0, at[:-1])[: len(at)])
+        passed = np.where(np.append(False, occupied[:-1])[: len(at)], at - since, 0)
+        total = count_runs(group, passed)
         begin = int(min(at.min(initial=0), at_ms.min(initial=0)))
         span = int(max(at.max(initial=0), at_ms.max(initial=0))) - begin + 1
-        line = group[revived] * span + at[revived] - begin
-        place = np.searchsorted(np.sort(line), asked * span + at_ms - begin, side="right") - 1
-        found = np.append(np.sort(line), -1)[place]
-        return np.where((place >= 0) & (found >= asked * span), found % span + begin, -1)
+        line = group * span + at - begin  # sorted: times of the log do not fall
+        place = np.searchsorted(line, asked * span + at_ms - begin, side="right") - 1
+        here = (place >= 0) & (np.append(group, -1)[place] == asked)
+        goes_on = np.append(occupied, False)[place]
+        more = np.where(goes_on, at_ms - np.append(at, 0)[place], 0)
+        return np.where(here, np.append(total, 0)[place] + more, 0)
 
 
 def _find_turns(rows: pa.Table, member: Longs) -> pa.Table:

@@ -62,19 +62,20 @@ def find_unowned_partitions(facts: Facts) -> pa.Table:
 def find_ownership_gaps(facts: Facts) -> pa.Table:
     """Return the partitions that had no owner in the window for longer than the limit, in all.
 
-    A gap ends when the next owner has the partition: one that lasts is of `unowned_partitions`. It
-    begins when the former owner lost it; or later, when the group had its first member again. What
-    an owner gave up by its own change of subscription is no gap: nobody may have wanted it.
+    A gap begins when the former owner loses a partition, and ends when the next one has it: one
+    that lasts is of `unowned_partitions`. Time in which the group had no members does not count,
+    and what an owner gave up by its own change of subscription is no gap: nobody may have wanted
+    it.
     """
     turns = _Turns.of(facts)
     own = np.append(_list_has(turns.history, "until_reason_codes", OWN_CHANGE), False)
-    begins = turns.ended_ms[turns.before]
-    groups = turns.history["group_id"].take(pa.array(turns.row))
-    begins = np.maximum(begins, facts.lives.find_revived(groups, turns.begun_ms))
-    begins = np.where(turns.before < 0, turns.begun_ms, np.maximum(begins, facts.begin_ms))
+    begins = np.maximum(turns.ended_ms[turns.before], facts.begin_ms)
+    begins = np.where(turns.before < 0, turns.begun_ms, np.minimum(begins, turns.begun_ms))
     owned = own[turns.before_row] | (turns.ended_ms[turns.before] < 0)  # or owned by two
     begins = np.where(owned, turns.begun_ms, begins)
-    gap_ms = np.maximum(turns.begun_ms - begins, 0)
+    groups = turns.history["group_id"].take(pa.array(turns.row))
+    until, since = (facts.lives.sum_occupied(groups, at) for at in (turns.begun_ms, begins))
+    gap_ms = until - since
     size = turns.pieces
     total = np.bincount(turns.piece, gap_ms, size).astype(np.int64)
     count = np.bincount(turns.piece[gap_ms > 0], minlength=size)

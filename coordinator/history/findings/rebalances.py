@@ -87,7 +87,8 @@ def find_slow_rebalances(facts: Facts) -> pa.Table:
     epochs, settled = facts.epochs, facts.settled
     begun_ms, place = to_ms(epochs["recorded_at"]), facts.place_of(epochs["group_id"])
     found, still = settled.place_of(to_numbers(epochs["target_position"])), find_open(facts)
-    row = np.flatnonzero((place >= 0) & (still | (found >= 0)))
+    done = np.append(settled.at_ms, -1)[found] >= begun_ms  # else the group was empty already
+    row = np.flatnonzero((place >= 0) & (still | done))
     ended_at = np.where(still, -1, np.append(settled.ended_at, -1)[found])[row]
     _, first, line, count = np.unique(
         join_keys(place[row], ended_at + 1), return_index=True, return_inverse=True,
@@ -126,7 +127,7 @@ def find_open(facts: Facts) -> Bools:
     moving = to_mask(pc.is_in(facts.groups["state"], value_set=pa.array(MOVING)))
     here = np.append(moving, False)[facts.place_of(epochs["group_id"])]
     here &= (position > settled.find_end(epochs["group_id"])) & (target != position)
-    return here & (settled.place_of(target) < 0) & ~np.isin(target, settled.idle)
+    return here & (settled.place_of(target) < 0)
 
 
 def find_unsettled_ms(facts: Facts) -> Longs:

@@ -32,8 +32,6 @@ class Settled:
     positions, ended_at, at_ms, waited_for
         The positions of the targets, sorted; at which position and when the group settled, and the
         member that others waited for longest, null if none was.
-    idle
-        The positions of targets for which nobody was there.
     ends, group_ids
         The last position at which a group ended, and the group.
     """
@@ -42,7 +40,6 @@ class Settled:
     ended_at: Longs
     at_ms: Longs
     waited_for: pa.Array
-    idle: Longs
     ends: Longs
     group_ids: pa.Array
 
@@ -60,17 +57,17 @@ class Settled:
         target = reached.find_targets(rows)
         newest = Timeline(group, np.unique(told.row)).newest(target)
         at = np.searchsorted(told.row, newest, side="right") - 1
-        idle = (newest < 0) | (np.append(members, 0)[at] == 0)
-        found = Timeline(life, rests).next(life[target], target)
-        there = (found >= 0) & ~idle
+        # A target for no member: the group has been at rest since its last one went.
+        idle = (newest >= 0) & (np.append(members, 0)[at] == 0)
+        found = np.where(idle, newest, Timeline(life, rests).next(life[target], target))
+        there = found >= 0
         waits = _Waits.of(rows, group, told)
         who = pick(told.member_ids, waits.find_longest(Timeline(life, rests), life, found[there]))
         position = to_numbers(rows["position"])
         ended = reached.find_ends(rows)
         return cls(
             position[target[there]], position[found[there]], to_ms(rows["at"])[found[there]],
-            who, position[target[idle]], position[ended],
-            pick(rows["group_id"], ended),
+            who, position[ended], pick(rows["group_id"], ended),
         )  # fmt: skip
 
     def place_of(self, positions: Longs) -> Longs:
