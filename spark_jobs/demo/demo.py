@@ -106,8 +106,20 @@ def demo(
     partitions: Annotated[
         int, typer.Option(min=200, help="Partitions of the very large group.")
     ] = 10_000_000,
+    watch: Annotated[
+        str,
+        typer.Option(
+            "--kafka",
+            metavar="HOST:PORT",
+            help="Only this: watch a cluster that runs, Kafka 4 or later. A topic and a group of "
+            "the demo's come and go in it.",
+        ),
+    ] = "",
 ) -> None:
     """Run a tour: a coordinator in a Spark driver, with a small and a very large group."""
+    if watch:
+        _watch_cluster(watch, output)
+        return
     require("muster demo", "spark", "plot")
     started = time.perf_counter()
     groups = kafka.read_cases(cases or demo_cases())
@@ -125,6 +137,32 @@ def demo(
         console.print(f"See both groups in a browser: {again}", soft_wrap=True)
     console.print(f"{time.perf_counter() - started:.0f} s in all")
     if not all(outcome.good for outcome in outcomes):
+        raise typer.Exit(FAILURE)
+
+
+def _watch_cluster(address: str, output: Path) -> None:
+    """Show a group of a Kafka cluster that comes and goes, by what the cluster writes of it."""
+    require("muster demo --kafka", "kafka")
+    from coordinator.history.watched import tell_watched  # noqa: PLC0415 - the command's help needs none
+    from coordinator.watcher.watch import watch  # noqa: PLC0415 - the same
+    from spark_jobs.demo.watched_cluster import Cluster, play_group, read_reasons  # noqa: PLC0415 - the same
+
+    console, cluster, store = Console(highlight=False), Cluster(address), output / "kafka"
+    shutil.rmtree(store, ignore_errors=True)
+    with watch(cluster.url, store) as watching, cluster.entered():
+        who = tell_watched(watching.store.watched.cluster)
+        with progress.show("a group comes and goes"):
+            good = play_group(cluster, watching)
+        groups = len(watching.coordinator.list_groups()["groups"])
+    table = Table("epoch", "began", title=cluster.name, title_justify="left")
+    for epoch, reason in read_reasons(store, cluster.name):
+        table.add_row(str(epoch), reason)
+    console.print(table)
+    console.print(who, soft_wrap=True)
+    mark = "[green]✓[/]" if good else "[red]✗[/]"
+    told = f"{groups} groups of the cluster: muster history {cluster.name} --store {store}"
+    console.print(f"{mark} {told}", soft_wrap=True)
+    if not good:
         raise typer.Exit(FAILURE)
 
 
