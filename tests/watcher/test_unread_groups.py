@@ -8,8 +8,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from coordinator.core.events import DescribeGroup
+from coordinator.core.java_hash import place_of
 from coordinator.core.state.records import KafkaWatched
-from coordinator.core.watched.unread_groups import place_of
 from coordinator.errors import GroupError
 from coordinator.watcher.record_batches import KafkaRecord
 from coordinator.watcher.record_schemas import KEYS, VALUES

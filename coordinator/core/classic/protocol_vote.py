@@ -7,11 +7,11 @@ is moved between them keeps its protocol.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
+from coordinator.core.java_hash import hash_text
 from coordinator.core.state.classic_group import ClassicGroup
 
-INT32 = 1 << 32
 FIRST_TABLE, LOAD_PERCENT = 16, 75
 """Of java.util.HashMap: its initial number of buckets, and its load factor."""
 
@@ -38,12 +38,5 @@ def list_as_hash_map(names: Sequence[str]) -> list[str]:
 
 def spread_hash(name: str) -> int:
     """Return Java's String.hashCode, spread as a HashMap does."""
-    code = 0
-    for unit in _utf16(name):
-        code = (31 * code + unit) % INT32
+    code = hash_text(name)
     return code ^ (code >> 16)
-
-
-def _utf16(name: str) -> Iterable[int]:
-    raw = name.encode("utf-16-be", "surrogatepass")
-    return (raw[at] << 8 | raw[at + 1] for at in range(0, len(raw), 2))

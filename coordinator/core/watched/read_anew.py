@@ -11,6 +11,7 @@ from collections.abc import Set as AbstractSet
 
 import msgspec
 
+from coordinator.core.java_hash import place_of
 from coordinator.core.state.classic_written import record_of
 from coordinator.core.state.groups import State, Watched
 from coordinator.core.state.records import (
@@ -32,7 +33,6 @@ from coordinator.core.watched.unread_groups import (
     ends_of,
     ends_of_members,
     group_of,
-    place_of,
     take_out,
 )
 from coordinator.core.watched_events import KafkaWrote

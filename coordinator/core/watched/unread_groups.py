@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
-from functools import reduce
 
 from coordinator.core.state.groups import Group, State, Watched
 from coordinator.core.state.record_fields import Mark, fields_of
@@ -33,7 +32,6 @@ OF_MEMBERS = (CurrentMember.kind, TargetMember.kind, MemberMetadata.kind)
 OF_GROUPS = frozenset({GroupMetadata.kind, ClassicGroupWritten.kind})
 """Their end is the group's, unless the other one follows: then it only has another protocol."""
 MAKING = (GroupMetadata, ClassicGroupWritten)
-HASHES = 1 << 32
 TEXT_MAX = 500
 """Of what is wrong with a record, which the record itself may have written."""
 
@@ -68,14 +66,6 @@ def begin_with(
         records=(*begun, *(record for record, _ in kept)),
         offsets=(*(-1 for _ in begun), *(offset for _, offset in kept)),
     )
-
-
-def place_of(group_id: str, partitions: int) -> int:
-    """Return the partition of Kafka's topic that has a group: by Java's hash of its id."""
-    units = memoryview(group_id.encode("utf-16-le", "surrogatepass")).cast("H")
-    hashed = reduce(lambda known, unit: (31 * known + unit) % HASHES, units, 0)
-    signed = hashed - HASHES if hashed >= HASHES // 2 else hashed
-    return (0 if signed == -HASHES // 2 else abs(signed)) % partitions
 
 
 def replay_written(state: State, event: KafkaWrote, records: Sequence[Record]) -> list[Record]:
