@@ -42,6 +42,9 @@ test-clients: $(READY) ## groups of real Kafka clients for Python, the longer li
 	  tests/clients/test_upgrade.py tests/wire/test_commands.py tests/wire/test_hostile.py \
 	  tests/member/test_processes.py tests/push/test_processes.py
 
+test-shards: $(READY) ## nodes that share a store of shards, killed and frozen, as processes
+	@MUSTER_LONG=1 $(BIN)/pytest tests/shards
+
 test-s3: $(READY)  ## Spark on a store in S3, on a server of its own: needs Maven Central once
 	@$(BIN)/muster setup --s3
 	@MUSTER_S3=1 $(BIN)/pytest tests/spark/test_s3.py

@@ -29,7 +29,9 @@ def backup(
     """
     # Imported here because it is slow to import, and other commands do not need it.
     from coordinator.backup import backup as backed_up  # noqa: PLC0415
+    from coordinator.storage.shards import refuse_shards  # noqa: PLC0415
 
+    refuse_shards(store)
     with progress.show("backup"):
         done = backed_up(store, into, check=verify)
     typer.echo(json.dumps(asdict(done)))

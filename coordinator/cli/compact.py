@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -20,13 +21,17 @@ def compact(
     """Compact the log of a store, and drop targets older than the retention.
 
     If a coordinator is live, it is asked to compact its log; otherwise this process does. No row of
-    the log is deleted. Prints one line of JSON.
+    the log is deleted. Prints one line of JSON, or one a shard of a store of shards.
     """
     settings = load_config(config)
     # Imported here because it is slow to import, and other commands do not need it.
     from coordinator.clock import wall_ms  # noqa: PLC0415
     from coordinator.storage.compaction import compact as compacted  # noqa: PLC0415
+    from coordinator.storage.shards import stores_of  # noqa: PLC0415
 
-    with progress.show("compacting"):
-        done = compacted(store, settings, wall_ms())
-    typer.echo(json.dumps(asdict(done)))
+    stores = stores_of(store)
+    for one in stores:
+        with progress.show("compacting"):
+            done = asdict(compacted(one, settings, wall_ms()))
+        named = {} if one == store else {"shard": os.path.basename(one)}
+        typer.echo(json.dumps(named | done))

@@ -20,7 +20,7 @@ from coordinator import progress
 from coordinator.cli import render
 from coordinator.cli.main import load_config
 from coordinator.cli.terminal import Terminal
-from coordinator.history.log_reader import LogReader, format_time
+from coordinator.history.log_reader import LogReader, format_time, open_logs
 from coordinator.history.past_target import explain_past_partition
 from coordinator.history.view_rows import describe_with_offsets, explain_epochs, list_rows
 from coordinator.history.watched import list_unread, read_watched, tell_watched
@@ -44,9 +44,11 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON, one object per l
 def groups(store: Store, as_of: AsOf = None, json_: Json = False) -> None:
     """List the groups: their states, epochs and sizes."""
     with progress.show("reading the groups"):
-        reading = LogReader(store, as_of)
-        rows = list_rows(reading, "groups")
-    say_watched(reading)
+        readings = open_logs(store, as_of)
+        rows = [row for reading in readings for row in list_rows(reading, "groups")]
+        rows.sort(key=lambda row: row["group_id"])
+    for reading in readings:
+        say_watched(reading)
     if wants_json(json_):
         print_json(rows)
     else:
@@ -62,7 +64,7 @@ def describe(
 ) -> None:
     """Describe a group: its members, their current and target assignments, and its offsets."""
     settings = load_config(config)
-    reading = LogReader(store, as_of)
+    reading = open_logs(store, as_of, group)[0]
     with progress.show("reading the group"):
         state = reading.state()
         if group in state.groups:
@@ -93,7 +95,7 @@ def history(
     if partition is not None and topic is None:
         raise SpecError(f"--partition {partition} requires --topic: give the topic too")
     with progress.show("reading the history"):
-        reading = LogReader(store, as_of)
+        reading = open_logs(store, as_of, group)[0]
         rows = list_rows(reading, "assignment_history", group)
     if topic is not None:
         topics = sorted({row["topic"] for row in rows})
@@ -136,10 +138,11 @@ def explain(
     With --partition, explain one partition of the newest target, or of the epoch's.
     """
     if partition is not None:
-        _explain_partition(LogReader(store, as_of), group, partition, epoch, as_json_=json_)
+        reading = open_logs(store, as_of, group)[0]
+        _explain_partition(reading, group, partition, epoch, as_json_=json_)
         return
     with progress.show("reading the history"):
-        reading = LogReader(store, as_of)
+        reading = open_logs(store, as_of, group)[0]
         epochs = explain_epochs(reading, group)
     if epoch is not None:
         known = [row["group_epoch"] for row in epochs]

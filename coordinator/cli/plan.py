@@ -27,13 +27,14 @@ from coordinator.core.plans.planner import PlanOptions, ShownPlan, make_plan, ma
 from coordinator.core.state.records import PlanMade
 from coordinator.history.findings import Finding, examine, find_end
 from coordinator.history.former_targets import read_basis, read_former_targets
-from coordinator.history.log_reader import LogReader, format_time, parse_as_of
+from coordinator.history.log_reader import LogReader, format_time, open_logs, parse_as_of
 from coordinator.history.log_rows import LogRows
 from coordinator.history.view_rows import list_rows, to_json_rows
 from coordinator.kafka_config import group_settings
 from coordinator.printable import as_json, visible_values
 from coordinator.runtime.ask_coordinator import ask_coordinator, user_name
 from coordinator.runtime.plan_tasks.plan_weights import read_plan_loads
+from coordinator.storage.shards import store_of
 
 Group = Annotated[str, typer.Argument(help="The group's id.")]
 Store = Annotated[str, typer.Option(help="The folder of the store, or its URL.")]
@@ -104,7 +105,7 @@ def plan(
     )
     assign = open_engine(engine, settings).assign
     with progress.show("reading the group"):
-        reading = LogReader(store, as_of)
+        reading = LogReader(store_of(store, group), as_of)
         basis = read_basis(reading, settings, group)
         findings = _find_restless(reading, group, as_of) if basis.supposes else []
     say_watched(reading)
@@ -132,7 +133,7 @@ def rollback(
     settings = load_config(config)
     options = PlanOptions(owner=user_name(), reason=reason)
     with progress.show("reading the group"):
-        reading = LogReader(store)
+        reading = LogReader(store_of(store, group))
         basis = read_basis(reading, settings, group)
         targets = read_former_targets(reading, basis, to)
     shown = make_rollback(basis, targets, to, options, settings, wall_ms())
@@ -166,7 +167,7 @@ def apply(
         raise SpecError(f"--output {output} goes with --rebase: add it, or leave --output out")
     with progress.show("asking the coordinator"):
         epoch = ask_coordinator(
-            store,
+            store_of(store, made.group_id),
             settings,
             "propose" if propose else "apply",
             made.group_id,
@@ -188,7 +189,9 @@ def approve(
     """Apply a plan that waits for approval."""
     settings = load_config(config)
     with progress.show("asking the coordinator"):
-        epoch = ask_coordinator(store, settings, "approve", group, plan_id, reason=reason)
+        epoch = ask_coordinator(
+            store_of(store, group), settings, "approve", group, plan_id, reason=reason
+        )
     _say_done(group, plan_id, "applied", epoch, json_=json_)
 
 
@@ -203,7 +206,7 @@ def reject(
     """Reject a plan that waits for approval."""
     settings = load_config(config)
     with progress.show("asking the coordinator"):
-        ask_coordinator(store, settings, "reject", group, plan_id, reason=reason)
+        ask_coordinator(store_of(store, group), settings, "reject", group, plan_id, reason=reason)
     _say_done(group, plan_id, "rejected", 0, json_=json_)
 
 
@@ -217,9 +220,11 @@ def plans(
 ) -> None:
     """List plans and their outcome."""
     with progress.show("reading the plans"):
-        reading = LogReader(store)
-        rows = list_rows(reading, "plans", group)
-    say_watched(reading)
+        logs = open_logs(store, None, group)
+        rows = [row for log in logs for row in list_rows(log, "plans", group)]
+        rows.sort(key=lambda row: row["group_id"])  # stable: by position in a group
+    for log in logs:
+        say_watched(log)
     if status is not None:
         rows = [row for row in rows if row["status"] == status]
     if json_ or not sys.stdout.isatty():
@@ -251,7 +256,7 @@ def _rebase(
     made: PlanMade, store: str, config: Config, output: Path | None, *, json_: bool
 ) -> None:
     """Plan again as it was asked then, and show which moves are others."""
-    basis = read_basis(LogReader(store), config, made.group_id)
+    basis = read_basis(LogReader(store_of(store, made.group_id)), config, made.group_id)
     options = PlanOptions(
         made.assignor,
         made.settings,

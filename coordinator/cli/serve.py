@@ -33,10 +33,12 @@ from coordinator.cli.service import (
 from coordinator.cli.terminal import log_to_stderr
 from coordinator.config import Config, ConfigError
 from coordinator.runtime.threads_left import end_process
+from coordinator.storage.shards import Shards, make_shards, read_shards
 from coordinator.storage.tables.store_files import MEMORY, root_of
 
 if TYPE_CHECKING:
     from coordinator.runtime.coordinator import Coordinator
+    from coordinator.shards.node import Node
 
 # Modules that serve are imported where they are used: other commands would wait for them.
 
@@ -60,6 +62,13 @@ def serve(
     ] = None,
     topic: Annotated[
         list[str] | None, typer.Option(help="name=partitions; repeat for more topics.")
+    ] = None,
+    shards: Annotated[
+        int | None,
+        typer.Option(help="Divide a new store into so many shards, for ever: for several nodes."),
+    ] = None,
+    node: Annotated[
+        int | None, typer.Option(help="The id of this node, unlike the others' [server.node_id].")
     ] = None,
     takeover: Annotated[
         str, typer.Option(help="If another coordinator has the store: wait, refuse or force.")
@@ -88,20 +97,31 @@ def serve(
         settings.server,
         listen=listen or settings.server.listen,
         advertised=advertised or settings.server.advertised,
+        node_id=settings.server.node_id if node is None else node,
     )
     settings = replace(settings, server=server)
     log_to_stderr(log_level or server.log_level)
     warn_of_readers(config, settings)
     load_access(server)  # before it takes over the store
-    if workers:
+    _check_beside(settings, store)
+    found = _find_shards(store, shards, settings)
+    check_store(store, settings)
+    wanted = _read_topics(topics, topic or [])
+    if found is None or store is None:
+        _serve(settings, store, wanted, takeover)
+    else:
+        _serve_node(settings, store, found, wanted, takeover)
+    end_process(0)
+
+
+def _check_beside(settings: Config, store: str | None) -> None:
+    """Refuse pages and push workers that cannot be served, before the store is taken over."""
+    if settings.push.workers:
         from coordinator.push.push import PushAccess  # noqa: PLC0415
 
-        PushAccess(settings.push, insecure=server.insecure)
+        PushAccess(settings.push, insecure=settings.server.insecure)
     if settings.web.listen:
         check_web(settings, store)
-    check_store(store, settings)
-    _serve(settings, store, _read_topics(topics, topic or []), takeover)
-    end_process(0)
 
 
 def user(
@@ -130,6 +150,61 @@ def user(
         raise ConfigError("the password is empty: give one")
     verifiers = [str(Verifier.of(one, password, iterations=iterations)) for one in wanted]
     typer.echo(f"{json.dumps(name, ensure_ascii=False)} = {json.dumps(verifiers)}")
+
+
+def _find_shards(store: str | None, wanted: int | None, settings: Config) -> Shards | None:
+    """Return the shards of a store, which is made where they are given; None where it is one."""
+    if store is None:
+        if wanted is not None:
+            raise ConfigError(f"--shards {wanted} needs a store: give --store too")
+        return None
+    return read_shards(store) if wanted is None else make_shards(store, wanted, settings)
+
+
+def _refuse_with_shards(settings: Config, store: str, takeover: str) -> None:
+    """Refuse what a store of shards cannot do."""
+    server = settings.server
+    refused = {
+        "server.tls_certificate": server.tls_certificate,
+        "server.sasl_mechanisms": server.sasl_mechanisms,
+        "--push (push.workers)": settings.push.workers,
+        "--web (web.listen)": settings.web.listen,
+        f"--takeover {takeover}": takeover != "wait",
+    }
+    for name, given in refused.items():
+        if given:
+            raise ConfigError(
+                f"{name} needs a store of one shard, and {store} has several: leave it out "
+                "(guide: several nodes on one store)"
+            )
+
+
+def _serve_node(
+    settings: Config,
+    store: str,
+    shards: Shards,
+    topics: dict[str, int] | str | None,
+    takeover: str,
+) -> None:
+    """Coordinate the groups of some shards until stopped; others take them over then."""
+    from coordinator.shards.node import Node  # noqa: PLC0415
+
+    _refuse_with_shards(settings, store, takeover)
+    reload: list[Callable[[], object]] = []
+
+    def start(node: Node, open_now: ExitStack) -> tuple[Node, str]:
+        with explain_address("server.listen (--listen)"):
+            serving = node.serve()
+        open_now.callback(node.close)
+        reload.append(serving.reload)
+        place = f"node {serving.node.node_id} of store {store}, {shards.count} shards"
+        return node, f"muster serves groups at {serving.address} ({place})"
+
+    Service(
+        open=lambda _stop: Node(store, shards, settings, topics),
+        start=start,
+        hang_up=lambda: [one() for one in reload],
+    ).run(settings, store)
 
 
 def _serve(

@@ -30,6 +30,7 @@ from coordinator.storage.tables.store_files import is_remote, root_of
 
 if TYPE_CHECKING:
     from coordinator.runtime.coordinator import Coordinator
+    from coordinator.shards.node import Node
 
 LOOK_S = 0.2
 HEALTH_S = 0.2
@@ -96,7 +97,7 @@ class Service(Generic[T]):
     """
 
     open: Callable[[Stop], T | None]
-    start: Callable[[T, ExitStack], tuple[Coordinator, str]]
+    start: Callable[[T, ExitStack], tuple[Coordinator | Node, str]]
     look: Callable[[], bool] = lambda: False
     hang_up: Callable[[], object] = lambda: None
     is_ready: Callable[[], bool] = lambda: True
@@ -161,7 +162,7 @@ class Service(Generic[T]):
                     return
             logger.info("stopped by %s", stop.asked_by)
 
-    def _look_at_health(self, coordinator: Coordinator) -> str:
+    def _look_at_health(self, coordinator: Coordinator | Node) -> str:
         return self._unless_behind(look_at_health(coordinator))
 
     def _unless_behind(self, status: str) -> str:
@@ -192,7 +193,7 @@ def open_in_thread(stop: Stop, open_: Callable[[], T]) -> Future[T] | None:
     return opening
 
 
-def look_at_health(coordinator: Coordinator) -> str:
+def look_at_health(coordinator: Coordinator | Node) -> str:
     """Return what a coordinator says of its health, once it has had a moment to look at its log.
 
     A process that was stopped may be a zombie that is asked nothing: only the question tells it.
@@ -201,7 +202,7 @@ def look_at_health(coordinator: Coordinator) -> str:
     return coordinator.health
 
 
-def _explain_topics(coordinator: Coordinator) -> str:
+def _explain_topics(coordinator: Coordinator | Node) -> str:
     """Say since when topics cannot be read; not why, which names a cluster or a file."""
     since = coordinator.topics_unread_since
     return "" if since is None else f"topics cannot be read since {format_time(since)}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import asdict
 from typing import Annotated
 
@@ -21,14 +22,24 @@ def verify(
     Reads everything, writes nothing, and does not disturb a live coordinator. If the store is
     sound, prints one line of JSON and exits with 0. If it is damaged, prints the first damage to
     stderr and exits with 1. If there is no store, exits with 2. If an object store does not bring
-    all of it now, nothing is known of the rest: exits with 75, try again.
+    all of it now, nothing is known of the rest: exits with 75, try again. Of a store of shards,
+    every shard is checked.
     """
+    from coordinator.storage.shards import stores_of  # noqa: PLC0415
+
     # Imported here because it is slow to import, and other commands do not need it.
     from coordinator.verify import verify as verified  # noqa: PLC0415
 
     try:
         with show("verify"):
-            found = verified(store)
+            stores = stores_of(store)
+            found = [asdict(verified(one)) for one in stores]
     except CorruptLog as error:
         exit_with_error(str(error), FAILURE)
-    typer.echo(json.dumps({"sound": True, **asdict(found)}))
+    if stores == [store]:
+        typer.echo(json.dumps({"sound": True, **found[0]}))
+        return
+    named = [
+        {"shard": os.path.basename(one), **row} for one, row in zip(stores, found, strict=True)
+    ]
+    typer.echo(json.dumps({"sound": True, "shards": named}))

@@ -33,7 +33,7 @@ from coordinator.history import (
 )
 from coordinator.history.functions import FUNCTIONS, call_function
 from coordinator.history.keyed_rows import combine_chunks
-from coordinator.history.log_reader import AsOf, LogReader
+from coordinator.history.log_reader import AsOf, LogReader, open_logs
 from coordinator.history.log_rows import LogRows
 from coordinator.history.view_schemas import TABLE_SCHEMAS
 from coordinator.storage.record_log import CLAIM, LogError
@@ -85,12 +85,15 @@ def frame(
     """
     _check_view(view)
     if view in FUNCTIONS:
-        return call_function(LogReader(store, as_of), view, group_id, arguments)
+        return call_function(open_logs(store, as_of, group_id)[0], view, group_id, arguments)
     if arguments:
         raise SpecError(f"view {view!r} takes no {', '.join(arguments)}: omit it")
     if group_id is not None and view in WITHOUT_GROUPS:
         raise SpecError(f"view {view!r} has no group_id: omit group_id={group_id!r}")
-    return read_view(LogReader(store, as_of), view, group_id)
+    logs = open_logs(store, as_of, group_id)
+    if len(logs) == 1 or view in OF_EACH_SHARD:
+        return read_view(logs[0], view, group_id)
+    return sort_rows(view, pa.concat_tables([read_view(one, view) for one in logs]))
 
 
 def frame_pieces(
@@ -103,11 +106,15 @@ def frame_pieces(
 ) -> Iterator[pa.Table]:
     """Yield the same piece by piece, where it can be long: the log is, file by file."""
     _check_view(view)
-    if view in FUNCTIONS:
+    if view != "log":
         yield frame(store, view, group_id=group_id, as_of=as_of, **arguments)
         return
-    log = LogRows(LogReader(store, as_of), group_id)
-    yield from _read_log_pieces(log) if view == "log" else [compute_view(log, view)]
+    for reading in open_logs(store, as_of, group_id):
+        yield from _read_log_pieces(LogRows(reading, group_id))
+
+
+OF_EACH_SHARD = frozenset({"topics"})
+"""Views whose rows every shard has."""
 
 
 def _check_view(view: str) -> None:

@@ -26,6 +26,7 @@ from coordinator.storage.data_files import Part, list_parts, read_parts
 from coordinator.storage.delta_log import find_root, follow_log_table, open_log_table
 from coordinator.storage.record_decoder import ValueCache, decode_rows
 from coordinator.storage.record_log import Batch, CorruptLog, NoLog
+from coordinator.storage.shards import refuse_shards, store_of, stores_of
 from coordinator.storage.snapshot_table import read_snapshot_at
 from coordinator.storage.tables.claims import Claims, numbers_of
 from coordinator.storage.tables.store_files import files_at, refuse_silence, source_of
@@ -85,6 +86,10 @@ def _check_as_of(as_of: object) -> int | datetime | None:
     )
 
 
+class BeforeLogError(SpecError):
+    """A time is before the first record of a log."""
+
+
 class LogReader:
     """The log of a store up to a position.
 
@@ -117,6 +122,7 @@ class LogReader:
             self._table = _open_table(self.store, opened)
             self._parts = list_parts(self._table)
         except NoLog:
+            refuse_shards(store)
             raise SpecError(
                 f"{store} is not the store of a coordinator: name the folder that a coordinator "
                 f"was opened with"
@@ -258,7 +264,7 @@ class LogReader:
             if len(before):
                 return int(rows["position"][int(before[-1])].as_py())
         begin = format_time(self._at(self._parts[0].first))
-        raise SpecError(
+        raise BeforeLogError(
             f"{time.isoformat()} is before the first record of {self.store}: give a time from "
             f"{begin} on"
         )
@@ -286,3 +292,43 @@ def format_time(ms: int) -> str:
     """Format a time in ms since 1970: ISO 8601 in UTC, with milliseconds."""
     time = datetime.fromtimestamp(ms / 1000, UTC)
     return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def open_logs(
+    store: str | os.PathLike[str], as_of: AsOf = None, group_id: str | None = None
+) -> list[LogReader]:
+    """Return the logs of a store, as of a position or a time: one, or those of its shards.
+
+    Parameters
+    ----------
+    group_id
+        Only the log that has this group.
+
+    Raises
+    ------
+    SpecError
+        There is none, or none at that time, or a position stands for several logs; else as
+        `LogReader`.
+    """
+    if isinstance(group_id, str):
+        return [LogReader(store_of(store, group_id), as_of)]
+    as_of, stores = _check_as_of(as_of), stores_of(store)
+    if not stores:
+        raise SpecError(f"{store} has no groups yet: no shard of it has a log")
+    if len(stores) == 1:
+        return [LogReader(stores[0], as_of)]
+    if isinstance(as_of, int):
+        raise SpecError(
+            f"{as_of} is a position, and {store} has {len(stores)} logs: give a time, or name a "
+            "group"
+        )
+    found, before = [], None
+    for one in stores:
+        try:
+            found.append(LogReader(one, as_of))
+        except BeforeLogError as error:
+            before = error  # its shard had no groups then
+    if not found:
+        assert before is not None
+        raise before
+    return found

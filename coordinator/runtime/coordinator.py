@@ -83,6 +83,7 @@ class Coordinator(ServiceRequests):
         address: str = "",
         clock: Clock = wall_ms,
         log: RecordLog | None = None,
+        metrics: Metrics | None = None,
     ) -> Self:
         """Claim a store, replay its log, and serve.
 
@@ -111,6 +112,8 @@ class Coordinator(ServiceRequests):
             Ms since 1970; deadlines run on it too. Without one they run on the monotonic clock.
         log
             An open log, in place of the store's.
+        metrics
+            Where several coordinators of one process are counted together; None: its own.
 
         Returns
         -------
@@ -133,7 +136,7 @@ class Coordinator(ServiceRequests):
         if log is None:
             log, lease = claim_store(store, config, takeover, address, clock)
         steady = monotonic_ms if clock is wall_ms else clock
-        metrics = Metrics(config.metrics.groups_max)
+        metrics = metrics or Metrics(config.metrics.groups_max)
         processor = EventProcessor(log, config, clock, catalog, metrics, steady)
         coordinator = cls._serve(processor, lease, engine, source, takeover)
         _refuse_watched(coordinator)

@@ -28,6 +28,7 @@ from coordinator.core.state.records import (
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.reasons import SEPARATOR
 from coordinator.runtime.group_series import GroupSeries
+from coordinator.status import LOST
 
 FENCES = {
     ErrorCode.FENCED_MEMBER_EPOCH,
@@ -108,6 +109,7 @@ class Metrics:
             "fenced", "1 when another coordinator claimed the store.", registry=self.registry
         )
         self._load_max = 0.0
+        self._served: list[tuple[Callable[[], State], Callable[[], str]]] = []
         self._add_wire()
         self._add_push()
         self._add_watch()
@@ -171,11 +173,19 @@ class Metrics:
         return Histogram(name, text, labels, registry=self.registry, buckets=MS_BUCKETS)
 
     def watch(self, state: Callable[[], State], status: Callable[[], str]) -> None:
-        """Let the gauges of groups be read from the state when they are asked for."""
-        self._by_group.there = lambda group_id: (
-            group_id in state().groups or group_id in state().classic
-        )
-        self.registry.register(_Groups(state, status, self._by_group))
+        """Let the gauges of groups be read from a state when they are asked for.
+
+        Of several coordinators they are sums, without those that were closed before this one.
+        """
+        self._by_group.there = self._is_there
+        if not self._served:
+            self.registry.register(_Groups(self._served, self._by_group))
+        self._served[:] = [one for one in self._served if one[1]() not in LOST]
+        self._served.append((state, status))
+
+    def _is_there(self, group_id: str) -> bool:
+        states = [state() for state, _ in self._served]
+        return any(group_id in one.groups or group_id in one.classic for one in states)
 
     def watch_push(self, workers: Callable[[], tuple[int, int]]) -> None:
         """Let the gauge of workers be read: how many there are, and how many are registered."""
@@ -311,16 +321,17 @@ class _Groups:
     """Gauges that follow from the state."""
 
     def __init__(
-        self, state: Callable[[], State], status: Callable[[], str], by_group: GroupSeries
+        self,
+        served: Sequence[tuple[Callable[[], State], Callable[[], str]]],
+        by_group: GroupSeries,
     ) -> None:
-        self._state = state
-        self._status = status
+        self._served = served
         self._by_group = by_group
 
     def collect(self) -> Iterable[Metric]:
         """Return today's values."""
-        state = self._state()
-        groups = list(state.groups.values())
+        known = [state() for state, _ in list(self._served)]
+        groups = [group for state in known for group in list(state.groups.values())]
         by_state = dict.fromkeys((s.value for s in GroupState), 0)
         spreads: dict[str, int] = {}
         members: dict[str, int] = {}
@@ -335,9 +346,8 @@ class _Groups:
             spreads[label] = max(spreads.get(label, 0), spread)
         count = GaugeMetricFamily("group_count", "Groups, by protocol.", labels=["protocol"])
         count.add_metric(["consumer"], len(groups))
-        classic = list(state.classic.values())
-        known = state.offsets.keys() | {group.group_id for group in classic}
-        count.add_metric(["classic"], len(known - state.groups.keys()))
+        classic = [group for state in known for group in list(state.classic.values())]
+        count.add_metric(["classic"], sum(map(_count_classic, known)))
         consumer = GaugeMetricFamily(
             "consumer_group_count", "Consumer groups, by state.", labels=["state"]
         )
@@ -354,10 +364,12 @@ class _Groups:
         for state_name, number in states.items():
             by_protocol.add_metric([state_name.lower()], number)
         offsets = GaugeMetricFamily("offset_count", "Committed offsets.")
-        offsets.add_metric([], sum(len(found) for found in list(state.offsets.values())))
+        offsets.add_metric(
+            [], sum(len(found) for state in known for found in list(state.offsets.values()))
+        )
         partitions = GaugeMetricFamily("num_partitions", "Logs, by state.", labels=["state"])
         for name in ("loading", "active", "failed"):
-            partitions.add_metric([name], int(self._status() == name))
+            partitions.add_metric([name], sum(status() == name for _, status in self._served))
         return [
             count,
             consumer,
@@ -369,6 +381,12 @@ class _Groups:
             offsets,
             partitions,
         ]
+
+
+def _count_classic(state: State) -> int:
+    """Count the groups that are not of the consumer protocol: classic ones, and mere offsets."""
+    known = state.offsets.keys() | set(state.classic)
+    return len(known - state.groups.keys())
 
 
 def _by_label(name: str, text: str, values: Mapping[str, int]) -> GaugeMetricFamily:

@@ -58,6 +58,11 @@ class ServiceRequests(GroupRequests):
         return STUCK if self._processor.is_stuck else self.status
 
     @property
+    def epoch(self) -> int:
+        """The coordinator epoch of its claim of the log."""
+        return self._processor.log.epoch
+
+    @property
     def metrics(self) -> Metrics:
         """The Prometheus metrics; serve `metrics.registry`."""
         return self._processor.metrics

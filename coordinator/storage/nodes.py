@@ -9,8 +9,9 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import threading
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 
 import msgspec
@@ -39,6 +40,8 @@ class Node(msgspec.Struct, frozen=True):
         When it was written: a file that is written no more is that of a server that has ended.
     token
         Of this very server.
+    shards
+        Those that it has, each with the coordinator epoch of its claim; 0 where it has no log yet.
     """
 
     node_id: int
@@ -46,6 +49,7 @@ class Node(msgspec.Struct, frozen=True):
     coordinator_epoch: int
     renewed_ms: int
     token: str
+    shards: dict[int, int] = {}
 
 
 class StoreNodes:
@@ -57,6 +61,8 @@ class StoreNodes:
         Of the store.
     epoch
         Returns the coordinator epoch of this server, 0 while it stands by.
+    shards
+        Returns the shards that this server has, as `Node` has them.
 
     Attributes
     ----------
@@ -73,10 +79,12 @@ class StoreNodes:
         epoch: Callable[[], int] = lambda: 0,
         clock: Clock = wall_ms,
         disk: Files | None = None,
+        shards: Callable[[], Mapping[int, int]] = dict,
     ) -> None:
         self._root, self._folder = root, f"{root}/{FOLDER}"
         self._disk = disk or filesystem_of(root)
-        self._epoch, self._clock = epoch, clock
+        self._epoch, self._clock, self._shards = epoch, clock, shards
+        self._looking = threading.Lock()
         self._token = uuid.uuid4().hex
         self._patience_s = config.ttl_ms / 1000
         self._own: Node | None = None
@@ -168,8 +176,18 @@ class StoreNodes:
         claimed = [one for one in self.others if one.coordinator_epoch]
         return max(claimed, key=lambda one: one.coordinator_epoch, default=None)
 
+    def owner_of(self, shard: int) -> tuple[Node | None, int]:
+        """Return who of the others has claimed a shard last, as far as they say, and its epoch."""
+        claimed = [one for one in self.others if shard in one.shards]
+        found = max(claimed, key=lambda one: one.shards[shard], default=None)
+        return found, 0 if found is None else found.shards[shard]
+
     def _look(self) -> dict[int, str]:
         """Read all files, note whose servers are there, and return the files' tags by id."""
+        with self._looking:
+            return self._look_now()
+
+    def _look_now(self) -> dict[int, str]:
         tags, now = {}, self._clock()
         others = []
         for name in self._disk.names(self._folder):
@@ -200,7 +218,8 @@ class StoreNodes:
         return now - since < self._gone_ms
 
     def _write(self, node_id: int, address: str, tag: str | None) -> None:
-        own = Node(node_id, address, self._epoch(), self._clock(), self._token)
+        shards = dict(self._shards())
+        own = Node(node_id, address, self._epoch(), self._clock(), self._token, shards)
         content = msgspec.json.format(msgspec.json.encode(own)) + b"\n"
         self._disk.make_folder(self._folder)
         self._disk.swap(self._path(node_id), content, tag)

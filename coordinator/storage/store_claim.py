@@ -15,6 +15,7 @@ from coordinator.errors import ErrorCode, GroupError
 from coordinator.storage.delta_log import DeltaLog, find_root, make_root
 from coordinator.storage.lease import Lease
 from coordinator.storage.record_log import Fenced, MemoryLog, MemoryRecords, RecordLog
+from coordinator.storage.shards import refuse_shards
 from coordinator.storage.store_modes import filesystem_of, warn_of_others
 from coordinator.storage.tables.patience import Patience
 from coordinator.storage.tables.recovery import log_folder
@@ -48,6 +49,8 @@ def claim_store(
         )
     owner = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
     root = None if store is None else find_root(store)
+    if store is not None:
+        refuse_shards(store)
     if root is None or root.startswith(f"{MEMORY}:"):
         memory = MemoryLog() if root is None else MemoryLog(_SHARED[root])
         memory.claim(owner, address, dated())

@@ -90,8 +90,10 @@ class Cluster:
         Whether this is the coordinator; not once another has taken the store over.
     stands_by
         Whether this node waits to become the coordinator: it knows nodes and topics, but no groups.
-    look
-        Reads the topics anew; None where they are known. It may take a while.
+    looks
+        By API, what reads topics or nodes anew before it is answered; it may take a while.
+    coordinator_of
+        Who coordinates a group, as far as is known; None where one node coordinates all.
     find_offsets
         Asks the Kafka cluster that has the topics, without waiting; None where none has.
     other_nodes
@@ -117,7 +119,8 @@ class Cluster:
     topics: Callable[[], TopicView]
     serves: Callable[[], bool]
     stands_by: bool = False
-    look: Callable[[], object] | None = None
+    looks: Mapping[Api, Callable[[], object]] = field(default_factory=dict)
+    coordinator_of: Callable[[str], ClusterNode | None] | None = None
     find_offsets: FindOffsets | None = None
     other_nodes: Callable[[], Sequence[ClusterNode]] = tuple
     other_coordinator: Callable[[], ClusterNode | None] = lambda: None
@@ -136,6 +139,12 @@ class Cluster:
     def coordinator(self) -> ClusterNode | None:
         """Return who coordinates: this node, another, or nobody that is known."""
         return self.node if self.serves() else self.other_coordinator()
+
+    def find_coordinator(self, group_id: str) -> ClusterNode | None:
+        """Return who coordinates a group: this node, another, or nobody that is known."""
+        if self.coordinator_of is None:
+            return self.coordinator()
+        return self.coordinator_of(group_id)
 
     @property
     def has_classic_members(self) -> bool:

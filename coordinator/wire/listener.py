@@ -83,7 +83,8 @@ class RunningServer:
             topics=lambda: backend.topics,
             serves=lambda: not stands_by and backend.status not in LOST,
             stands_by=stands_by,
-            look=getattr(backend, "look_at_topics", None),
+            looks=getattr(backend, "looks", {}),
+            coordinator_of=getattr(backend, "coordinator_of", None),
             find_offsets=getattr(backend, "find_offsets", None),
             other_nodes=self._other_nodes,
             other_coordinator=self._other_coordinator,
@@ -113,6 +114,11 @@ class RunningServer:
             if self._nodes is None
             else self._repeat(self._renew, self._nodes.every_s, "muster-nodes", self._leave)
         )
+
+    @property
+    def node(self) -> ClusterNode:
+        """The server, as clients are told of it."""
+        return self._cluster.node
 
     def __enter__(self) -> Self:
         return self

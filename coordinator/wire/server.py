@@ -31,7 +31,7 @@ from coordinator.wire.call import (
     RequestRoom,
 )
 from coordinator.wire.client_warnings import RefusedClients, VainFetches
-from coordinator.wire.codec import Api, Request, decode_body
+from coordinator.wire.codec import Request, decode_body
 from coordinator.wire.connection import BRIEF, Connection, PendingRequest
 from coordinator.wire.later_answer import LaterAnswer
 from coordinator.wire.link import Limits, Link
@@ -196,7 +196,7 @@ class Server:
     def _ask(self, link: Link, pending: PendingRequest) -> None:
         """Answer a request that its client may make now."""
         request = pending.request
-        look = self._cluster.look if request.api is Api.METADATA else None
+        look = self._cluster.looks.get(request.api)
         if not request.unread and look is None:
             self._start(link, pending, self._plan(request))
             return

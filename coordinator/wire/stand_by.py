@@ -26,6 +26,7 @@ from coordinator.storage.nodes import StoreNodes
 from coordinator.storage.record_log import LogError
 from coordinator.storage.store_modes import filesystem_of
 from coordinator.storage.tables.store_files import root_of
+from coordinator.wire.codec import Api
 from coordinator.wire.decoder import StandsByError
 from coordinator.wire.listener import RunningServer
 
@@ -70,6 +71,7 @@ class NoGroups:
         self.config = config
         self.nodes = nodes
         self.topics = TopicView()
+        self.looks = {Api.METADATA: self.look_at_topics}
 
     def look_at_topics(self) -> None:
         """Read the topics from the store, unless that was done lately.

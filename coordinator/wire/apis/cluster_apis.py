@@ -188,20 +188,28 @@ def describe_cluster(request: Request, cluster: Cluster) -> Call:
 
 
 def find_coordinator(request: Request, cluster: Cluster) -> Call:
-    """Name the one coordinator of every group; there are no transactions here."""
+    """Name the coordinator of groups; there are no transactions here."""
     asked = request.body
     is_group = getattr(asked, "key_type", GROUP_KEY) == GROUP_KEY
-    place = NOBODY
-    if not is_group:
-        code, message = ErrorCode.invalid_request, ONLY_GROUPS
-    elif (node := cluster.coordinator()) is None:
-        code, message = ErrorCode.coordinator_not_available, "Another has the store."
-    else:
-        code, message, place = ErrorCode.none, None, node
-    answer = {"error_code": code, "error_message": message, **place._asdict()}
+
+    def find(group_id: str) -> Values:
+        if not is_group:
+            return _coordinator(ErrorCode.invalid_request, ONLY_GROUPS, NOBODY)
+        node = cluster.find_coordinator(group_id)
+        if node is None:
+            return _coordinator(
+                ErrorCode.coordinator_not_available, "Another has the store.", NOBODY
+            )
+        return _coordinator(ErrorCode.none, None, node)
+
     keys: Iterable[str] = getattr(asked, "coordinator_keys", ())
-    values = answer | {"coordinators": [answer | {"key": key} for key in keys]}
+    found = [{**find(key), "key": key} for key in keys]
+    values = {**find(getattr(asked, "key", "")), "coordinators": found}
     return respond_with(values, refusal="" if is_group else ONLY_GROUPS)
+
+
+def _coordinator(code: ErrorCode, message: str | None, place: ClusterNode) -> Values:
+    return {"error_code": code, "error_message": message, **place._asdict()}
 
 
 def refuse_unanswered(request: Request) -> None:

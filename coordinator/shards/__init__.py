@@ -1,0 +1,1 @@
+"""Nodes that share a store of shards: each coordinates the groups of the shards that it has."""

@@ -1,0 +1,172 @@
+"""The shards of a store: which there are, which one has a group, and where each of them is.
+
+A store of shards has a file `_shards.json`, written once. Each shard is a store of its own below
+it, as is the root, which has the group of the nodes. A store without that file is one shard.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import nullcontext, suppress
+from typing import Literal
+
+import msgspec
+
+from coordinator.config import Config, ConfigError, folder_mode
+from coordinator.core.java_hash import place_of
+from coordinator.storage.delta_log import find_root, make_root
+from coordinator.storage.store_modes import filesystem_of
+from coordinator.storage.tables.files import SwapLostError
+from coordinator.storage.tables.recovery import log_folder
+from coordinator.storage.tables.store_files import MEMORY, files_at, refuse_silence
+
+FILE, FOLDER, ROOT = "_shards.json", "shards", "root"
+SHARDS_MOST = 1_024
+LOCK_S = 10.0
+
+
+class Shards(msgspec.Struct, frozen=True):
+    """What `_shards.json` says.
+
+    Attributes
+    ----------
+    count
+        How many there are, for ever.
+    hash
+        By what a group's shard is found: "java", as Kafka finds the partition of its topic.
+    """
+
+    count: int
+    hash: Literal["java"] = "java"
+    format: Literal[1] = 1
+
+    def shard_of(self, group_id: str) -> int:
+        """Return the number of the shard that has a group."""
+        return place_of(group_id, self.count)
+
+
+def shard_at(root: str, number: int) -> str:
+    """Return where a shard of a store is."""
+    return f"{root}/{FOLDER}/{number:04d}"
+
+
+def root_at(root: str) -> str:
+    """Return where the store is that has the group of the nodes."""
+    return f"{root}/{ROOT}"
+
+
+def read_shards(store: str | os.PathLike[str]) -> Shards | None:
+    """Return the shards of a store; None where it is one.
+
+    Raises
+    ------
+    ConfigError
+        Its file says something that this version does not know.
+    """
+    root = find_root(store)
+    if root.startswith(f"{MEMORY}:"):
+        return None
+    path = f"{root}/{FILE}"
+    try:
+        content = files_at(root).read(path)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        refuse_silence(path, error)
+        raise ConfigError(f"{path} cannot be read: {error}: restore it, or the store") from None
+    try:
+        found = msgspec.json.decode(content, type=Shards)
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(
+            f"{path} is damaged, or of a newer version: {error}: restore it, or the store"
+        ) from None
+    _check(found.count, path)
+    return found
+
+
+def store_of(store: str | os.PathLike[str], group_id: str) -> str:
+    """Return the store that has a group's log: its shard's, or the store itself.
+
+    Raises
+    ------
+    ConfigError
+        As `read_shards`.
+    """
+    shards = read_shards(store)
+    if shards is None:
+        return os.fspath(store)
+    return shard_at(find_root(store), shards.shard_of(group_id))
+
+
+def stores_of(store: str | os.PathLike[str]) -> list[str]:
+    """Return the stores that a store is made of: its shards that have a log, or itself.
+
+    Raises
+    ------
+    ConfigError
+        As `read_shards`.
+    """
+    shards = read_shards(store)
+    if shards is None:
+        return [os.fspath(store)]
+    root = find_root(store)
+    files = files_at(root)
+    every = (shard_at(root, number) for number in range(shards.count))
+    return [one for one in every if files.is_folder(log_folder(f"{one}/log"))]
+
+
+def refuse_shards(store: str | os.PathLike[str]) -> None:
+    """Refuse a store of shards where a single log is meant.
+
+    Raises
+    ------
+    ConfigError
+        It is one.
+    """
+    shards = read_shards(store)
+    if shards is not None:
+        raise ConfigError(
+            f"{store} is a store of {shards.count} shards: serve it with `muster serve --store "
+            f"{store}`, or name one of them, such as {shard_at(find_root(store), 0)}"
+        )
+
+
+def make_shards(store: str, count: int, config: Config) -> Shards:
+    """Make a store of so many shards, or return those of one that has as many.
+
+    Raises
+    ------
+    ConfigError
+        The store has another number of shards, which is fixed, or has groups in one.
+    """
+    _check(count, "--shards")
+    found = read_shards(store)
+    if found is None:
+        root = make_root(store)
+        disk = filesystem_of(root, folder_mode(config.log))
+        if root.startswith(f"{MEMORY}:"):
+            raise ConfigError(f"--store {store} is in memory: shards need a folder or a bucket")
+        if disk.is_folder(log_folder(f"{root}/log")):
+            raise ConfigError(
+                f"{store} is a store of one shard, for ever: give --shards with a new store"
+            )
+        disk.make_folder(root)
+        disk.check_conditions(root)
+        content = msgspec.json.format(msgspec.json.encode(Shards(count))) + b"\n"
+        lock = disk.lock(f"{root}/_locks/{FILE}", LOCK_S) if disk.has_locks else nullcontext(True)
+        with lock:
+            if (found := read_shards(store)) is None:
+                with suppress(SwapLostError):  # another node was faster
+                    disk.swap(f"{root}/{FILE}", content, None)
+                found = read_shards(store)
+    if found is None or found.count != count:
+        had = 0 if found is None else found.count
+        raise ConfigError(
+            f"--shards is {count}, but {store} has {had}, for ever: leave the option out"
+        )
+    return found
+
+
+def _check(count: int, name: str) -> None:
+    if not 1 < count <= SHARDS_MOST:
+        raise ConfigError(f"{name} is {count}: give 2 to {SHARDS_MOST}")

@@ -1,0 +1,1 @@
+"""Stores of shards, and the nodes that share one."""

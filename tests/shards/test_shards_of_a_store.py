@@ -1,0 +1,170 @@
+"""A store of shards: made once, read whole, and refused where one log is meant."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+
+import pyarrow as pa
+import pytest
+
+from assignors import SpecError
+from coordinator import Coordinator
+from coordinator.config import Config, ConfigError
+from coordinator.history import frame
+from coordinator.history.log_reader import LogReader
+from coordinator.storage.shards import (
+    Shards,
+    make_shards,
+    read_shards,
+    shard_at,
+    store_of,
+    stores_of,
+)
+from tests.support.members import join
+
+GROUPS = [f"g{n}" for n in range(6)]
+
+
+@pytest.fixture
+def store(tmp_path):
+    """A store of four shards with six groups, of which one shard has none."""
+    root = str(tmp_path / "store")
+    make_shards(root, 4, Config())
+    for group_id in GROUPS:
+        with Coordinator.open(store_of(root, group_id), topics={"t": 3}) as coordinator:
+            join(coordinator, "m", ("t",), group_id)
+    return root
+
+
+def test_the_number_of_shards_is_fixed(tmp_path):
+    root = str(tmp_path / "store")
+    assert read_shards(tmp_path / "none") is None
+    assert make_shards(root, 4, Config()) == read_shards(root) == Shards(4)
+    assert make_shards(root, 4, Config()) == Shards(4)
+    with pytest.raises(ConfigError, match=r"--shards is 5, but .* has 4, for ever"):
+        make_shards(root, 5, Config())
+
+
+@pytest.mark.parametrize("count", [-1, 0, 1, 1_025])
+def test_a_number_that_is_none_is_refused(tmp_path, count):
+    with pytest.raises(ConfigError, match="give 2 to 1024"):
+        make_shards(str(tmp_path / "store"), count, Config())
+    assert not (tmp_path / "store").exists()
+
+
+def test_a_store_with_groups_stays_one(tmp_path):
+    Coordinator.open(tmp_path / "store").close()
+    with pytest.raises(ConfigError, match="is a store of one shard"):
+        make_shards(str(tmp_path / "store"), 4, Config())
+    assert read_shards(tmp_path / "store") is None
+    assert stores_of(tmp_path / "store") == [str(tmp_path / "store")]
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["", "{", "[]", '{"count": 4, "format": 2}', '{"count": 4, "hash": "md5"}', '{"count": 1}',
+     '{"count": 10000000}', "[" * 100_000],
+)  # fmt: skip
+def test_a_file_that_says_something_else_is_refused_by_its_name(tmp_path, content):
+    make_shards(str(tmp_path), 4, Config())
+    (tmp_path / "_shards.json").write_text(content)
+    for read in (read_shards, stores_of, lambda s: store_of(s, "g"), lambda s: frame(s, "groups")):
+        with pytest.raises(ConfigError, match=r"_shards\.json"):
+            read(tmp_path)
+
+
+def test_a_group_is_where_kafka_hashes_it(store):
+    # from Kafka: Utils.abs("g0".hashCode()) % 4 and so on; "g0" is 31 * 103 + 48
+    assert [Shards(4).shard_of(g) for g in GROUPS] == [(31 * 103 + 48 + n) % 4 for n in range(6)]
+    assert store_of(store, "g0") == shard_at(store, (31 * 103 + 48) % 4)
+
+
+def test_views_have_the_rows_of_all_shards(store):
+    rows = frame(store, "groups")
+    assert rows["group_id"].to_pylist() == GROUPS
+    assert frame(store, "topics")["topic"].to_pylist() == ["t"], "each shard knows the topics"
+    one = frame(store, "assignment_history", group_id="g3")
+    assert one.equals(frame(store_of(store, "g3"), "assignment_history", group_id="g3"))
+    assert set(pa.table(frame(store, "members"))["group_id"].to_pylist()) == set(GROUPS)
+    assert set(frame(store, "log")["group_id"].drop_null().to_pylist()) == set(GROUPS)
+
+
+def test_a_position_is_of_one_log(store):
+    with pytest.raises(SpecError, match=r"a position, and .* give a time, or name a group"):
+        frame(store, "groups", as_of=3)
+    assert frame(store, "groups", group_id="g1", as_of=2).num_rows == 0
+    assert frame(store, "groups", group_id="g1")["group_id"].to_pylist() == ["g1"]
+
+
+def test_a_shard_that_has_no_log_yet_has_no_rows_then(tmp_path):
+    root = str(tmp_path)
+    make_shards(root, 4, Config())
+    with pytest.raises(SpecError, match="has no groups yet"):
+        frame(root, "groups")
+    for group_id, at in (("g0", 1_000), ("g1", 9_000)):
+        with Coordinator.open(
+            store_of(root, group_id), topics={"t": 3}, clock=lambda at=at: at
+        ) as one:
+            join(one, "m", ("t",), group_id)
+    assert frame(root, "groups", as_of=at_second(5))["group_id"].to_pylist() == ["g0"]
+    assert frame(root, "groups", as_of=at_second(10))["group_id"].to_pylist() == ["g0", "g1"]
+    with pytest.raises(SpecError, match="before the first record"):
+        frame(root, "groups", as_of=at_second(0))
+
+
+def at_second(second):
+    return datetime(1970, 1, 1, 0, 0, second, tzinfo=UTC)
+
+
+def test_where_one_log_is_meant_it_is_refused(store):
+    for open_ in (Coordinator.open, LogReader):
+        with pytest.raises(ConfigError, match="is a store of 4 shards: serve it with"):
+            open_(store)
+
+
+def test_commands_read_all_shards(store, muster_here):
+    listed = muster_here("groups", "--store", store)
+    assert [json.loads(line)["group_id"] for line in listed.stdout.splitlines()] == GROUPS
+    described = json.loads(muster_here("describe", "g4", "--store", store).stdout)
+    assert described["groupId"] == "g4"
+    assert b'"m"' in muster_here("history", "g4", "--store", store).stdout
+    assert b"member joined" in muster_here("explain", "g2", "--store", store).stdout
+    sound = json.loads(muster_here("verify", "--store", store).stdout)
+    assert sound["sound"]
+    assert sum(one["groups"] for one in sound["shards"]) == len(GROUPS)
+    shown = muster_here("plan", "g1", "--store", store, "--add", "1")
+    assert shown.returncode == 0, shown.stderr
+    unknown = muster_here("describe", "nobody", "--store", store)
+    assert unknown.returncode == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--shards", 5], b"has 4, for ever"),
+        (["--takeover", "force"], b"--takeover force needs a store of one shard"),
+        (["--push", "http://127.0.0.1:1"], b"--push (push.workers) needs a store of one shard"),
+        (["--web", "127.0.0.1:0"], b"--web (web.listen) needs a store of one shard"),
+    ],
+)
+def test_what_shards_cannot_do_is_refused_before_a_node_serves(store, muster_here, words, said):
+    done = muster_here("serve", "--store", store, "--listen", "127.0.0.1:0", *words)
+    assert done.returncode == 2
+    assert said in b" ".join(done.stderr.split())
+
+
+def test_commands_that_need_one_log_say_so(store, muster_here, tmp_path):
+    for words in (["backup", "--to", tmp_path / "b"], ["sql", "SELECT 1"], ["web"], ["doctor"]):
+        done = muster_here(*words, "--store", store)
+        assert done.returncode == 2
+        assert b"is a store of 4 shards" in b" ".join(done.stderr.split()), words
+    assert not (tmp_path / "b").exists()
+
+
+def test_each_shard_is_compacted(store, muster_here):
+    done = muster_here("compact", "--store", store)
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [row["shard"] for row in rows] == sorted(
+        {f"{Shards(4).shard_of(g):04d}" for g in GROUPS}
+    )
