@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import socket
-import subprocess
 import sys
 import time
 
@@ -19,6 +18,7 @@ from tests.clients.world import free_port
 from tests.conftest import ROOT
 from tests.streams.drivers import Driver
 from tests.streams.kafka import environment, produce
+from tests.support import processes
 
 pytestmark = pytest.mark.skipif(not os.environ.get("MUSTER_KAFKA"), reason="make test-kafka")
 TABLES = int(os.environ.get("MUSTER_TABLES", "500"))
@@ -42,15 +42,10 @@ def coordinator(tmp_path, tables):
     address = f"127.0.0.1:{free_port()}"
     words = [EXAMPLE / "coordinator.py", tmp_path / "store", tables, address]
     with (tmp_path / "coordinator.log").open("w") as log:
-        process = subprocess.Popen(
-            [sys.executable, *map(str, words)], stdout=log, stderr=log, env=environment(), cwd=ROOT
-        )
-    try:
-        until(lambda: _answers(address))
-        yield address
-    finally:
-        process.terminate()
-        process.wait(60)
+        command = [sys.executable, *words]
+        processes.start(command, stdout=log, stderr=log, env=environment(), cwd=ROOT)
+    until(lambda: _answers(address))
+    return address
 
 
 @pytest.fixture
