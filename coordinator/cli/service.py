@@ -23,6 +23,7 @@ from coordinator.extras import require
 from coordinator.history.log_reader import format_time
 from coordinator.runtime.threads_left import leave
 from coordinator.status import LOST, WAITS, Status
+from coordinator.storage.lease import TAKEOVERS
 from coordinator.storage.record_log import LogError
 from coordinator.storage.tables.filesystem import Filesystem
 from coordinator.storage.tables.patience import is_waited_for
@@ -44,7 +45,6 @@ all objects five times, for up to 0.1 s each, and nobody is answered meanwhile. 
 (10_000, 10, 10) takes 30 to 50 ms, and this one's 10. With 50 in place of 1,000, one request with
 100,000 offsets has it look at all of what that request is made of, for 0.16 s. It may be rare:
 connections and requests leave no cycles behind, of which there are few that become old."""
-TAKEOVERS = ("wait", "refuse", "force")
 T = TypeVar("T")
 HttpOption: TypeAlias = Annotated[
     str | None, typer.Option(help="host:port of /metrics, /healthz and /readyz.")

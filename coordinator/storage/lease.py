@@ -32,6 +32,8 @@ GIVEN_BACK_MS = 0
 """When a lease expired that was given back where nothing is removed on a condition."""
 TAKES = 20
 """How often a lease is tried for that others write meanwhile."""
+TAKEOVERS = ("wait", "refuse", "force")
+"""What to do about the lease of another coordinator."""
 logger = logging.getLogger("muster.coordinator")
 
 

@@ -13,7 +13,7 @@ from coordinator.clock import Clock
 from coordinator.config import Config, folder_mode
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.storage.delta_log import DeltaLog, find_root, make_root
-from coordinator.storage.lease import Lease
+from coordinator.storage.lease import TAKEOVERS, Lease
 from coordinator.storage.record_log import Fenced, MemoryLog, MemoryRecords, RecordLog
 from coordinator.storage.shards import refuse_shards
 from coordinator.storage.store_modes import filesystem_of, warn_of_others
@@ -43,7 +43,7 @@ def claim_store(
         What the claim is dated by, where that is another clock.
     """
     dated = dated or clock
-    if takeover not in {"wait", "refuse", "force"}:
+    if takeover not in TAKEOVERS:
         raise GroupError(
             ErrorCode.INVALID_REQUEST, f"takeover is {takeover!r}: give wait, refuse or force"
         )
