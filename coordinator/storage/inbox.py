@@ -16,6 +16,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from assignors import SpecError
 from coordinator.core.events import REQUEST, DecidePlan
 from coordinator.storage.store_modes import filesystem_of
 from coordinator.storage.tables.store_files import root_of
@@ -58,19 +59,38 @@ class Inbox:
     ----------
     folder
         The inbox, or the folder of an older version.
+    bytes_max
+        The most that a request may have.
     """
 
-    def __init__(self, store: str | os.PathLike[str], folder: str = FOLDER) -> None:
+    def __init__(
+        self, store: str | os.PathLike[str], folder: str = FOLDER, bytes_max: int = BYTES_MAX
+    ) -> None:
         self.folder = folder
+        self._bytes_max = bytes_max
         self._path = os.path.join(root_of(store), folder)
         self._aside = os.path.join(root_of(store), "_set_aside")
         self._ending = OLD_FOLDERS.get(folder, ".json")
         self._disk = filesystem_of(root_of(store))
 
     def put(self, request: Request) -> None:
-        """Ask for something; the request is durable when this returns."""
-        self._disk.make_folder(self._path)
+        """Ask for something; the request is durable when this returns.
+
+        Raises
+        ------
+        SpecError
+            It is larger than a coordinator reads: a plan of very many moves.
+        """
         content = msgspec.json.encode(request)
+        if len(content) > self._bytes_max:
+            plan = request.plan if isinstance(request, DecidePlan) else None
+            moves = 0 if plan is None else len(plan.moves)
+            raise SpecError(
+                f"the request has {len(content):,} bytes, {moves:,} moves of a plan: a coordinator "
+                f"reads at most {self._bytes_max:,} bytes; plan fewer moves with "
+                "consumer.assignor.max.moves, or let the coordinator compute the target"
+            )
+        self._disk.make_folder(self._path)
         self._disk.replace(self._file(request.request_id), content, sync=True)
 
     def waiting(self) -> list[str]:
@@ -86,8 +106,8 @@ class Inbox:
             It cannot be read, is too large, or has another id.
         """
         path = self._file(request_id)
-        if (size := self._disk.size(path)) > BYTES_MAX:
-            raise RequestError(f"it has {size:,} bytes, a request has at most {BYTES_MAX:,}")
+        if (size := self._disk.size(path)) > self._bytes_max:
+            raise RequestError(f"it has {size:,} bytes, a request has at most {self._bytes_max:,}")
         try:
             found = self._parse(request_id, self._disk.read(path))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -7,6 +7,7 @@ import os
 
 import pytest
 
+from assignors import SpecError
 from coordinator import Coordinator
 from coordinator.compute.plan_answers import find_answer
 from coordinator.config import Config, EngineConfig
@@ -35,6 +36,13 @@ def ask_for(plan, request_id, action="apply"):
 
 def answer(store, request_id):
     return wait_for(lambda: find_answer(store, request_id, 0)[0]).reason
+
+
+def test_a_request_larger_than_a_coordinator_reads_is_refused_to_who_asks(opened, tmp_path):
+    plan = opened.plan("g", drain=["m1"]).plan
+    with pytest.raises(SpecError, match=r"1 moves of a plan.*consumer\.assignor\.max\.moves"):
+        Inbox(tmp_path, bytes_max=500).put(ask_for(plan, "large"))
+    assert Inbox(tmp_path).waiting() == []
 
 
 def put_raw(store, name, content):
