@@ -55,56 +55,81 @@ REFUSED = {
 }
 
 
-@pytest.fixture
-def bare(tmp_path):
+ALLOWED = ("--help", "assign", "groups --store store", "conf")
+RUN_ALL = """
+import json, sys
+from tests.support.commands import run_here
+for words in json.loads(sys.argv[1]):
+    done = run_here(*words.split(), stdin=sys.argv[2])
+    print(json.dumps([done.returncode, done.stderr.decode()]))
+"""
+"""All commands in one process: what they import of Muster is the same, and the extras are hidden."""
+NEED_SPARK = {
+    f"muster.{name}": f"muster.{name}" for name in ("embed", "foreach_partition_owner", "views")
+} | {"muster.spark_session()": "a Spark session", "spark_jobs.embed": "spark_jobs.embed"}
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory):
     """The environment of a process in which no extra is installed."""
-    (tmp_path / "hidden").mkdir()
-    (tmp_path / "hidden" / "sitecustomize.py").write_text(WITHOUT)
-    return {"PYTHONPATH": str(tmp_path / "hidden")}
+    hidden = tmp_path_factory.mktemp("hidden")
+    (hidden / "sitecustomize.py").write_text(WITHOUT)
+    return os.environ | {"PYTHONPATH": f"{hidden}{os.pathsep}{ROOT}"}
 
 
-@pytest.fixture
-def folder(tmp_path):
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
     """A folder with a store and with tables."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     from tests.storage.test_store_by_url import join
 
+    folder = tmp_path_factory.mktemp("folder")
     members = pa.table({"member_id": ["m"], "subscribed": [["a"]]})
-    pq.write_table(members, tmp_path / "m.parquet")
-    pq.write_table(pa.table({"topic": ["a"], "partitions": [3]}), tmp_path / "t.parquet")
-    with public.Coordinator.open(tmp_path / "store", topics={"clicks": 3}) as coordinator:
+    pq.write_table(members, folder / "m.parquet")
+    pq.write_table(pa.table({"topic": ["a"], "partitions": [3]}), folder / "t.parquet")
+    with public.Coordinator.open(folder / "store", topics={"clicks": 3}) as coordinator:
         join(coordinator, "m1")
-    return tmp_path
+    return folder
+
+
+@pytest.fixture(scope="module")
+def said(bare, folder):
+    """What each command comes to, by its words."""
+    words = [*REFUSED, *ALLOWED]
+    done = subprocess.run(
+        [sys.executable, "-c", RUN_ALL, json.dumps(words), SPEC], env=bare, cwd=folder,
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    return dict(zip(words, map(json.loads, done.stdout.splitlines()), strict=True))
 
 
 @pytest.mark.parametrize("words", REFUSED)
-def test_a_command_names_the_extra_that_it_needs(words, bare, folder, muster):
-    done = muster(*words.split(), stdin=SPEC, cwd=folder, env=bare)
-    assert (done.returncode, done.stderr.decode()) == (2, f"muster: {REFUSED[words]}\n")
+def test_a_command_names_the_extra_that_it_needs(words, said, folder):
+    assert said[words] == [2, f"muster: {REFUSED[words]}\n"]
     assert not (folder / "out").exists()
 
 
-@pytest.mark.parametrize("words", ["--help", "assign", "groups --store store", "conf"])
-def test_other_commands_need_no_extra(words, bare, folder, muster):
-    done = muster(*words.split(), stdin=SPEC, cwd=folder, env=bare)
-    assert (done.returncode, done.stderr) == (0, b"")
+@pytest.mark.parametrize("words", ALLOWED)
+def test_other_commands_need_no_extra(words, said):
+    assert said[words] == [0, ""]
 
 
-@pytest.mark.parametrize(
-    "name", ["embed", "foreach_partition_owner", "views", "spark_session", "old"]
-)
-def test_a_name_that_needs_spark_says_so(name, bare, tmp_path):
-    get = "spark_jobs.embed" if name == "old" else f"muster.{name}"
-    call = "()" if name == "spark_session" else ""
-    code = f"import muster, spark_jobs\ntry:\n    {get}{call}\nexcept ImportError as error:\n    print(error)"
+def test_the_program_itself_names_the_extra_that_it_needs(bare, folder, muster):
+    done = muster("demo", cwd=folder, env=bare)
+    assert (done.returncode, done.stderr.decode()) == (2, f"muster: {REFUSED['demo']}\n")
+
+
+def test_a_name_that_needs_spark_says_so(bare):
+    code = "import muster, spark_jobs"
+    for get in NEED_SPARK:
+        code += f"\ntry:\n    {get}\nexcept ImportError as error:\n    print(error)"
     done = subprocess.run(
-        [sys.executable, "-c", code], env=os.environ | bare, cwd=ROOT, capture_output=True, text=True,
-        check=True,
-    )  # fmt: skip
-    what = "a Spark session" if call else get
-    assert done.stdout == f"{what} needs {SPARK}\n"
+        [sys.executable, "-c", code], env=bare, cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    told = [f"{what} needs {SPARK}" for what in NEED_SPARK.values()]
+    assert done.stdout.splitlines() == told
 
 
 def test_a_coordinator_without_spark_computes_large_targets_itself(monkeypatch, caplog):

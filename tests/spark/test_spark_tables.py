@@ -128,10 +128,9 @@ def test_an_output_may_be_a_table_of_the_catalog(spark, schema, muster_here, tmp
         spark.sql(undo.format("inputs.out"))
         again = night("tuesday")
         assert not again["already_written"]
-        spark.sql("OPTIMIZE inputs.out ZORDER BY (topic)")
-        spark.sql("RESTORE TABLE inputs.out TO VERSION AS OF {}".format(again["version"]))
-        assert night("tuesday")["already_written"]
-        spark.sql("RESTORE TABLE inputs.out TO VERSION AS OF {}".format(again["version"]))
+    spark.sql("OPTIMIZE inputs.out ZORDER BY (topic)")
+    spark.sql("RESTORE TABLE inputs.out TO VERSION AS OF {}".format(again["version"]))
+    assert night("tuesday")["already_written"]
     assert not list(tmp_path.rglob("*"))
     spark.sql("DELETE FROM inputs.members WHERE member_id = 'more'")  # others read it, too
 
@@ -143,8 +142,7 @@ def test_an_output_of_the_catalog_keeps_its_layout(spark, schema, muster_here, t
         spark.sql(f"CREATE TABLE inputs.laid_out ({columns}) USING delta {layout}")
         spark.sql("ALTER TABLE inputs.laid_out ADD CONSTRAINT few CHECK (partition_count < 99)")
         words = ["--output", "inputs.`laid_out`"]
-        for _ in range(2):
-            ok(assign(muster_here, tmp_path, "inputs.members", "inputs.topics", *words))
+        ok(assign(muster_here, tmp_path, "inputs.members", "inputs.topics", *words))
         (found,) = spark.sql("DESCRIBE DETAIL inputs.laid_out").collect()
         assert [*found["partitionColumns"], *found["clusteringColumns"]] == ["topic"]
         assert dict(spark.table("inputs.laid_out").dtypes)["partition_count"] == "bigint"
