@@ -280,7 +280,7 @@ def test_backup_fails_with_a_remedy_when_files_are_always_replaced(tmp_path, mon
 # Incomplete and damaged ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seen", ["log", "log/_delta_log", "snapshots"])
+@pytest.mark.parametrize("seen", ["log/_delta_log", "snapshots"])
 def test_every_command_refuses_an_interrupted_backup(lived, tmp_path, seen, muster_here):
     folder = tmp_path / "backup"
     command = [sys.executable, "-m", "coordinator", "backup", "--store", lived, "--into", folder]

@@ -12,7 +12,7 @@ from coordinator.history.log_reader import LogReader
 from tests.support.stories import many_groups, stored
 from tests.web.browsing import five_groups
 
-LIMITS = [{}, {"bytes_max": 0}, {"bytes_max": 40_000}, {"tail_max": 5}]
+LIMITS = [{}, {"bytes_max": 40_000}, {"tail_max": 5}]
 
 
 @pytest.fixture(scope="module")

@@ -315,9 +315,9 @@ def test_an_invalid_source_is_refused_before_the_store_is_touched(tmp_path, sour
     assert not (tmp_path / "store").exists()
 
 
-def test_muster_serve_refuses_an_invalid_source(muster, tmp_path):
+def test_muster_serve_refuses_an_invalid_source(muster_here, tmp_path):
     (tmp_path / "own.toml").write_text("[topics]\nsource = 'nowhere.json'")
-    done = muster("serve", "--config", "own.toml", cwd=tmp_path)
+    done = muster_here("serve", "--config", "own.toml", cwd=tmp_path)
     assert done.returncode == 2
     assert b"the topics in nowhere.json cannot be read" in done.stderr
 

@@ -50,7 +50,7 @@ def test_both_engines_read_a_store_of_an_older_version(spark):
     from spark_jobs.sql.views import register
 
     views = sorted(VIEWS)
-    register(spark, STORE, only=views, engine="spark")
+    computed_views(spark, STORE)
     queried = {view: typed(spark, view) for view in views}
     register(spark, STORE, only=views, engine="local")
     assert {view: typed(spark, view) for view in views} == queried

@@ -204,9 +204,7 @@ def rows_of(spark, path):
 
 LAYOUTS = [
     ("PARTITIONED BY (topic)", "INT", "int"),
-    ("PARTITIONED BY (topic)", "BIGINT", "bigint"),
     ("PARTITIONED BY (topic)", "SMALLINT", "int"),
-    ("CLUSTER BY (topic, member_id)", "INT", "int"),
     ("CLUSTER BY (topic, member_id)", "BIGINT", "bigint"),
 ]
 

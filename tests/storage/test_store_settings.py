@@ -124,8 +124,9 @@ def test_an_environment_that_cannot_be_is_said_in_one_line(
     assert said in done.stderr.decode()
     assert done.stderr.count(b"\n") == 1
     assert b"KEY" not in done.stderr.replace(name.encode(), b"")
-    done = muster("assign", "--members", store, "--topics", store, "--output", "out")
-    assert (done.returncode, done.stderr.count(b"\n")) == (2, 1)
+    if value == "127.0.0.1:9":  # the tables of `assign` are reached by the same client
+        done = muster("assign", "--members", store, "--topics", store, "--output", "out")
+        assert (done.returncode, done.stderr.count(b"\n")) == (2, 1)
 
 
 def test_what_a_refusal_repeats_of_a_request_is_not_said(s3):

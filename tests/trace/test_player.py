@@ -66,7 +66,7 @@ def test_the_command(muster, tmp_path):
         ('{"op": "commit", "offsets": [1]}', "give {topic: {partition: offset}}"),
     ],
 )
-def test_bad_operations_are_refused(muster, line, words):
-    done = muster("trace", stdin=line)
+def test_bad_operations_are_refused(muster_here, line, words):
+    done = muster_here("trace", stdin=line)
     assert (done.returncode, done.stdout) == (2, b"")
     assert words in done.stderr.decode()
