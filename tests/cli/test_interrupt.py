@@ -54,13 +54,16 @@ def wait_until(ready, process):
         time.sleep(0.02)
 
 
+LONG = pytest.mark.skipif(not os.environ.get("MUSTER_LONG"), reason="a JVM each: make test-spark")
+
+
 @pytest.mark.parametrize(
     ("moment", "then_s", "times"),
     [
         ("a JVM", 0, 1),
-        ("a JVM", 1, 2),
-        ("a context", 0, 1),
-        ("a context", 2, 1),
+        pytest.param("a JVM", 1, 2, marks=LONG),
+        pytest.param("a context", 0, 1, marks=LONG),
+        pytest.param("a context", 2, 1, marks=LONG),
         ("a context", 5, 2),
     ],
 )
