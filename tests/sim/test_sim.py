@@ -124,7 +124,7 @@ def test_the_shrunk_story_of_a_bug_shows_it_in_muster_trace(monkeypatch, muster_
     assert errors(story) == {"NONE"}
 
 
-@pytest.mark.parametrize("seed", [1, 7 * DELTA_EVERY])
+@pytest.mark.parametrize("seed", [7 * DELTA_EVERY])
 def test_a_seed_is_one_run_in_every_process(seed):
     code = f"from tests.sim.run import simulate; print('\\n'.join(simulate({seed}).events))"
     said = [

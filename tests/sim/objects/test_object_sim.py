@@ -15,7 +15,13 @@ from tests.sim.objects.store import ObjectWorld
 from tests.sim.run import simulate
 
 SEEDS = (0, 2, 4, 5, 36)
-FOUND_BY = (139, 173, 2, 20, 34, 47, 67, 138, 158)
+FOUND_BY = (139, 2, 20, 34, 47, 67, 138, 158, 173)
+FOUND_AT_ONCE = {
+    "a list that lacks commits is believed": 138,
+    "a data file that is to be committed is removed": 47,
+    "what tells of a successor is removed": 173,
+}
+"""Where the first seeds take long and find nothing."""
 RESOLVE = FencedTable._resolve
 
 
@@ -75,4 +81,5 @@ def test_all_holds(seed):
 @pytest.mark.parametrize("bug", PLANTED)
 def test_a_planted_bug_is_found(monkeypatch, bug):
     monkeypatch.setattr(*PLANTED[bug])
-    assert any(simulate(seed, kind=ObjectWorld).violation for seed in FOUND_BY)
+    seeds = (FOUND_AT_ONCE.get(bug, FOUND_BY[0]), *FOUND_BY)
+    assert any(simulate(seed, kind=ObjectWorld).violation for seed in seeds)
