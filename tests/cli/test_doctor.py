@@ -7,7 +7,12 @@ import json
 import pytest
 
 from coordinator.cli import doctor as command
-from coordinator.core.state.records import ClassicGroupWritten, ClassicMemberWritten, TopicChanged
+from coordinator.core.state.records import (
+    ClassicGroupWritten,
+    ClassicMemberWritten,
+    KafkaWatched,
+    TopicChanged,
+)
 from coordinator.history.findings import LEVELS, SCHEMAS
 from coordinator.storage.record_log import Batch
 from tests.support.stories import NOON, Story, shipping, stored
@@ -137,3 +142,21 @@ def test_a_terminal_says_that_nothing_was_found(doctor, monkeypatch):
     monkeypatch.setattr(command, "wants_json", lambda _: False)
     assert doctor("--as-of", "2026-03-01T12:10Z")[1] == "nothing found\n"
     assert set(LEVELS) == set(SCHEMAS)
+
+
+def test_a_watched_store_is_judged_as_of_when_it_was_watched(doctor, tmp_path):
+    """It says nothing of the time since then, however long a rebalance would have gone on."""
+    story = Story("g").topics(t=4).at(0).join("m1", "t", rebalance_timeout_ms=3_600_000)
+    batches = story.hold_on("m1").join("m2", "t").batches
+    own = stored(batches, tmp_path / "own")
+    assert doctor(of=own)[0] == 1, "it still goes on"
+    batches[1].records.append(KafkaWatched("c", "topic", NOON))
+    watched = stored(batches, tmp_path / "watched")
+    assert doctor(of=watched)[0] == 0
+    lease = {"owner": "w", "coordinator_epoch": 1, "address": "", "token": ""}
+    for minutes, code in ((0.5, 0), (2, 1), (10**7, 1)):
+        lease["expires_ms"] = NOON + round(minutes * 60_000)
+        (watched / "_lease.json").write_text(json.dumps(lease))
+        assert doctor(of=watched)[0] == code
+    (watched / "_lease.json").write_text("{")
+    assert doctor(of=watched)[0] == 0

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 
 from coordinator.history.findings import members, ownership, present, rebalances
@@ -15,7 +16,9 @@ from coordinator.history.findings.limits import LEVELS, SCHEMAS, TITLES, Level, 
 from coordinator.history.log_reader import EPOCH, MILLISECOND, LogReader
 from coordinator.history.log_rows import LogRows
 from coordinator.history.view_rows import to_json_rows
-from coordinator.history.watched import DUMP, read_watched
+from coordinator.history.watched import read_watched
+from coordinator.storage.lease import Holder
+from coordinator.storage.tables.store_files import files_at
 
 FIND: dict[str, Callable[[Facts], pa.Table]] = {
     "unreadable_groups": present.find_unreadable_groups,
@@ -85,15 +88,24 @@ def find_end(reading: LogReader, asked: int | datetime | None, wall_ms: int) -> 
     Parameters
     ----------
     asked
-        The position or time that was asked for; None is now, and in a store that was made from a
-        dump its last record.
+        The position or time that was asked for; None is now. A store that shows the groups of a
+        Kafka cluster is judged as of when it was watched last: nothing is known of later.
     """
     if isinstance(asked, datetime):
         return (asked - EPOCH) // MILLISECOND
-    watched = None if asked is not None else read_watched(reading)
-    if asked is not None or (watched is not None and watched.observed == DUMP):
+    if asked is not None:
         return reading.at_ms
-    return max(wall_ms, reading.at_ms)
+    known_ms = wall_ms if read_watched(reading) is None else _find_watched_ms(reading)
+    return max(min(known_ms, wall_ms), reading.at_ms)
+
+
+def _find_watched_ms(reading: LogReader) -> int:
+    """Return until when a watcher has its lease; 0 where none has, as of a dump."""
+    try:
+        text = files_at(reading.store).read(f"{reading.store}/_lease.json")
+        return msgspec.json.decode(text, type=Holder).expires_ms
+    except (OSError, ValueError, RecursionError):
+        return 0
 
 
 def _arrange(name: str, rows: pa.Table) -> pa.Table:
