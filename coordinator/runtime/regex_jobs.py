@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import compress
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import re2
 
 from coordinator.core.events import Event, RegexesResolved, ResolveRegexes
@@ -13,6 +16,8 @@ from coordinator.runtime.event_processor import EventProcessor
 from coordinator.runtime.target_jobs import Submit
 
 logger = logging.getLogger("muster.coordinator")
+QUOTE = r"\Q"
+"""From here on to the end, or to an \\E, a regex is taken literally."""
 
 
 class RegexJobs:
@@ -57,10 +62,24 @@ def prepare_resolution(processor: EventProcessor, task: ResolveRegexes) -> Calla
     version, now = processor.state.topics_version, processor.steady()
 
     def work() -> Event:
-        found = {}
-        for regex in task.regexes:
-            pattern = re2.compile(regex)
-            found[regex] = [name for name in names if pattern.fullmatch(name)]
+        found = {regex: match_names(regex, names) for regex in task.regexes}
         return RegexesResolved(task.group_id, found, version, now)
 
     return work
+
+
+def match_names(regex: str, names: Sequence[str]) -> list[str]:
+    """Return the names that a regex matches as a whole, in order.
+
+    Arrow's RE2 goes over all of them at once, without the interpreter's lock: a hundred thousand
+    names one by one would take it away from all other threads for a tenth of a second and more.
+    """
+    if QUOTE not in regex:
+        try:
+            found = pc.match_substring_regex(pa.array(names, pa.string()), rf"\A(?:{regex})\z")
+        except pa.ArrowInvalid:  # too large with the words around it
+            pass
+        else:
+            return list(compress(names, found.to_numpy(zero_copy_only=False).tolist()))
+    pattern = re2.compile(regex)
+    return [name for name in names if pattern.fullmatch(name)]
