@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections import Counter
@@ -18,6 +17,7 @@ from tests.clients.kafka_broker.mock import mock_kafka
 from tests.conftest import ROOT
 from tests.member.runs import QUICK
 from tests.streams.plain_driver import SCHEMA
+from tests.support import processes
 
 pytestmark = pytest.mark.skipif(not os.environ.get("MUSTER_KAFKA"), reason="make test-kafka")
 PATIENCE_S = 60
@@ -39,7 +39,7 @@ class Life:
 
     def start(self, name):
         with (self.folder / f"{name}.log").open("w") as log:
-            self.drivers[name] = subprocess.Popen(
+            self.drivers[name] = processes.start(
                 [sys.executable, "-m", "tests.streams.plain_driver", *self.words],
                 stdout=log, stderr=log, cwd=ROOT,
             )  # fmt: skip
