@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import logging
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 from coordinator.core.events import LEAVE_FOR_A_WHILE
@@ -99,7 +100,8 @@ class Translator:
         self._session_ms = session_ms
         self.names: dict[str, str] = {}
         self.find_topics: Callable[[], None] | None = None
-        self._seen: dict[tuple[str, str], int] = {}
+        self._seen: dict[str, dict[str, int]] = {}
+        """When members wrote last, by group and member."""
         self._known = Names(self._name_of, self._id_of)
 
     def load(self, written: Iterable[KafkaRecord]) -> KafkaWrote:
@@ -177,7 +179,22 @@ class Translator:
             for one in records
             if isinstance(one, Tombstone) and one.of == MemberMetadata.kind
         }
-        return {key: self._seen[key] for key in gone if key in self._seen}
+        found = {(group, member): self._seen.get(group, {}).get(member) for group, member in gone}
+        return {key: at_ms for key, at_ms in found.items() if at_ms is not None}
+
+    def note_seen(self, seen: Mapping[tuple[str, str], int]) -> None:
+        """Note when members wrote last, as a store says."""
+        for (group_id, member_id), at_ms in seen.items():
+            self._seen.setdefault(group_id, {})[member_id] = at_ms
+
+    def forget(self, group_ids: Iterable[str]) -> None:
+        """Forget the members of groups."""
+        for group_id in group_ids:
+            self._seen.pop(group_id, None)
+
+    def keep(self, group_ids: AbstractSet[str]) -> None:
+        """Forget the members of all other groups."""
+        self.forget(self._seen.keys() - group_ids)
 
     def _note_activity(self, record: Record, at_ms: int) -> None:
         """Note when a member wrote something: until a session later, it cannot have timed out.
@@ -186,9 +203,11 @@ class Translator:
         """
         leaves = isinstance(record, CurrentMember) and record.member_epoch == LEAVE_FOR_A_WHILE
         if isinstance(record, WRITTEN_BY_MEMBERS) and not leaves:
-            self._seen[record.group_id, record.member_id] = at_ms
+            self._seen.setdefault(record.group_id, {})[record.member_id] = at_ms
         elif isinstance(record, Tombstone) and record.of == MemberMetadata.kind:
-            self._seen.pop((record.group_id, record.member_id or ""), None)
+            self._seen.get(record.group_id, {}).pop(record.member_id or "", None)
+        elif isinstance(record, Tombstone) and record.of == GroupMetadata.kind:
+            self._seen.pop(record.group_id, None)
 
     def _name_of(self, topic_id: str) -> str:
         """Return a topic's name; of one that is gone, the name that it had, if we met it."""

@@ -18,7 +18,7 @@ from coordinator.config import Config, ConfigError
 from coordinator.core.events import CatalogTopic
 from coordinator.core.state.groups import Watched
 from coordinator.core.state.records import KafkaWatched, PartitionRead
-from coordinator.core.watched.follow import find_places, list_unread, name_topics
+from coordinator.core.watched.follow import find_places, list_groups, list_unread, name_topics
 from coordinator.core.watched.unread_groups import group_of
 from coordinator.core.watched_events import KafkaWrote
 from coordinator.errors import GroupError
@@ -29,6 +29,7 @@ from coordinator.watcher.kafka_clock import KafkaClock
 from coordinator.watcher.partition_changes import NONE_OPEN, Change, PartitionChanges
 from coordinator.watcher.read_counts import ReadCounts
 from coordinator.watcher.record_batches import KafkaRecord, RecordBatch
+from coordinator.watcher.seen_members import read_seen
 from coordinator.watcher.translator import Translator
 
 TOPIC = "__consumer_offsets"
@@ -120,6 +121,8 @@ class WatchedStore:
         found = cls(coordinator, clock, session_ms)
         try:
             found._begin(cluster)
+            if store is not None:
+                found.translator.note_seen(read_seen(str(store), session_ms))
         except BaseException:
             coordinator.close()
             raise
@@ -190,6 +193,7 @@ class WatchedStore:
         self._partitions[partition] = PartitionChanges(next_offset, open_offset)
         read = PartitionRead(TOPIC, partition, next_offset, open_offset, read_ms)
         self._write(self._place(event, read, None))
+        self.translator.keep(self.coordinator.look(list_groups))
         if is_new:
             self.counts.note(partition, records)
 
@@ -214,8 +218,10 @@ class WatchedStore:
     def _note_missed(self, events: Iterable[KafkaWrote]) -> None:
         unread = self.watched.unread
         if unread:
-            missed = [group_of(one) for event in events for one in event.records]
-            self._missed.update(group_id for group_id in missed if group_id in unread)
+            named = {group_of(one) for event in events for one in event.records}
+            named |= {one.group_id for event in events for one in event.unreadable}
+            self._missed |= named & unread.keys()
+            self.translator.forget(named & unread.keys())
 
     def find_unread(self, *, missed: bool) -> set[int]:
         """Return the partitions that have groups that cannot be read.

@@ -118,6 +118,11 @@ def find_places(state: State) -> dict[int, PartitionRead]:
     return {} if state.watched is None else {p.partition: p for p in state.watched.read.values()}
 
 
+def list_groups(state: State) -> set[str]:
+    """Return the groups of the consumer protocol."""
+    return set(state.groups)
+
+
 def list_unread(state: State) -> list[GroupUnread]:
     """Return the groups of a Kafka cluster that cannot be read."""
     return [] if state.watched is None else [*state.watched.unread.values()]
