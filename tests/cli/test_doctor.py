@@ -15,6 +15,7 @@ from coordinator.core.state.records import (
 )
 from coordinator.history.findings import LEVELS, SCHEMAS
 from coordinator.storage.record_log import Batch
+from tests.conftest import GOLDEN
 from tests.support.stories import NOON, Story, shipping, stored
 
 HOSTILE = "<b>\n\x1b[31m'\u202e"
@@ -160,3 +161,17 @@ def test_a_watched_store_is_judged_as_of_when_it_was_watched(doctor, tmp_path):
         assert doctor(of=watched)[0] == code
     (watched / "_lease.json").write_text("{")
     assert doctor(of=watched)[0] == 0
+
+
+def test_an_old_store_is_looked_at_and_a_damaged_one_is_refused(doctor, tmp_path):
+    old = GOLDEN / ".." / "store-0.1" / "store"
+    code, told, error = doctor("--window", "36500d", of=old)
+    assert (code, error) == (1, "")
+    assert [row["finding"] for row in rows(told)] == ["slow_rebalances"]
+    damaged = stored(shipping().batches, tmp_path / "damaged")
+    (part,) = (damaged / "log").glob("*.parquet")
+    for text in (b"no rows", None):
+        part.unlink() if text is None else part.write_bytes(text)
+        code, told, error = doctor(of=damaged)
+        assert (code, told, len(error.splitlines())) == (2, "", 1)
+        assert "cannot be read" in error

@@ -90,6 +90,9 @@ FOUND = {
     "add an assignor": ("assignors/registry.py", r"^    UniformAssignor,"),
     "add a setting of a group": ("coordinator/kafka_config.py", r"^GROUP_NAMES = \("),
     "mend the lease": ("coordinator/storage/lease.py", r"_config\.ttl_ms"),
+    "add a finding of `muster doctor`": (
+        "coordinator/history/findings/limits.py", r"^_FINDINGS = \{",
+    ),
     "add a view": ("coordinator/history/frames.py", r"^VIEWS = \{"),
     "add a page": ("coordinator/web/app.py", r'^        _page\(site, "/audit"'),
     "change the format of a snapshot": (
