@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
+import pyarrow as pa
 from rich.console import Console
 from rich.table import Table
 
@@ -15,6 +16,8 @@ from coordinator.printable import visible_values
 
 Row = Mapping[str, Any]
 
+RANGE_PARTS = {"topic_id", "last_partition", "partition_count"}
+"""Of a finding's range, what is not shown beside its partitions."""
 ROWS_SHOWN = 1_000
 """How many rows a table shows at most; JSON has all."""
 
@@ -176,15 +179,23 @@ def print_findings(console: Console, found: Sequence[Finding]) -> None:
     for one in found:
         console.print(f"{one.level}: {one.title} ({one.name})", style="bold", soft_wrap=True)
         rows = visible_values(to_json_rows(one.rows.slice(0, ROWS_SHOWN + 1)))
-        shown = [{name: _format_found(value) for name, value in row.items()} for row in rows]
-        used = [name for name in shown[0] if name != "topic_id" and any(r[name] for r in shown)]
+        times = {field.name for field in one.rows.schema if pa.types.is_timestamp(field.type)}
+        shown = [_format_finding(row, times) for row in rows]
+        used = [name for name in shown[0] if any(row[name] not in {None, ""} for row in shown)]
         print_rows(console, shown, used)
 
 
-def _format_found(value: object) -> str:
-    if isinstance(value, float):
-        return f"{value:,.6g}"
-    return ", ".join(value) if isinstance(value, list) else _format_cell(value)
+def _format_finding(row: Row, times: Collection[str]) -> Row:
+    """Return a row of a finding with its range as one value, and times and lists as texts."""
+    found: dict[str, Any] = {}
+    for name, value in row.items():
+        if name == "first_partition":
+            found["partitions"] = _format_range(row)
+        elif name in times:
+            found[f"{name} (UTC)"] = value and _format_time(value)
+        elif name not in RANGE_PARTS:
+            found[name] = ", ".join(value) if isinstance(value, list) else value
+    return found
 
 
 def _format_target(epoch: Row, *, is_watched: bool) -> str:

@@ -137,6 +137,7 @@ def test_names_cannot_control_a_terminal(doctor, hostile, monkeypatch):
     assert "\u202e" not in told
     assert r"<b>\n\x1b[31m'\u202e" in told
     assert "problem: Partitions that no member owns (unowned_partitions)" in told
+    assert "│ 0-2 " in told
 
 
 def test_a_terminal_says_that_nothing_was_found(doctor, monkeypatch):
