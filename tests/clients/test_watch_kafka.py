@@ -41,13 +41,13 @@ def kafka(tmp_path_factory):
         pytest.fail(str(missing), pytrace=False)
 
 
-def until(condition, what=lambda: "", patience_s=40):
+def until(condition, what=lambda: "", patience_s=120):
     """Wait for what the store, or Kafka, says at last; either may not answer yet."""
 
     def holds():
         try:
             return condition()
-        except (ck.KafkaException, IndexError, KeyError, ValueError):
+        except (ck.KafkaException, IndexError, KeyError, TimeoutError, ValueError):
             return False
 
     world.until(holds, what, patience_s)
@@ -151,7 +151,10 @@ def test_a_watcher_that_is_killed_misses_nothing_and_writes_nothing_twice(kafka,
         killed = [start_watcher(kafka, stores[1], logs[1])]
         stack.callback(lambda: [one.kill() for one in killed])
         for store in stores:
-            until(lambda store=store: read_store(store, "groups"))
+            until(
+                lambda store=store: read_store(store, "groups"),
+                lambda store=store: (tmp_path / f"{store.name}.log").read_text(),
+            )
         threads = [
             threading.Thread(
                 target=consume,
@@ -247,7 +250,9 @@ def test_asked_again_and_again_a_store_says_what_kafka_does(kafka, tmp_path, kil
         watcher.terminate()
         assert watcher.wait(30) == 0
         before = len(rows(store))
+        begun = (tmp_path / "log").read_text().count("muster watches")
         watcher = start()
+        until(lambda: (tmp_path / "log").read_text().count("muster watches") > begun)
         time.sleep(4)
         watcher.terminate()
         assert watcher.wait(30) == 0
