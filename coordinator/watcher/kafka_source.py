@@ -205,7 +205,8 @@ class _Following:
             return
         if found.error == UNKNOWN_TOPIC:
             self._complain(f"the cluster has no topic {self._topic} yet: it has no groups")
-            self._note_end()
+            if not self._store.next_offsets():  # else it comes back, as while a broker starts
+                self._note_end()
         elif found.error:
             self._complain(f"{self._topic} cannot be read: Kafka's error {found.error}")
         await self._write(partial(self._store.report_topics, found.topics, 0))
