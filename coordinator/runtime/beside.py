@@ -1,7 +1,7 @@
 """Heartbeats that change nothing are answered while a large request is under way.
 
-A step about 100,000 topics takes hundreds of milliseconds, however it is written; all that changes
-a state has one order, and waits for it. A heartbeat of another group at rest changes nothing: its
+A step about 100,000 topics takes tens of milliseconds, however it is written; all that changes a
+state has one order, and waits for it. A heartbeat of another group at rest changes nothing: its
 member would be fenced if many such steps came one after the other. So a thread answers these, and
 only these, while the loop is in such a step: what it reads, the step does not change.
 """

@@ -196,10 +196,9 @@ class SpanColumns(Sequence[Any]):
         topic = self.topics.places.get(key)
         if topic is None:
             return None
-        low, _ = self.line()
-        row = int(low.searchsorted((topic << PARTITION_BITS) + partition, "right")) - 1
-        there = row >= 0 and self.topic[row] == topic and partition < self.end[row]
-        return row if there else None
+        start, stop = self.topic.searchsorted(np.array([topic, topic + 1], self.topic.dtype))
+        row = int(start + self.first[start:stop].searchsorted(partition, "right")) - 1
+        return row if row >= start and partition < self.end[row] else None
 
     def line(self) -> tuple[Longs, Longs]:
         """Return where each span begins and ends, on one line for all topics."""
