@@ -15,8 +15,8 @@ from hypothesis import HealthCheck, settings
 
 from spark_jobs.session.session import SHORT_LIVED
 from tests.support import processes
-from tests.support.commands import run_here
 from tests.support.coordinator_core import group
+from tests.support.processes import run_here
 from tests.support.s3.client import S3Server
 from tests.support.table_engine import engine
 

@@ -58,7 +58,7 @@ REFUSED = {
 ALLOWED = ("--help", "assign", "groups --store store", "conf")
 RUN_ALL = """
 import json, sys
-from tests.support.commands import run_here
+from tests.support.processes import run_here
 for words in json.loads(sys.argv[1]):
     done = run_here(*words.split(), stdin=sys.argv[2])
     print(json.dumps([done.returncode, done.stderr.decode()]))

@@ -361,7 +361,7 @@ class Node:
                     self._member = member
                     member.run(self._work)
             except Exception:
-                logger.exception("the node is no member of %s any more: it joins again", NODES)
+                logger.exception("the node is no longer a member of %s: joining again", NODES)
             self._ending.wait(RETRY_S)
 
     def _work(self, partition: TopicPartition, stop: Stop) -> None:

@@ -35,7 +35,7 @@ REMEDIES = {
     ErrorCode.UNKNOWN_MEMBER_ID: "the group has members of its own: give a group without consumers",
     ErrorCode.GROUP_AUTHORIZATION_FAILED: "allow READ on the group",
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "allow READ on the topic",
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "the topic is not there any more",
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "the topic no longer exists",
 }
 logger = logging.getLogger("muster.spark")
 

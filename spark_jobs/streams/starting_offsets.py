@@ -75,10 +75,8 @@ def starting_offsets(
         cluster = KafkaTopics(settings)
         try:
             partitions = await cluster.partitions(names)
-            if absent := sorted(set(names) - partitions.keys()):
-                raise ValueError(
-                    f"there is no topic {', '.join(absent)} at {kafka}: check the name"
-                )
+            if absent := ", ".join(sorted(set(names) - partitions.keys())):
+                raise ValueError(f"there is no topic {absent} at {kafka}: check the name")
             places = [TopicPartition(t, number) for t, of in partitions.items() for number in of]
             try:
                 committed = await group.committed(group_id, places)

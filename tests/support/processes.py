@@ -7,10 +7,16 @@ ResourceWarning, which fails whichever test runs then.
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import signal
 import subprocess
+import sys
 from pathlib import Path
+
+import pytest
+
+from coordinator.cli import main
 
 _STARTED: list[subprocess.Popen] = []
 
@@ -82,3 +88,30 @@ class Worker:
     def works_on(self, count):
         """Whether its newest pieces of work are of so many partitions."""
         return len({partition for _, partition, _ in self.said()[-4:]}) == count
+
+
+# Commands in this process, where one of their own would test nothing more --------------------------
+
+
+def run_here(*words, stdin: str | bytes = "", cwd=None):
+    """Run a command that ends by itself; what it said, as bytes, and its exit code."""
+    given = stdin.encode() if isinstance(stdin, str) else stdin
+    streams = [io.TextIOWrapper(io.BytesIO(text), "utf-8") for text in (given, b"", b"")]
+    main.app.registered_commands.clear()  # `main` adds them, once in a process
+    with pytest.MonkeyPatch.context() as patch, contextlib.chdir(cwd or "."):
+        patch.setattr(sys, "argv", ["muster", *map(str, words)])
+        for name, stream in zip(("stdin", "stdout", "stderr"), streams, strict=True):
+            patch.setattr(sys, name, stream)
+        with pytest.raises(SystemExit) as end:
+            main.main()
+    for stream in streams[1:]:
+        stream.flush()
+    said = [stream.buffer.getvalue() for stream in streams[1:]]
+    return subprocess.CompletedProcess(words, end.value.code or 0, *said)
+
+
+def run_as_text(*words, cwd=None):
+    """Do the same; what it said is text."""
+    done = run_here(*words, cwd=cwd)
+    done.stdout, done.stderr = done.stdout.decode(), done.stderr.decode()
+    return done

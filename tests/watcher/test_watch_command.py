@@ -13,8 +13,7 @@ import pytest
 
 from coordinator.watcher.client_settings import ClientSettings
 from coordinator.watcher.kafka_brokers import KafkaBrokers
-from tests.support.commands import run_as_text
-from tests.support.processes import running
+from tests.support.processes import run_as_text, running
 
 from .recorded import FILES, FOLDER
 

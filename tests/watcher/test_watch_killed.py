@@ -10,8 +10,7 @@ import time
 import pytest
 
 from coordinator.watcher.watch import watch as watch_here
-from tests.support.commands import run_as_text
-from tests.support.processes import running
+from tests.support.processes import run_as_text, running
 
 from .recorded import FILES, FOLDER, read_lines
 from .test_watched_groups import NO_GROUP, normal

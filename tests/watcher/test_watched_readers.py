@@ -10,7 +10,7 @@ from coordinator.history.log_reader import LogReader
 from coordinator.history.watched import read_watched
 from coordinator.storage.inbox import Inbox
 from coordinator.watcher.watch import watch
-from tests.support.commands import run_as_text
+from tests.support.processes import run_as_text
 
 from .recorded import FILES, FOLDER
 
