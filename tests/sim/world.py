@@ -12,7 +12,7 @@ from coordinator.core.events import Answer, ConfigureGroup, Event
 from coordinator.kafka_config import kafka_config
 from coordinator.runtime.topic_catalog import DictCatalog
 from coordinator.storage.record_log import Batch, LogError, RecordLog
-from tests.support.event_history import EventHistory
+from tests.support.traces.event_history import EventHistory
 
 from .actions import Actions
 from .chance import Chance

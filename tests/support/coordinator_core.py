@@ -34,8 +34,8 @@ from coordinator.core.state_machine import step
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.kafka_config import kafka_config
 from tests.support import invariants
-from tests.support.event_history import EventHistory
 from tests.support.fingerprint import fingerprint
+from tests.support.traces.event_history import EventHistory
 
 INTERVAL = "group.consumer.assignment.interval.ms"
 SESSION_MS = 45_000

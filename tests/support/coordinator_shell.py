@@ -9,7 +9,7 @@ from coordinator.kafka_config import kafka_config
 from coordinator.runtime.topic_catalog import DictCatalog
 from coordinator.storage.record_log import MemoryLog, MemoryRecords
 from coordinator.trace.virtual_coordinator import VirtualCoordinator
-from tests.support.event_history import EventHistory
+from tests.support.traces.event_history import EventHistory
 from tests.support.watched_processor import WatchedProcessor
 
 

@@ -46,10 +46,10 @@ from coordinator.runtime.timers import EXPIRE
 from coordinator.storage.record_log import MemoryLog, MemoryRecords, RecordLog
 from coordinator.trace.virtual_coordinator import VirtualCoordinator
 from tests.support import invariants
-from tests.support.event_history import AT_ONCE, CHECK, ENGINE
 from tests.support.fingerprint import fingerprint
 from tests.support.traces.answers import described, offsets, prepared
 from tests.support.traces.client import Client
+from tests.support.traces.event_history import AT_ONCE, CHECK, ENGINE
 from tests.support.traces.text import (
     duration,
     milliseconds,
