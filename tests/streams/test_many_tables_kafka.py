@@ -8,6 +8,7 @@ import socket
 import sys
 import time
 
+import confluent_kafka as ck
 import pyarrow.parquet as pq
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -17,7 +18,7 @@ from tests.clients.kafka_broker import Kafka, KafkaMissingError
 from tests.clients.world import free_port
 from tests.conftest import ROOT
 from tests.streams.drivers import Driver
-from tests.streams.kafka import environment, produce
+from tests.streams.kafka import environment
 from tests.support import processes
 
 pytestmark = pytest.mark.skipif(not os.environ.get("MUSTER_KAFKA"), reason="make test-kafka")
@@ -30,7 +31,7 @@ PATIENCE_S = 540
 @pytest.fixture
 def kafka(tmp_path):
     try:
-        with Kafka(tmp_path, {}) as running:
+        with Kafka(tmp_path, {"first": 1}) as running:
             yield running
     except KafkaMissingError as missing:
         pytest.fail(str(missing), pytrace=False)
@@ -78,8 +79,11 @@ def test_five_drivers_divide_500_tables(kafka, coordinator, tables, tmp_path):
     admin = AdminClient({"bootstrap.servers": kafka.address})
     for future in admin.create_topics([NewTopic(name, 1) for name in names()]).values():
         future.result(120)
+    producer = ck.Producer({"bootstrap.servers": kafka.address})
     for name in names():
-        produce(kafka.address, name, {0: RECORDS})
+        for at in range(RECORDS):
+            producer.produce(name, f"0/{at}".encode(), partition=0)
+    assert producer.flush(120) == 0
     lake = tmp_path / "lake"
     words = coordinator, tables, NIGHT, kafka.address, lake
     drivers = [
