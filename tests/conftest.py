@@ -118,7 +118,8 @@ def wheel(tmp_path_factory):
         shutil.copy(ROOT / name, source)
     from spark_jobs.session.package_files import IN_CLONE
 
-    for name in ("assignors", "coordinator", "muster", "spark_jobs", *IN_CLONE.values()):
+    packages = ("assignors", "coordinator", "muster", "pyspark_muster", "spark_jobs")
+    for name in (*packages, *IN_CLONE.values()):
         ignored = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / name, source / name, ignore=ignored)
     pip("wheel", "--no-build-isolation", "--wheel-dir", folder, source)

@@ -19,7 +19,7 @@ from spark_jobs.session.session import DELTA_CONF, LOCAL_CONF, LOOPBACK
 from tests.conftest import ROOT
 from tests.support import processes
 
-PACKAGES = ("assignors", "coordinator", "muster", "spark_jobs")
+PACKAGES = ("assignors", "coordinator", "muster", "pyspark_muster", "spark_jobs")
 FILES = sorted(file for package in PACKAGES for file in (ROOT / package).rglob("*.py"))
 FUNCTION_LINES, FILE_LINES, FOLDER_FILES = 70, 500, 25
 SOURCES = {".py", ".sql", ".md", ".toml"}

@@ -1,0 +1,50 @@
+"""Muster's views as a data source of Spark: `spark.read.format("muster")`.
+
+Spark looks for modules whose names begin with `pyspark_`, so where the wheel is installed with
+the Python of the driver, or of the Spark Connect server, the source is there without a call. The
+wheel is also needed where executors run Python. Elsewhere:
+
+>>> spark.dataSource.register(DefaultSource)  # doctest: +SKIP
+>>> spark.read.format("muster").option("view", "epochs").load("store")  # doctest: +SKIP
+
+Spark imports this module whenever it looks for any source, so it imports nothing else of ours.
+docs/guide/sql.md lists the options.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource, DataSourceReader
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    from pyspark_muster.options import ReadOptions
+
+__all__ = ["DefaultSource"]
+
+
+class DefaultSource(DataSource):
+    """The views of a store, by name."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name of the format."""
+        return "muster"
+
+    def schema(self) -> StructType:
+        """Return the columns of the view; there is a store to read them from."""
+        return self._asked.check_store().columns()
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Return what reads the view's rows."""
+        from pyspark_muster.view_reader import ViewReader  # noqa: PLC0415 - see above
+
+        return ViewReader(self._asked.check_columns(schema))
+
+    @property
+    def _asked(self) -> ReadOptions:
+        from pyspark_muster.options import ReadOptions  # noqa: PLC0415 - see above
+
+        return ReadOptions.parse(self.options)

@@ -1,0 +1,156 @@
+"""The options of the format `muster`, checked: an unknown one is refused, never ignored."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
+
+from assignors import SpecError
+from coordinator.history.frames import VIEWS, WITHOUT_GROUPS
+from coordinator.history.functions import FUNCTIONS
+from coordinator.history.log_reader import LogReader, parse_as_of
+from coordinator.history.view_schemas import FUNCTION_SCHEMAS, TABLE_SCHEMAS, VIEW_SCHEMAS
+
+AS_OF = ("positionAsOf", "timestampAsOf")
+ARGUMENTS = {"epoch": "epoch", "otherEpoch": "other_epoch", "without": "without"}
+"""Of table functions, by the names of options."""
+OPTIONS = ("path", "view", "groupId", *AS_OF, *ARGUMENTS)
+"""Spark compares their names without case."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """What to read.
+
+    Attributes
+    ----------
+    store
+        Its folder or URL.
+    view
+        One of `VIEWS`, or of `FUNCTIONS`.
+    group_id
+        Only rows of this group; None: of all.
+    as_of
+        The position or time to read up to; None: now, when a query is planned.
+    arguments
+        Of a table function, beside the group.
+    """
+
+    store: str
+    view: str
+    group_id: str | None
+    as_of: int | datetime | None
+    arguments: dict[str, object]
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str]) -> ReadOptions:
+        """Return the options of a read.
+
+        Raises
+        ------
+        SpecError
+            One is unknown, missing or wrong.
+        """
+        known = {name.lower(): name for name in OPTIONS}
+        given = {name.lower(): value for name, value in options.items()}
+        for name in options:
+            if name.lower() not in known:
+                raise SpecError(
+                    f"unknown option {name!r} of format 'muster': the options are "
+                    f"{', '.join(OPTIONS)}"
+                )
+        store, view = given.get("path"), given.get("view")
+        if not store:
+            raise SpecError("format 'muster' needs a store: load('STORE'), or the option path")
+        if view not in VIEWS and view not in FUNCTIONS:
+            said = "needs an option view" if view is None else f"has no view {view!r}"
+            raise SpecError(
+                f"format 'muster' {said}: the views are {', '.join(sorted(VIEWS))}, and the "
+                f"functions {', '.join(sorted(FUNCTIONS))}"
+            )
+        group_id = given.get("groupid")
+        if group_id is not None and view in WITHOUT_GROUPS:
+            raise SpecError(f"view {view!r} has no group_id: omit groupId={group_id!r}")
+        arguments = _parse_arguments(view, given)
+        return cls(store, view, group_id, _parse_moment(given, AS_OF), arguments)
+
+    def check_store(self) -> ReadOptions:
+        """Check that there is a store, and that its log has what was asked for.
+
+        Raises
+        ------
+        SpecError
+            There is none, or its log does not reach there.
+        """
+        LogReader(self.store, self.as_of)
+        return self
+
+    def columns(self) -> StructType:
+        """Return the columns of the view."""
+        columns: StructType = from_arrow_schema(self.arrow_schema)
+        return columns
+
+    @property
+    def arrow_schema(self) -> pa.Schema:
+        """The columns of the view, in Arrow's types."""
+        return (VIEW_SCHEMAS | TABLE_SCHEMAS | FUNCTION_SCHEMAS)[self.view]
+
+    def check_columns(self, schema: StructType) -> ReadOptions:
+        """Check columns that a user gave.
+
+        Raises
+        ------
+        SpecError
+            They are not those of the view.
+        """
+        ours = self.columns()
+        if schema.simpleString() != ours.simpleString():
+            raise SpecError(
+                f"view {self.view!r} has other columns than the schema given: read it without "
+                f".schema(), as {ours.simpleString()}"
+            )
+        return self
+
+
+def _parse_arguments(view: str, given: Mapping[str, str]) -> dict[str, object]:
+    """Return the arguments of a table function; what is missing is said when it is called."""
+    function = FUNCTIONS.get(view)
+    wanted = {} if function is None else function.arguments
+    found: dict[str, object] = {}
+    for option, argument in ARGUMENTS.items():
+        value = given.get(option.lower())
+        if value is None:
+            if argument in wanted:
+                raise SpecError(f"{view} needs an option {option}")
+            continue
+        if argument not in wanted:
+            raise SpecError(f"view {view!r} takes no {option}: omit {option}={value!r}")
+        if wanted[argument] is int and not value.removeprefix("-").isdecimal():
+            raise SpecError(f"{option} {value!r} is no whole number")
+        found[argument] = wanted[argument](value)
+    if function is not None and given.get("groupid") is None:
+        raise SpecError(f"{view} needs an option groupId")
+    return found
+
+
+def _parse_moment(given: Mapping[str, str], names: tuple[str, str]) -> int | datetime | None:
+    """Return the position or the time that one of two options names."""
+    position, time = (given.get(name.lower()) for name in names)
+    if position is not None and time is not None:
+        raise SpecError(f"{names[0]} and {names[1]} exclude each other: give one of them")
+    if position is not None:
+        parsed = parse_as_of(position, names[0])
+        if not isinstance(parsed, int):
+            raise SpecError(f"{names[0]} {position!r} is a time: give it as {names[1]}")
+        return parsed
+    if time is not None:
+        parsed = parse_as_of(time, names[1])
+        if isinstance(parsed, int):
+            raise SpecError(f"{names[1]} {time!r} is a position: give it as {names[0]}")
+        return parsed
+    return None

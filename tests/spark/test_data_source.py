@@ -1,0 +1,95 @@
+"""`spark.read.format("muster")`: the rows of the views, filters, streams, and what is refused."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from coordinator.history import VIEWS, frame
+from tests.support.stories import all_stories, stored
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    return str(stored(all_stories(), tmp_path_factory.mktemp("stories") / "a store"))
+
+
+def read(spark, store, view, **options):
+    return spark.read.format("muster").options(view=view, **options).load(store)
+
+
+def rows_of(spark, table, schema):
+    """Return Arrow rows as Spark prints them."""
+    return sorted(map(str, spark.createDataFrame(table, schema).collect()))
+
+
+def refusal(call):
+    with pytest.raises(Exception, match="SpecError") as caught:
+        call()
+    return next(line for line in str(caught.value).splitlines() if "SpecError: " in line)
+
+
+@pytest.mark.slow
+def test_rows_are_those_of_the_views(spark, store):
+    views = VIEWS if "MUSTER_LONG" in os.environ else ("audit", "epochs", "log", "members")
+    asked = {view: {} for view in views} | {
+        "assignment_at": {"groupId": "billing", "epoch": 5},
+        "compare_epochs": {"groupId": "billing", "epoch": 3, "otherEpoch": 6},
+        "loads_at": {"groupId": "billing", "epoch": 5},
+        "owners_if": {"groupId": "depot", "without": "d1"},
+    }
+    names = {"groupId": "group_id", "otherEpoch": "other_epoch"}
+    for view, options in asked.items():
+        found = read(spark, store, view, **options)
+        ours = frame(store, view, **{names.get(name, name): one for name, one in options.items()})
+        assert sorted(map(str, found.collect())) == rows_of(spark, ours, found.schema), view
+
+
+def test_a_view_in_sql_as_of_a_time(spark, store):
+    spark.sql(
+        f"CREATE OR REPLACE TEMPORARY VIEW then USING muster OPTIONS (path '{store}', "
+        "view 'partition_owners', timestampAsOf '2026-03-01T12:00:30Z')"
+    )
+    found = spark.table("then")
+    ours = frame(store, "partition_owners", as_of="2026-03-01T12:00:30Z")
+    assert sorted(map(str, found.collect())) == rows_of(spark, ours, found.schema)
+    spark.catalog.dropTempView("then")
+
+
+def test_filters_are_pushed_down(spark, store):
+    name = "spark.sql.python.filterPushdown.enabled"
+    history = read(spark, store, "assignment_history")
+    wanted = "group_id IN ('billing', 'depot') AND since <= TIMESTAMP'2026-03-01 12:00:00Z'"
+    plain = history.where(wanted).collect()
+    spark.conf.set(name, "true")
+    try:
+        pushed = history.where(wanted)
+        assert sorted(pushed.collect()) == sorted(plain)
+        assert {row.group_id for row in plain} == {"billing", "depot"}
+        assert pushed.rdd.getNumPartitions() == 2
+        assert "Filter (" not in pushed._jdf.queryExecution().executedPlan().toString()
+        assert history.where("group_id = 'billing' AND group_id = 'depot'").count() == 0
+        assert history.where("until IS NULL").count() == frame(
+            store, "assignment_history")["until"].null_count  # fmt: skip
+    finally:
+        spark.conf.unset(name)
+
+
+def test_bad_options_are_refused_by_name(spark, store):
+    for options, why in (
+        ({"view": "epoch"}, "has no view 'epoch': the views are assignment_history, "),
+        ({"view": "epochs", "asOf": "1"}, "unknown option 'asof' of format 'muster': the options are path, "),
+        ({"view": "epochs", "positionAsOf": "noon"}, "positionAsOf 'noon' is neither a position nor a time"),
+        ({"view": "epochs", "positionAsOf": "2026-03-01"}, "is a time: give it as timestampAsOf"),
+        ({"view": "epochs", "positionAsOf": "123456"}, "position 123456 is not in the log"),
+        ({"view": "topics", "groupId": "billing"}, "view 'topics' has no group_id"),
+        ({"view": "loads_at", "groupId": "billing"}, "loads_at needs an option epoch"),
+        ({"view": "epochs", "epoch": "3"}, "view 'epochs' takes no epoch"),
+    ):  # fmt: skip
+        assert why in refusal(lambda asked=options: read(spark, store, **asked).count())
+    assert "is not the store of a coordinator" in refusal(
+        lambda: read(spark, f"{store}-not", "epochs").count()
+    )
