@@ -11,7 +11,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -109,8 +109,8 @@ def here(store: Path, config: Config = ON_SPARK, before: Members | None = None) 
     """Yield a coordinator that computes targets in the session, and the members from before."""
     from spark_jobs.jobs.spark_engine import SparkEngine
 
-    engine = SparkEngine(spark(), config)
     with (
+        closing(SparkEngine(spark(), config)) as engine,  # its threads keep a process from ending
         said() as heard,
         Coordinator.open(store, topics=TOPICS, config=config, engine=engine) as found,
     ):
@@ -120,7 +120,6 @@ def here(store: Path, config: Config = ON_SPARK, before: Members | None = None) 
         else:
             there.members.epochs, there.members.owned = before.epochs, before.owned
         yield there
-    engine.close()
 
 
 Fault = Callable[[Here, random.Random], AbstractContextManager[Callable[[], object]]]
