@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Self
 
 from coordinator.clock import wall_ms
 from coordinator.config import Config, ConfigError
-from coordinator.core.events import LEAVE, Answer, Event
+from coordinator.core.classic_events import JoinGroup
+from coordinator.core.events import LEAVE, Answer, Event, Heartbeat
 from coordinator.core.state.groups import Topic, TopicView
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.kafka_config import kafka_config
@@ -54,6 +55,10 @@ LOOK_S = 0.2
 RETRY_S = 1.0
 LINGER_S = 10.0
 """How long a node that ends waits until others have claimed its shards."""
+STRANGER = GroupError(
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    f"Only the nodes of the store are members of {NODES}: choose another group id.",
+)
 logger = logging.getLogger("muster.shards")
 
 
@@ -165,7 +170,28 @@ class Node:
 
     def submit(self, events: Sequence[Event]) -> Future[list[Answer]]:
         """Submit events, each to the shard of its group."""
-        return self._router.submit(events)
+        strange = [self._is_stranger(event) for event in events]
+        if not any(strange):
+            return self._router.submit(events)
+        future: Future[list[Answer]] = Future()
+
+        def answer(done: Future[list[Answer]]) -> None:
+            answers = iter(done.result())
+            future.set_result([STRANGER if one else next(answers) for one in strange])
+
+        known = [event for event, one in zip(events, strange, strict=True) if not one]
+        self._router.submit(known).add_done_callback(answer)
+        return future
+
+    def _is_stranger(self, event: Event) -> bool:
+        """Whether a client that is no node asks to be given shards, which it would not serve.
+
+        A node that is new may be known at its next heartbeat.
+        """
+        if not isinstance(event, Heartbeat | JoinGroup) or event.group_id != NODES:
+            return False
+        nodes = {self._address, *(one.address for one in self.nodes.others)}
+        return event.client_id not in nodes
 
     def is_large(self, event: Event) -> bool:
         """Whether others had better not wait for an event."""
@@ -204,10 +230,10 @@ class Node:
         found = self._here.get(shard)
         if found is not None:
             return found
-        if shard in self._empty:
-            self._start(lambda: self._claim(shard), f"muster-shard-{shard}")
-        elif shard not in self._loading:
-            return _refuse(group_id, f"shard {shard}")
+        if shard not in self._loading:
+            if shard not in self._empty:
+                return _refuse(group_id, f"shard {shard}")
+            self._start(lambda: self._try_to_claim(shard), f"muster-shard-{shard}")
         return GroupError(
             ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
             f"Shard {shard}, which has group {group_id}, is being loaded: try again.",
@@ -373,13 +399,9 @@ class Node:
             self._tell()
         try:
             while not stop.is_set():
-                if shard not in self._empty:
-                    try:
-                        self._claim(shard)
-                    except (LogError, OSError) as error:
-                        logger.warning("shard %d cannot be claimed: %s", shard, error)
-                        stop.wait(RETRY_S)
-                        continue
+                if shard not in self._empty and not self._try_to_claim(shard):
+                    stop.wait(RETRY_S)
+                    continue
                 while not stop.wait(LOOK_S):
                     ours = self._here.get(shard)
                     if ours is not None and ours.status in LOST:
@@ -393,6 +415,15 @@ class Node:
     def _has_log(self, shard: int) -> bool:
         path = shard_at(self._root, shard)
         return files_at(path).is_folder(log_folder(f"{path}/log"))
+
+    def _try_to_claim(self, shard: int) -> bool:
+        """Claim a shard; False where its store does not let us, which may pass."""
+        try:
+            self._claim(shard)
+        except (LogError, OSError) as error:
+            logger.warning("shard %d cannot be claimed: %s", shard, error)
+            return False
+        return True
 
     def _claim(self, shard: int) -> None:
         """Claim a shard's log, load it, and serve its groups; one that is served stays."""

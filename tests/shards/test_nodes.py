@@ -134,6 +134,16 @@ def test_a_request_at_the_wrong_node_is_sent_to_the_right_one(store):
                     assert member.committed(("t", 0)) == 7
 
 
+def test_a_client_that_is_no_node_is_given_no_shards(store):
+    with node(store, 1) as one:
+        wait_for(lambda: has(SHARDS)(one))
+        with Member(one.address, group_id=NODES, topics=["muster.shards"]) as stranger:
+            assert stranger.wait_for_change(timeout=1) is None
+        with Member(one.address, group_id="g0", topics=["t"]) as member:
+            assert member.wait_for_change(timeout=60)
+        assert has(SHARDS)(one)
+
+
 def committed(store):
     """Return what the logs of all shards say that the groups committed last."""
     rows = frame(store, "offsets").to_pylist()
