@@ -33,7 +33,9 @@ from coordinator.cli.service import (
 from coordinator.cli.terminal import log_to_stderr
 from coordinator.config import Config, ConfigError
 from coordinator.runtime.threads_left import end_process
-from coordinator.storage.shards import Shards, make_shards, read_shards
+from coordinator.storage.record_log import Unreachable
+from coordinator.storage.shards import Shards, check_count, make_shards, read_shards
+from coordinator.storage.tables.files import StoreRefusedError
 from coordinator.storage.tables.store_files import MEMORY, root_of
 
 if TYPE_CHECKING:
@@ -104,8 +106,10 @@ def serve(
     warn_of_readers(config, settings)
     load_access(server)  # before it takes over the store
     _check_beside(settings, store)
-    found = _find_shards(store, shards, settings)
+    if shards is not None:
+        check_count(shards, "--shards")
     check_store(store, settings)
+    found = _find_shards(store, shards, settings)
     wanted = _read_topics(topics, topic or [])
     if found is None or store is None:
         _serve(settings, store, wanted, takeover)
@@ -158,7 +162,12 @@ def _find_shards(store: str | None, wanted: int | None, settings: Config) -> Sha
         if wanted is not None:
             raise ConfigError(f"--shards {wanted} needs a store: give --store too")
         return None
-    return read_shards(store) if wanted is None else make_shards(store, wanted, settings)
+    if wanted is not None:
+        return make_shards(store, wanted, settings)
+    try:
+        return read_shards(store)
+    except (Unreachable, StoreRefusedError):
+        return None  # whoever claims the store waits for it, or says why it cannot
 
 
 def _refuse_with_shards(settings: Config, store: str, takeover: str) -> None:

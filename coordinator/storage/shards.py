@@ -80,7 +80,7 @@ def read_shards(store: str | os.PathLike[str]) -> Shards | None:
         raise ConfigError(
             f"{path} is damaged, or of a newer version: {error}: restore it, or the store"
         ) from None
-    _check(found.count, path)
+    check_count(found.count, path)
     return found
 
 
@@ -139,7 +139,7 @@ def make_shards(store: str, count: int, config: Config) -> Shards:
     ConfigError
         The store has another number of shards, which is fixed, or has groups in one.
     """
-    _check(count, "--shards")
+    check_count(count, "--shards")
     found = read_shards(store)
     if found is None:
         root = make_root(store)
@@ -167,6 +167,13 @@ def make_shards(store: str, count: int, config: Config) -> Shards:
     return found
 
 
-def _check(count: int, name: str) -> None:
+def check_count(count: int, name: str) -> None:
+    """Refuse a number of shards that no store has.
+
+    Raises
+    ------
+    ConfigError
+        It is one.
+    """
     if not 1 < count <= SHARDS_MOST:
         raise ConfigError(f"{name} is {count}: give 2 to {SHARDS_MOST}")

@@ -49,8 +49,6 @@ def claim_store(
         )
     owner = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
     root = None if store is None else find_root(store)
-    if store is not None:
-        refuse_shards(store)
     if root is None or root.startswith(f"{MEMORY}:"):
         memory = MemoryLog() if root is None else MemoryLog(_SHARED[root])
         memory.claim(owner, address, dated())
@@ -65,6 +63,7 @@ def claim_store(
         make_root(root)
         disk.make_folder(root)
         disk.check_conditions(root)
+        refuse_shards(root)
         while True:
             with progress.task("waiting until no other coordinator has the store"):
                 lease.wait(takeover, patience)
