@@ -23,7 +23,7 @@ from benchmarks.store import temporary_store
 from benchmarks.watch.broker import Broker
 from benchmarks.watch.topic import BATCH, PARTITIONS, TopicBytes, joining, stamp
 from coordinator.clock import wall_ms
-from coordinator.core.watched.unread_groups import place_of
+from coordinator.core.java_hash import place_of
 
 TITLE = "Watching a Kafka cluster"
 TEXT = """\

@@ -13,7 +13,7 @@ from uuid import UUID
 from crc32c import crc32c
 
 from benchmarks.shape import small_group_id
-from coordinator.core.watched.unread_groups import place_of
+from coordinator.core.java_hash import place_of
 from coordinator.watcher.record_batches import CHECKED_FROM, HEAD, MAGIC
 from tests.watcher import written as untyped
 
