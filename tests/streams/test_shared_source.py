@@ -265,18 +265,18 @@ def cut_off(ask, place, first):
     return offsets
 
 
-def test_from_the_latest_is_written_down_at_once(join, kafka, group):
+def test_from_the_latest_is_written_down_at_once(join):
     member, seen = join(), []
     assert until(lambda: len(member.owned) == 4)
-    source = source_of(member, kafka, starting="latest")
-    source.run(lambda frame, _number: seen.extend(frame), idle_timeout=0.1)
-    assert (seen, member.committed_offsets(P)) == ([], {P[0]: 10, P[1]: 6, P[2]: 4, P[3]: 0})
-    producer = ck.Producer({"bootstrap.servers": kafka})
-    producer.produce("clicks", b"x", partition=3)
-    assert producer.flush(20) == 0
-    source.run(lambda frame, _number: seen.extend(frame), idle_timeout=0.1)
-    assert seen == [(P[3], 0)]
-    RECORDS[3] = 1  # this cluster has it from now on
+    with mock_kafka("clicks", RECORDS) as kafka:  # of its own: it writes there
+        source = source_of(member, kafka, starting="latest")
+        source.run(lambda frame, _number: seen.extend(frame), idle_timeout=0.1)
+        assert (seen, member.committed_offsets(P)) == ([], {P[0]: 10, P[1]: 6, P[2]: 4, P[3]: 0})
+        producer = ck.Producer({"bootstrap.servers": kafka})
+        producer.produce("clicks", b"x", partition=3)
+        assert producer.flush(20) == 0
+        source.run(lambda frame, _number: seen.extend(frame), idle_timeout=0.1)
+        assert seen == [(P[3], 0)]
 
 
 @pytest.mark.parametrize(
