@@ -17,3 +17,4 @@ rows = reader.option("subscribe", topic).load()
 query = rows.writeStream.format("noop").trigger(availableNow=True).start()
 query.awaitTermination()
 print(f"read {sum(one.numInputRows for one in query.recentProgress)} records")
+spark.stop()  # waits until the listener has heard of the last batch
