@@ -13,7 +13,7 @@ import logging
 import time
 import uuid
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 
 import msgspec
@@ -21,7 +21,7 @@ import msgspec
 from coordinator.clock import Clock, monotonic_ms
 from coordinator.config import LeaseConfig
 from coordinator.storage.store_modes import filesystem_of
-from coordinator.storage.tables.files import Files, SwapLostError
+from coordinator.storage.tables.files import Files, SwapLostError, hold_to_swap
 from coordinator.storage.tables.patience import Patience
 from coordinator.storage.tables.recovery import log_folder
 from coordinator.storage.tables.store_files import root_of
@@ -269,9 +269,7 @@ class Lease:
         A process that was stopped in here keeps the lock; the others go on after a while, the log
         will fence whoever is late.
         """
-        if not self._disk.has_locks:
-            return nullcontext(True)
-        return self._disk.lock(self._lock, self._config.ttl_ms / 1000)
+        return hold_to_swap(self._disk, self._lock, self._config.ttl_ms / 1000)
 
     def _read(self) -> tuple[Holder | None, str | None]:
         """Return what the file says, and its tag; one that says nothing of a lease holds nothing.

@@ -12,14 +12,14 @@ import os
 import threading
 import uuid
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, suppress
 
 import msgspec
 
 from coordinator.clock import Clock, wall_ms
 from coordinator.config import LeaseConfig
 from coordinator.storage.store_modes import filesystem_of
-from coordinator.storage.tables.files import Files, SwapLostError
+from coordinator.storage.tables.files import Files, SwapLostError, hold_to_swap
 
 FOLDER, SUFFIX = "_nodes", ".json"
 NODE_ID_MAX = 2**31 - 1
@@ -230,6 +230,5 @@ class StoreNodes:
 
     def _hold_lock(self) -> AbstractContextManager[bool]:
         """Between reading and writing: two servers must not both find an id free."""
-        if not self._disk.has_locks:
-            return nullcontext(True)
-        return self._disk.lock(os.path.join(self._root, "_locks", FOLDER), self._patience_s)
+        path = os.path.join(self._root, "_locks", FOLDER)
+        return hold_to_swap(self._disk, path, self._patience_s)

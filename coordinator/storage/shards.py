@@ -7,7 +7,7 @@ it, as is the root, which has the group of the nodes. A store without that file 
 from __future__ import annotations
 
 import os
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from typing import Literal
 
 import msgspec
@@ -16,7 +16,7 @@ from coordinator.config import Config, ConfigError, folder_mode
 from coordinator.core.java_hash import place_of
 from coordinator.storage.delta_log import find_root, make_root
 from coordinator.storage.store_modes import filesystem_of
-from coordinator.storage.tables.files import SwapLostError
+from coordinator.storage.tables.files import SwapLostError, hold_to_swap
 from coordinator.storage.tables.recovery import log_folder
 from coordinator.storage.tables.store_files import MEMORY, files_at, refuse_silence
 
@@ -140,30 +140,33 @@ def make_shards(store: str, count: int, config: Config) -> Shards:
         The store has another number of shards, which is fixed, or has groups in one.
     """
     check_count(count, "--shards")
-    found = read_shards(store)
-    if found is None:
-        root = make_root(store)
-        disk = filesystem_of(root, folder_mode(config.log))
-        if root.startswith(f"{MEMORY}:"):
-            raise ConfigError(f"--store {store} is in memory: shards need a folder or a bucket")
-        if disk.is_folder(log_folder(f"{root}/log")):
-            raise ConfigError(
-                f"{store} is a store of one shard, for ever: give --shards with a new store"
-            )
-        disk.make_folder(root)
-        disk.check_conditions(root)
-        content = msgspec.json.format(msgspec.json.encode(Shards(count))) + b"\n"
-        lock = disk.lock(f"{root}/_locks/{FILE}", LOCK_S) if disk.has_locks else nullcontext(True)
-        with lock:
-            if (found := read_shards(store)) is None:
-                with suppress(SwapLostError):  # another node was faster
-                    disk.swap(f"{root}/{FILE}", content, None)
-                found = read_shards(store)
-    if found is None or found.count != count:
-        had = 0 if found is None else found.count
+    found = read_shards(store) or _write_shards(make_root(store), Shards(count), config)
+    if found.count != count:
         raise ConfigError(
-            f"--shards is {count}, but {store} has {had}, for ever: leave the option out"
+            f"--shards is {count}, but {store} has {found.count}, for ever: leave the option out"
         )
+    return found
+
+
+def _write_shards(root: str, wanted: Shards, config: Config) -> Shards:
+    """Write the file of a store that has none; return what is there, where another was faster."""
+    if root.startswith(f"{MEMORY}:"):
+        raise ConfigError(f"--store {root} is in memory: shards need a folder or a bucket")
+    disk = filesystem_of(root, folder_mode(config.log))
+    if disk.is_folder(log_folder(f"{root}/log")):
+        raise ConfigError(
+            f"{root} is a store of one shard, for ever: give --shards with a new store"
+        )
+    disk.make_folder(root)
+    disk.check_conditions(root)
+    content = msgspec.json.format(msgspec.json.encode(wanted)) + b"\n"
+    with hold_to_swap(disk, f"{root}/_locks/{FILE}", LOCK_S):
+        if (found := read_shards(root)) is None:
+            with suppress(SwapLostError):  # another node was faster
+                disk.swap(f"{root}/{FILE}", content, None)
+            found = read_shards(root)
+    if found is None:
+        raise ConfigError(f"{root}/{FILE} was removed as soon as it was written: start again")
     return found
 
 

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol, TypeAlias
 
 import pyarrow as pa
@@ -157,3 +157,11 @@ class Files(Protocol):
 
     def lock(self, path: str, patience_s: float) -> AbstractContextManager[bool]:
         """Hold a lock file while in here; False when somebody else held it all the time."""
+
+
+def hold_to_swap(disk: Files, path: str, patience_s: float) -> AbstractContextManager[bool]:
+    """Hold a lock file between reading and `Files.swap`; where there are no locks, nothing.
+
+    True once it is held, or not needed: an object is replaced on a condition.
+    """
+    return disk.lock(path, patience_s) if disk.has_locks else nullcontext(True)

@@ -8,12 +8,12 @@ order, and late.
 from __future__ import annotations
 
 import os
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 
 import msgspec
 
 from coordinator.storage.record_log import CommitFailed, CorruptLog
-from coordinator.storage.tables.files import Files, SwapLostError
+from coordinator.storage.tables.files import Files, SwapLostError, hold_to_swap
 from coordinator.storage.tables.recovery import RESTORE, log_folder
 
 FLOOR = "_muster_floor.json"
@@ -85,8 +85,5 @@ def _path(table: str) -> str:
 
 
 def _hold_lock(disk: Files, table: str) -> AbstractContextManager[bool]:
-    """Between reading and writing, on a disk; an object is replaced on a condition."""
-    if not disk.has_locks:
-        return nullcontext(True)
     root, name = os.path.split(table)
-    return disk.lock(os.path.join(root, "_locks", f"{name}.floor"), LOCK_S)
+    return hold_to_swap(disk, os.path.join(root, "_locks", f"{name}.floor"), LOCK_S)
