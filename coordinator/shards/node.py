@@ -457,7 +457,7 @@ class Node:
         """Tell the other nodes what we have."""
         try:
             self.nodes.renew()
-        except (OSError, AssertionError) as error:
+        except OSError as error:
             logger.warning("cannot tell the other nodes what this one has: %s", error)
 
 

@@ -84,7 +84,9 @@ class StoreNodes:
         self._root, self._folder = root, f"{root}/{FOLDER}"
         self._disk = disk or filesystem_of(root)
         self._epoch, self._clock, self._shards = epoch, clock, shards
-        self._looking = threading.Lock()
+        self._turn = threading.Lock()
+        """So that a file of ours is never replaced by one of an earlier moment: its tag says only
+        that no other process has written it."""
         self._token = uuid.uuid4().hex
         self._patience_s = config.ttl_ms / 1000
         self._own: Node | None = None
@@ -122,17 +124,21 @@ class StoreNodes:
         raise OSError(errno.EAGAIN, "other servers take each node id at the same time", self._root)
 
     def renew(self) -> None:
-        """Write our file anew, and read those of the others.
+        """Write our file anew, and read those of the others; nothing before we have an id.
 
         Raises
         ------
         OSError
             The store is gone, or cannot be read or written.
         """
-        assert self._own is not None
+        with self._turn:
+            if self._own is not None:
+                self._renew(self._own)
+
+    def _renew(self, own: Node) -> None:
         if self._disk.has_locks and not self._disk.is_folder(self._root):
             raise FileNotFoundError(errno.ENOENT, "the store is gone", self._root)
-        node_id, address = self._own.node_id, self._own.address
+        node_id, address = own.node_id, own.address
         with self._hold_lock():
             found = self._look()
             clash = next((one for one in self.others if one.node_id == node_id), None)
@@ -155,7 +161,8 @@ class StoreNodes:
         OSError
             The store cannot be read.
         """
-        self._look()
+        with self._turn:
+            self._look()
         return self.others
 
     def leave(self) -> None:
@@ -184,10 +191,6 @@ class StoreNodes:
 
     def _look(self) -> dict[int, str]:
         """Read all files, note whose servers are there, and return the files' tags by id."""
-        with self._looking:
-            return self._look_now()
-
-    def _look_now(self) -> dict[int, str]:
         tags, now = {}, self._clock()
         others = []
         for name in self._disk.names(self._folder):
