@@ -42,7 +42,7 @@ from coordinator.storage.tables.recovery import log_folder
 from coordinator.storage.tables.store_files import files_at, root_of
 from coordinator.wire.call import ClusterNode, FindOffsets
 from coordinator.wire.codec import Api
-from coordinator.wire.listener import RunningServer, parse_address, serve
+from coordinator.wire.listener import RunningServer, as_node, serve
 
 if TYPE_CHECKING:
     from coordinator.web.server import WebServer
@@ -105,7 +105,7 @@ class Node:
         """Shards that it owns, which have no log yet: the first request makes one."""
         self._changing = threading.RLock()
         self._room = threading.Semaphore(LOADS_AT_ONCE)
-        self._router = Router(self._find, self._list_open)
+        self._router = Router(self._find, self._list_open, self._refuse_stranger)
         self._coordinates: Coordinator | None = None
         """Of the group of the nodes, where this one has the root."""
         self._ending = threading.Event()
@@ -132,8 +132,7 @@ class Node:
     @property
     def owned(self) -> list[int]:
         """The shards that it has claimed, and those of its own that have no log yet."""
-        with self._changing:
-            return sorted(self._list_claims())
+        return sorted(self._list_claims())
 
     # What a server asks --------------------------------------------------------------------------
 
@@ -170,28 +169,17 @@ class Node:
 
     def submit(self, events: Sequence[Event]) -> Future[list[Answer]]:
         """Submit events, each to the shard of its group."""
-        strange = [self._is_stranger(event) for event in events]
-        if not any(strange):
-            return self._router.submit(events)
-        future: Future[list[Answer]] = Future()
+        return self._router.submit(events)
 
-        def answer(done: Future[list[Answer]]) -> None:
-            answers = iter(done.result())
-            future.set_result([STRANGER if one else next(answers) for one in strange])
-
-        known = [event for event, one in zip(events, strange, strict=True) if not one]
-        self._router.submit(known).add_done_callback(answer)
-        return future
-
-    def _is_stranger(self, event: Event) -> bool:
-        """Whether a client that is no node asks to be given shards, which it would not serve.
+    def _refuse_stranger(self, event: Event) -> GroupError | None:
+        """Refuse a client that is no node, and asks to be given shards, which it would not serve.
 
         A node that is new may be known at its next heartbeat.
         """
         if not isinstance(event, Heartbeat | JoinGroup) or event.group_id != NODES:
-            return False
+            return None
         nodes = {self._address, *(one.address for one in self.nodes.others)}
-        return event.client_id not in nodes
+        return None if event.client_id in nodes else STRANGER
 
     def is_large(self, event: Event) -> bool:
         """Whether others had better not wait for an event."""
@@ -210,7 +198,7 @@ class Node:
             ours = self._here.get(shard)
             if shard in self._empty or (ours is not None and ours.epoch >= epoch):
                 return self._serving.node
-        return None if found is None else _as_node(found.node_id, found.address)
+        return None if found is None else as_node(found)
 
     def _look_at_nodes(self) -> None:
         """Read what the other nodes have, unless that was done just now."""
@@ -466,13 +454,6 @@ def _refuse(group_id: str, what: str) -> GroupError:
         ErrorCode.NOT_COORDINATOR,
         f"Another node has {what}, and group {group_id} with it: find the coordinator.",
     )
-
-
-def _as_node(node_id: int, address: str) -> ClusterNode | None:
-    try:
-        return ClusterNode(node_id, *parse_address(address, "its address"))
-    except ConfigError:
-        return None
 
 
 def _config_of_nodes(config: Config) -> Config:

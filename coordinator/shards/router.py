@@ -47,14 +47,17 @@ class Router:
         From a group's id to its coordinator here, or to the error that refuses its requests.
     every
         All coordinators here, in an order that stays.
+    refuse
+        The error of an event that its group's coordinator is not to see; None of any other.
     """
 
     def __init__(
         self,
         find: Callable[[str], Submitter | GroupError],
         every: Callable[[], Sequence[Submitter]],
+        refuse: Callable[[Event], GroupError | None] = lambda _: None,
     ) -> None:
-        self._find, self._every = find, every
+        self._find, self._every, self._refuse = find, every, refuse
 
     def is_large(self, event: Event) -> bool:
         """Whether others had better not wait for an event."""
@@ -90,7 +93,7 @@ class Router:
         """Return who decides about an event that is not about all groups."""
         if isinstance(event, RecordAudit):  # of connections, which are of no shard
             return next(iter(self._every()), None)
-        return self._find(event.group_id)  # type: ignore[union-attr] # every other one has it
+        return self._refuse(event) or self._find(event.group_id)  # type: ignore[union-attr] # every other one has it
 
     def _ask_all(self, event: Any) -> Future[list[Answer]]:  # noqa: ANN401 - one of OF_ALL
         """Ask every coordinator here; the answer is one list."""

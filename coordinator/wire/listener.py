@@ -205,11 +205,11 @@ class RunningServer:
 
     def _other_nodes(self) -> tuple[ClusterNode, ...]:
         others = () if self._nodes is None else self._nodes.others
-        return tuple(filter(None, map(_as_node, others)))
+        return tuple(filter(None, map(as_node, others)))
 
     def _other_coordinator(self) -> ClusterNode | None:
         found = None if self._nodes is None else self._nodes.coordinator()
-        return None if found is None else _as_node(found)
+        return None if found is None else as_node(found)
 
     async def _main(
         self,
@@ -232,7 +232,7 @@ class RunningServer:
         await serving.close()
 
 
-def _as_node(node: Node) -> ClusterNode | None:
+def as_node(node: Node) -> ClusterNode | None:
     """Return a server as clients are told of it; None if they cannot be told."""
     try:
         return ClusterNode(node.node_id, *parse_address(node.address, "its address"))
