@@ -108,7 +108,8 @@ class Node:
         self._router = Router(self._find, self._list_open, self._refuse_stranger)
         self._coordinates: Coordinator | None = None
         """Of the group of the nodes, where this one has the root."""
-        self._ending = threading.Event()
+        self._leaving, self._ending = threading.Event(), threading.Event()
+        """The first comes before: it has left the group, and answers until others claim."""
         self._threads: list[threading.Thread] = []
         self._member: Member | None = None
         self._owner = ""
@@ -278,13 +279,12 @@ class Node:
 
     def close(self) -> None:
         """Leave: the shards go to other nodes, which claim them; then stop."""
-        member = self._member
-        if member is not None and self.nodes.others:
-            member.leave()
+        self._leaving.set()
+        if self._member is not None:
+            self._member.leave()
+        if self.nodes.others:
             self._wait_for_claims()
         self._ending.set()
-        if member is not None and not self.nodes.others:
-            member.leave()
         for coordinator in self._list_open():
             coordinator.close()
         if self._coordinates is not None:
@@ -360,8 +360,7 @@ class Node:
 
     def _take_part(self) -> None:
         """Be a member of the group of the nodes, for as long as this one serves."""
-        assert self._serving is not None
-        while not self._ending.is_set():
+        while not self._leaving.is_set():
             member = Member(
                 self._address,
                 group_id=NODES,
@@ -376,7 +375,7 @@ class Node:
                     member.run(self._work)
             except Exception:
                 logger.exception("the node is no longer a member of %s: joining again", NODES)
-            self._ending.wait(RETRY_S)
+            self._leaving.wait(RETRY_S)
 
     def _work(self, partition: TopicPartition, stop: Stop) -> None:
         """Have a shard until it is to go; then whoever claims it next ends our service of it."""
@@ -387,18 +386,24 @@ class Node:
             self._tell()
         try:
             while not stop.is_set():
-                if shard not in self._empty and not self._try_to_claim(shard):
+                if shard in self._empty or self._try_to_claim(shard):
+                    self._wait_until_lost(shard, stop)
+                else:
                     stop.wait(RETRY_S)
-                    continue
-                while not stop.wait(LOOK_S):
-                    ours = self._here.get(shard)
-                    if ours is not None and ours.status in LOST:
-                        # Whoever lost a shard may be late to learn that it is another's.
-                        stop.wait(self.config.lease.ttl_ms / 1000)
-                        break
         finally:
             with self._changing:
                 self._empty.discard(shard)
+
+    def _wait_until_lost(self, shard: int, stop: Stop) -> None:
+        """Wait until a shard is to go, or another has claimed it, and for as long as a session.
+
+        Whoever lost a shard may be late to learn that it is another's.
+        """
+        while not stop.wait(LOOK_S):
+            ours = self._here.get(shard)
+            if ours is not None and ours.status in LOST:
+                stop.wait(self.config.lease.ttl_ms / 1000)
+                return
 
     def _has_log(self, shard: int) -> bool:
         path = shard_at(self._root, shard)

@@ -123,6 +123,24 @@ def test_shards_are_divided_and_a_node_that_leaves_hands_its_own_over(store):
     assert history.num_rows >= 3, "who had which shard, and when, is asked as of any group"
 
 
+def test_a_node_that_leaves_does_not_join_again_while_others_load(store):
+    with node(store, 1) as one:
+        wait_for(lambda: has(SHARDS)(one))
+        with ExitStack() as left:
+            two = left.enter_context(node(store, 2))
+            wait_for(lambda: has(2, 2)(one, two))
+            for group_id in GROUPS:  # so that each shard has a log
+                with Member(one.address, group_id=group_id, topics=["t"]) as member:
+                    assert member.wait_for_change(timeout=60)
+            loads, claim = threading.Event(), one._claim
+            one._claim = lambda shard: loads.wait(60) and claim(shard)
+            threading.Timer(3, loads.set).start()
+            left.close()
+        wait_for(lambda: has(SHARDS)(one))
+    rows = frame(root_at(store), "epochs", group_id=NODES)
+    assert rows["reason"].to_pylist().count("member joined") == 2
+
+
 def test_a_request_at_the_wrong_node_is_sent_to_the_right_one(store):
     with node(store, 1) as one, node(store, 2) as two:
         wait_for(lambda: has(2, 2)(one, two))
