@@ -32,7 +32,7 @@ class PushApplication(Application):
     channel
         The worker, registered.
     find_committed
-        Returns the committed offsets of partitions.
+        Returns the committed offsets of partitions, of those that have one.
     take_offsets
         Told how far the worker came, and how many offsets of its answer do not count.
     find_end_ms
@@ -45,7 +45,7 @@ class PushApplication(Application):
         self,
         channel: Channel,
         find_committed: Callable[
-            [Sequence[TopicPartition]], Awaitable[Mapping[TopicPartition, int | None]]
+            [Sequence[TopicPartition]], Awaitable[Mapping[TopicPartition, int]]
         ],
         take_offsets: Callable[[Mapping[TopicPartition, int], int], None],
         find_end_ms: Callable[[], int],
@@ -130,7 +130,7 @@ class PushApplication(Application):
 
     async def _start_fetchers(self, partitions: Sequence[TopicPartition]) -> None:
         offsets = await self._find_committed(partitions)
-        still = {place: offsets[place] for place in partitions if place in self._wanted}
+        still = {place: offsets.get(place) for place in partitions if place in self._wanted}
         if still:
             self._started.update(still)
             await self._ask("start", still)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 from uuid import NAMESPACE_URL, uuid5
 
 from msgspec.structs import replace
 
-from coordinator.core.events import Heartbeat, HeartbeatResponse, OffsetFetch
+from coordinator.core.events import Heartbeat, HeartbeatResponse
 from coordinator.member.driver import Driver
 from coordinator.member.events import MemberSettings, Subscribe
 from coordinator.member.in_process import InProcess
@@ -40,17 +40,6 @@ class Connection(InProcess):
     async def heartbeat(self, request: Heartbeat) -> HeartbeatResponse:
         """Send a heartbeat, with the worker's host."""
         return await super().heartbeat(replace(request, client_host=self._host))
-
-    async def find_committed(
-        self, group_id: str, partitions: Sequence[TopicPartition]
-    ) -> dict[TopicPartition, int | None]:
-        """Return committed offsets; None where there is none."""
-        topics: dict[str, list[int]] = {}
-        for topic, number in partitions:
-            topics.setdefault(topic, []).append(number)
-        found = await self._ask(OffsetFetch(group_id, topics))
-        records = {place: found[place.topic][place.partition] for place in partitions}
-        return {p: None if record is None else int(record.offset) for p, record in records.items()}
 
 
 class Session:
@@ -95,7 +84,7 @@ class Session:
         ) -> PushApplication:
             self.application = PushApplication(
                 channel,
-                lambda places: connection.find_committed(settings.group_id, places),
+                lambda places: connection.committed(settings.group_id, places),
                 self._take_offsets,
                 self._find_end_ms,
                 is_over,
