@@ -37,8 +37,6 @@ class AsyncMember(MemberOptions):
     `Member` are generated from these by tools/mirror.py.
     """
 
-    _driver: Driver | None = None
-
     async def open(self) -> Self:
         """Begin to join; `async with` does so."""
         if self._driver is None:
@@ -55,21 +53,6 @@ class AsyncMember(MemberOptions):
     def owned(self) -> frozenset[TopicPartition]:
         """The partitions that it may use now."""
         return frozenset() if self._driver is None else self._driver.owned()
-
-    @property
-    def paused(self) -> frozenset[TopicPartition]:
-        """The partitions of its own on which no work is done for now."""
-        return frozenset() if self._driver is None else self._driver.paused()
-
-    @property
-    def failure(self) -> BaseException | None:
-        """What ended it: a refusal for good, or what its work or a callback raised."""
-        return None if self._driver is None else self._driver.failure
-
-    @property
-    def has_left(self) -> bool:
-        """Whether it has left the group, or was not opened."""
-        return self._driver is None or self._driver.has_left()
 
     @asynccontextmanager
     async def holding(self) -> AsyncIterator[Held]:

@@ -70,6 +70,8 @@ class MemberOptions:
         What is given cannot be a member; the message names the value.
     """
 
+    _driver: Driver | None = None
+
     def __init__(
         self,
         coordinator: Coordinator | AsyncCoordinator | str | Sequence[str],
@@ -134,6 +136,21 @@ class MemberOptions:
     def member_id(self) -> str:
         """The member's id, which descriptions of the group show."""
         return self._settings.member_id
+
+    @property
+    def paused(self) -> frozenset[TopicPartition]:
+        """The partitions of its own on which no work is done for now."""
+        return frozenset() if self._driver is None else self._driver.paused()
+
+    @property
+    def failure(self) -> BaseException | None:
+        """What ended it: a refusal for good, or what its work or a callback raised."""
+        return None if self._driver is None else self._driver.failure
+
+    @property
+    def has_left(self) -> bool:
+        """Whether it has left the group, or was not opened."""
+        return self._driver is None or self._driver.has_left()
 
     def _make_driver(self, make_application: Callable[..., Application]) -> Driver:
         """Return a driver in the running loop, which joins."""

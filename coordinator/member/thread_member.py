@@ -18,7 +18,6 @@ T = TypeVar("T")
 class ThreadMember(MemberOptions):
     """A member whose driver runs in a thread that all members of the process share."""
 
-    _driver: Driver | None = None
     _thread: loop_thread.LoopThread
 
     def open(self) -> Self:
@@ -51,21 +50,6 @@ class ThreadMember(MemberOptions):
         if driver is None or self._thread.is_foreign:
             return frozenset()
         return driver.owned()
-
-    @property
-    def paused(self) -> frozenset[TopicPartition]:
-        """The partitions of its own on which no work is done for now."""
-        return frozenset() if self._driver is None else self._driver.paused()
-
-    @property
-    def failure(self) -> BaseException | None:
-        """What ended it: a refusal for good, or what its work or a callback raised."""
-        return None if self._driver is None else self._driver.failure
-
-    @property
-    def has_left(self) -> bool:
-        """Whether it has left the group, or was not opened."""
-        return self._driver is None or self._driver.has_left()
 
     @contextmanager
     def holding(self) -> Iterator[Held]:
