@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import ssl
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
@@ -31,6 +32,14 @@ def kafka_settings(
     """Return how to reach a cluster; ValueError for what is no address and no login."""
     check_access(tls, login)
     return ClientSettings(parse_addresses(kafka), tls, login, client_id)
+
+
+def as_json(offsets: Mapping[TopicPartition, int]) -> str:
+    """Return offsets as options of Spark's Kafka source have them."""
+    topics: dict[str, dict[str, int]] = {}
+    for (topic, number), offset in offsets.items():
+        topics.setdefault(topic, {})[str(number)] = offset
+    return json.dumps(topics)
 
 
 def ask_patiently(ask: Callable[[], Coroutine[Any, Any, T]], timeout_s: float = PATIENCE_S) -> T:

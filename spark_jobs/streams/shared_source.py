@@ -24,7 +24,7 @@ from coordinator.member.member import Member
 from coordinator.member.options import Place
 from coordinator.member.transport import TopicPartition
 from spark_jobs.streams.batch_bounds import Pace, Weights, bound_batch, weight_of
-from spark_jobs.streams.kafka_topics import EARLIEST, LATEST, KafkaTopics
+from spark_jobs.streams.kafka_topics import EARLIEST, LATEST, KafkaTopics, as_json
 from spark_jobs.streams.source_options import SourceOptions, read_options
 from spark_jobs.streams.stream_metrics import stream_metrics
 
@@ -244,8 +244,8 @@ class SharedSource:
         reader = self._spark.read.format("kafka").options(**self._options.spark)
         return (
             reader.option("assign", json.dumps(numbers))
-            .option("startingOffsets", _as_json(ranges.begins))
-            .option("endingOffsets", _as_json(ranges.ends))
+            .option("startingOffsets", as_json(ranges.begins))
+            .option("endingOffsets", as_json(ranges.ends))
             .load()
         )
 
@@ -363,10 +363,3 @@ def shared_source(
 def _offsets(offsets: Mapping[TopicPartition, int]) -> dict[Place, int | tuple[int, str]]:
     """Return offsets as members take them, as types go."""
     return {(topic, number): offset for (topic, number), offset in offsets.items()}
-
-
-def _as_json(offsets: Mapping[TopicPartition, int]) -> str:
-    topics: dict[str, dict[str, int]] = {}
-    for (topic, number), offset in offsets.items():
-        topics.setdefault(topic, {})[str(number)] = offset
-    return json.dumps(topics)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import ssl
 from collections.abc import Sequence
 
@@ -15,6 +14,7 @@ from spark_jobs.streams.kafka_topics import (
     EARLIEST,
     LATEST,
     KafkaTopics,
+    as_json,
     ask_patiently,
     kafka_settings,
 )
@@ -71,7 +71,7 @@ def starting_offsets(
     settings = kafka_settings(kafka, tls, login)
     group = Kafka(kafka, MemberSettings(group_id, "", client_id=settings.client_id), tls, login)
 
-    async def ask() -> dict[str, dict[str, int]]:
+    async def ask() -> dict[TopicPartition, int]:
         cluster = KafkaTopics(settings)
         try:
             partitions = await cluster.partitions(names)
@@ -86,10 +86,6 @@ def starting_offsets(
         finally:
             await cluster.close()
             await group.close()
-        found: dict[str, dict[str, int]] = {}
-        for place in sorted(places):
-            offset = committed.get(place, OTHERWISE[otherwise])
-            found.setdefault(place.topic, {})[str(place.partition)] = offset
-        return found
+        return {place: committed.get(place, OTHERWISE[otherwise]) for place in sorted(places)}
 
-    return json.dumps(ask_patiently(ask))
+    return as_json(ask_patiently(ask))
