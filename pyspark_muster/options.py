@@ -77,7 +77,7 @@ class ReadOptions:
         if group_id is not None and view in WITHOUT_GROUPS:
             raise SpecError(f"view {view!r} has no group_id: omit groupId={group_id!r}")
         arguments = _parse_arguments(view, given)
-        return cls(store, view, group_id, _parse_moment(given, AS_OF), arguments)
+        return cls(store, view, group_id, _parse_moment(given), arguments)
 
     def check_store(self) -> ReadOptions:
         """Check that there is a store, and that its log has what was asked for.
@@ -138,19 +138,19 @@ def _parse_arguments(view: str, given: Mapping[str, str]) -> dict[str, object]:
     return found
 
 
-def _parse_moment(given: Mapping[str, str], names: tuple[str, str]) -> int | datetime | None:
+def _parse_moment(given: Mapping[str, str]) -> int | datetime | None:
     """Return the position or the time that one of two options names."""
-    position, time = (given.get(name.lower()) for name in names)
+    position, time = (given.get(name.lower()) for name in AS_OF)
     if position is not None and time is not None:
-        raise SpecError(f"{names[0]} and {names[1]} exclude each other: give one of them")
+        raise SpecError(f"{AS_OF[0]} and {AS_OF[1]} exclude each other: give one of them")
     if position is not None:
-        parsed = parse_as_of(position, names[0])
+        parsed = parse_as_of(position, AS_OF[0])
         if not isinstance(parsed, int):
-            raise SpecError(f"{names[0]} {position!r} is a time: give it as {names[1]}")
+            raise SpecError(f"{AS_OF[0]} {position!r} is a time: give it as {AS_OF[1]}")
         return parsed
     if time is not None:
-        parsed = parse_as_of(time, names[1])
+        parsed = parse_as_of(time, AS_OF[1])
         if isinstance(parsed, int):
-            raise SpecError(f"{names[1]} {time!r} is a position: give it as {names[0]}")
+            raise SpecError(f"{AS_OF[1]} {time!r} is a position: give it as {AS_OF[0]}")
         return parsed
     return None
