@@ -57,6 +57,8 @@ from coordinator.history.log_rows import LogRows
 from coordinator.history.reason_codes import encode_reasons, list_codes
 from coordinator.history.view_schemas import VIEW_SCHEMAS
 from coordinator.reasons import Reason
+from coordinator.storage.record_log import CorruptLog
+from coordinator.storage.tables.recovery import RESTORE
 
 SCHEMA = VIEW_SCHEMAS["assignment_history"]
 STATIC_RETURN = Reason.STATIC_MEMBER_RETURNED.value
@@ -65,8 +67,15 @@ COLUMNS = (*epoch_views.COLUMNS, "member_epoch", "assigned", "pending")
 
 
 def read_assignment_history(log: LogRows) -> pa.Table:
-    """Return who owned what, from when until when, and why: one row per range."""
+    """Return who owned what, from when until when, and why: one row per range.
+
+    Raises
+    ------
+    CorruptLog
+        A record has a range that ends before it begins, or a file cannot be read.
+    """
     rows = log.past([one.kind for one in KINDS], COLUMNS)
+    _refuse_backward(log, rows, "assigned", "pending")
     held = _OwnershipRecords.of(rows)
     consumer = _trace_ownership(rows, held, _OwnershipCauses.of(rows, held))
     found = pa.concat_tables([consumer, _read_classic_history(log)])
@@ -78,11 +87,25 @@ def _read_classic_history(log: LogRows) -> pa.Table:
     """Return the same of the members of classic groups."""
     found = read_classic_holdings(log)
     rows = found.rows
+    _refuse_backward(log, rows, "assigned")
     rows = rows.append_column("pending", pa.array([[]] * len(rows), rows["assigned"].type))
     held = _OwnershipRecords(np.arange(len(rows)), found.member, found.member)
     why = _build_cause(rows["epoch"], combine_chunks(rows["reason"]), combine_chunks(rows["cause"]))
     takes = encode_keys(*(combine_chunks(why[name]) for name in why.column_names))
     return _trace_ownership(rows, held, _OwnershipCauses(why, why, takes), who=held.row)
+
+
+def _refuse_backward(log: LogRows, rows: pa.Table, *names: str) -> None:
+    """Refuse ranges that end before they begin: nobody owned them, and they cannot be cut."""
+    for name in names:
+        row, ranges = flatten(combine_chunks(rows[name]))
+        wrong = np.flatnonzero(to_numbers(ranges.field("partition_count"), 0) < 0)
+        if len(wrong):
+            position = rows["position"][int(row[wrong[0]])].as_py()
+            raise CorruptLog(
+                f"the log of {log.store} is damaged: a range in {name!r} ends before it begins, at "
+                f"position {position}; {RESTORE}"
+            )
 
 
 def _trace_ownership(

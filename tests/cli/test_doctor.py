@@ -5,11 +5,15 @@ from __future__ import annotations
 import json
 
 import pytest
+from msgspec.structs import replace as changed
 
 from coordinator.cli import doctor as command
+from coordinator.core.state.partition_spans import TopicKey
 from coordinator.core.state.records import (
     ClassicGroupWritten,
     ClassicMemberWritten,
+    ClassicRange,
+    CurrentMember,
     KafkaWatched,
     TopicChanged,
 )
@@ -176,3 +180,36 @@ def test_an_old_store_is_looked_at_and_a_damaged_one_is_refused(doctor, tmp_path
         code, told, error = doctor(of=damaged)
         assert (code, told, len(error.splitlines())) == (2, "", 1)
         assert "cannot be read" in error
+
+
+def backward(name):
+    """Return a log in which a range ends before it begins, and the position of its record."""
+    topic = TopicKey("t", "id")
+    if name == "classic":
+        member = ClassicMemberWritten("m1", assigned=(ClassicRange("t", "id", 3, -2),))
+        group = ClassicGroupWritten("g", 1, "consumer", "range", "m1", NOON, (member,))
+        return [Batch(0, NOON, 1, []), Batch(0, NOON, 1, [group])], 2
+    batches = Story("g").topics(t=4).at(0).join("m1", "t").batches
+    places, position = {}, 0
+    for batch in batches:
+        position += not batch.records
+        for number, record in enumerate(batch.records):
+            position += 1
+            if isinstance(record, CurrentMember):
+                places[position] = batch.records, number
+    last = max(places)
+    records, number = places[last]
+    records[number] = changed(records[number], **{name: ((topic, 3, 1, 1),)})
+    return batches, last
+
+
+@pytest.mark.parametrize("name", ["assigned", "pending", "classic"])
+def test_a_range_that_ends_before_it_begins_is_refused(muster_here, tmp_path, name):
+    batches, position = backward(name)
+    damaged = stored(batches, tmp_path / "damaged")
+    for command_ in (["doctor"], ["history", "g"]):
+        done = muster_here(*command_, "--store", damaged)
+        error = done.stderr.decode()
+        assert (done.returncode, done.stdout, len(error.splitlines())) == (2, b"", 1)
+        assert f"the log of {damaged} is damaged" in error
+        assert f"at position {position};" in error
