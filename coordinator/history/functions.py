@@ -60,7 +60,7 @@ def end_of_epoch(reading: LogReader, group_id: str, epoch: int) -> LogReader:
             f"epochs {numbers.min()} to {numbers.max()}"
         )
     position = int(positions[there].max())
-    ends = np.concatenate([positions, to_numbers(Incarnations(log).ends["position"])])
+    ends = np.concatenate([positions, Incarnations(log).positions])
     later = ends[ends > position]
     if not len(later):
         return reading

@@ -22,7 +22,7 @@ from coordinator.history.keyed_rows import (
 from coordinator.history.log_rows import LogRows
 
 KINDS = (GroupMetadata.kind, ClassicGroupWritten.kind)
-COLUMNS = ("position", "at", "tombstone", "group_id")
+COLUMNS = ("position", "tombstone", "group_id")
 
 
 class Incarnations:
@@ -30,8 +30,8 @@ class Incarnations:
 
     Attributes
     ----------
-    ends
-        position, at and group_id of each, in the order of the log.
+    positions
+        Where they ended, in the order of the log.
     """
 
     def __init__(self, log: LogRows) -> None:
@@ -44,20 +44,19 @@ class Incarnations:
         alive_before = np.append(False, ~ended[:-1])[: len(order)] & ~first
         end = np.sort(order[ended & alive_before])
         self._groups = combine_chunks(rows["group_id"]).cast(pa.string()).take(pa.array(end))
-        self._positions = to_numbers(rows["position"])[end]
-        self.ends = rows.select(["position", "at", "group_id"]).take(pa.array(end))
+        self.positions = to_numbers(rows["position"])[end]
 
     def latest(self, group_ids: pa.Array | pa.ChunkedArray) -> pa.Array:
         """Return the newest incarnation of groups."""
-        return self.at(group_ids, np.full(len(group_ids), self._positions.max(initial=0) + 1))
+        return self.at(group_ids, np.full(len(group_ids), self.positions.max(initial=0) + 1))
 
     def at(self, group_ids: pa.Array | pa.ChunkedArray, positions: Longs) -> pa.Array:
         """Return the incarnation of groups at positions: how often each had ended, and one."""
         asked = combine_chunks(group_ids).cast(pa.string())
         codes = encode_keys(pa.concat_arrays([self._groups, asked]))
         of_end, of_asked = codes[: len(self._groups)], codes[len(self._groups) :]
-        span = int(max(self._positions.max(initial=0), positions.max(initial=0))) + 1
-        line = np.sort(of_end * span + self._positions)
+        span = int(max(self.positions.max(initial=0), positions.max(initial=0))) + 1
+        line = np.sort(of_end * span + self.positions)
         before = np.searchsorted(line, of_asked * span)
         count = np.searchsorted(line, of_asked * span + positions) - before
         return pa.array(count + 1, pa.int32())
