@@ -141,3 +141,14 @@ def find_changes(*keys: npt.NDArray[np.generic]) -> Bools:
     for key in keys:
         new[1:] |= key[1:] != key[:-1]
     return new
+
+
+def count_runs(lines: Longs, values: Longs) -> Longs:
+    """Return the running sum of values along each line, in order."""
+    order = np.argsort(lines, kind="stable")
+    total = np.cumsum(values[order])
+    first = np.flatnonzero(find_changes(lines[order]))
+    begun = np.repeat((total - values[order])[first], np.diff(np.append(first, len(order))))
+    found = np.empty(len(order), np.int64)
+    found[order] = total - begun
+    return found

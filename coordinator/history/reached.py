@@ -24,6 +24,7 @@ from coordinator.core.state.records import (
 from coordinator.history.keyed_rows import (
     Timeline,
     combine_chunks,
+    count_runs,
     encode_keys,
     find_changes,
     flatten,
@@ -115,13 +116,7 @@ def _count(mask: Bools, keys: Longs, lines: Longs) -> Longs:
     before = np.where(find_changes(keys[order]), 0, np.append(0, now[:-1])[: len(now)])
     change = np.empty(len(order), np.int64)
     change[order] = now - before
-    order = np.argsort(lines, kind="stable")
-    total = np.cumsum(change[order])
-    first = np.flatnonzero(find_changes(lines[order]))
-    begun = np.repeat(np.append(0, total)[first], np.diff(np.append(first, len(order))))
-    found = np.empty(len(order), np.int64)
-    found[order] = total - begun
-    return found
+    return count_runs(lines, change)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from coordinator.history.classic_views import read_classic_holdings
 from coordinator.history.findings.times import to_ms
 from coordinator.history.keyed_rows import (
     combine_chunks,
+    count_runs,
     encode_keys,
     find_changes,
     pick,
@@ -89,14 +90,3 @@ def _find_turns(rows: pa.Table, member: Longs) -> pa.Table:
     columns = {name: pick(rows[name], turns) for name in ("position", "at", "tombstone")}
     columns |= {name: pick(rows[name], told) for name in names}
     return pa.table(columns)
-
-
-def count_runs(lines: Longs, values: Longs) -> Longs:
-    """Return the running sum of values along each line, in order."""
-    order = np.argsort(lines, kind="stable")
-    total = np.cumsum(values[order])
-    first = np.flatnonzero(find_changes(lines[order]))
-    begun = np.repeat((total - values[order])[first], np.diff(np.append(first, len(order))))
-    found = np.empty(len(order), np.int64)
-    found[order] = total - begun
-    return found

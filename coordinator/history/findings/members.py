@@ -8,9 +8,15 @@ import pyarrow.compute as pc
 
 from assignors.arrays import Longs
 from coordinator.history.findings.facts import Facts
-from coordinator.history.findings.lives import CLIENT, Lives, count_runs
+from coordinator.history.findings.lives import CLIENT, Lives
 from coordinator.history.findings.times import to_times
-from coordinator.history.keyed_rows import combine_chunks, encode_keys, pick, to_mask
+from coordinator.history.keyed_rows import (
+    combine_chunks,
+    count_runs,
+    encode_keys,
+    pick,
+    to_mask,
+)
 
 
 def find_flapping_members(facts: Facts) -> pa.Table:
