@@ -27,6 +27,7 @@ from coordinator.history.keyed_rows import (
     combine_chunks,
     encode_keys,
     find_changes,
+    find_places,
     flatten,
     is_kind,
     join_keys,
@@ -255,9 +256,7 @@ class TargetCauses:
 
     def place(self, positions: Longs) -> Longs:
         """Return the index of the target at each of some positions, or -1."""
-        found = np.searchsorted(self.positions, positions)
-        there = np.append(self.positions, -1)[found] == positions
-        return np.where(there, found, -1)
+        return find_places(self.positions, positions)
 
 
 def find_causes(epochs: pa.Table) -> TargetCauses:

@@ -95,6 +95,13 @@ def find_last(keys: Longs, rows: Longs, size: int) -> Longs:
     return last
 
 
+def find_places(places: Longs, wanted: Longs) -> Longs:
+    """Return where each number is among others, which are sorted; -1 of one below 0, or missing."""
+    found = np.searchsorted(places, wanted)
+    there = (wanted >= 0) & (np.append(places, -1)[found] == wanted)
+    return np.where(there, found, -1)
+
+
 class Timeline:
     """Selected rows of a table by key: finds the newest one at a row, and the next one after it.
 

@@ -27,6 +27,7 @@ from coordinator.history.keyed_rows import (
     count_runs,
     encode_keys,
     find_changes,
+    find_places,
     flatten,
     is_kind,
     join_keys,
@@ -65,9 +66,7 @@ class ReachedTargets:
 
     def when(self, positions: Longs) -> pa.Array:
         """Return when the targets at some positions were reached; null while they are not."""
-        place = np.searchsorted(self.positions, positions)
-        there = (positions >= 0) & (np.append(self.positions, -1)[place] == positions)
-        return pick(self.at, np.where(there, place, -1))
+        return pick(self.at, find_places(self.positions, positions))
 
 
 def find_lives(rows: pa.Table, group: Longs) -> Longs:

@@ -12,9 +12,12 @@ import pytest
 
 from assignors import SpecError
 from coordinator.config import LogConfig
+from coordinator.core.state.partition_spans import TopicKey
 from coordinator.core.state.records import (
+    CurrentMember,
     GroupMetadata,
     MemberMetadata,
+    MemberState,
     TargetMetadata,
     TopicChanged,
 )
@@ -23,7 +26,7 @@ from coordinator.history.frames import read_view
 from coordinator.history.log_reader import LogReader, format_time
 from coordinator.history.view_rows import explain_epochs, list_rows, to_json_rows
 from coordinator.storage.delta_log import DeltaLog, read_log
-from coordinator.storage.record_log import LogError, LostTarget
+from coordinator.storage.record_log import Batch, LogError, LostTarget
 from coordinator.storage.state_loader import write_snapshot
 from tests.support.history_oracle import History, epoch_rows, history_rows
 from tests.support.stories import NOON, Story, many_groups, shipping, stored
@@ -175,6 +178,20 @@ def test_views_of_a_new_store_are_empty(tmp_path):
     assert {view: len(frame(tmp_path, view)) for view in VIEWS} == dict.fromkeys(VIEWS, 0) | {
         "log": 1
     }
+
+
+def test_a_history_needs_no_target(tmp_path):
+    """A dump may have what members own, and no record of what they are to own."""
+    held = ((TopicKey("t", "id"), 0, 2, 1),)
+    records = [
+        GroupMetadata("g", 1, 0),
+        MemberMetadata("g", "m"),
+        CurrentMember("g", "m", 1, 0, MemberState.STABLE, held, ()),
+    ]
+    store = stored([Batch(0, NOON, 1, []), Batch(0, NOON, 1, records)], tmp_path / "s")
+    (row,) = frame(store, "assignment_history").to_pylist()
+    told = row["member_id"], row["since_position"], row["partition_count"], row["reason"]
+    assert told == ("m", 4, 2, None)
 
 
 def test_as_of_accepts_all_forms_of_time(lived):

@@ -16,6 +16,7 @@ from coordinator.history.keyed_rows import (
     combine_chunks,
     encode_keys,
     find_changes,
+    find_places,
     pick,
     to_mask,
     to_numbers,
@@ -72,9 +73,7 @@ class Settled:
 
     def place_of(self, positions: Longs) -> Longs:
         """Return which targets those at some positions are; -1 where the group did not settle."""
-        place = np.searchsorted(self.positions, positions)
-        there = (positions >= 0) & (np.append(self.positions, -1)[place] == positions)
-        return np.where(there, place, -1)
+        return find_places(self.positions, positions)
 
     def find_end(self, group_ids: pa.ChunkedArray) -> Longs:
         """Return the last position at which each group ended; -1 if it never did."""
