@@ -67,6 +67,19 @@ def _show_time(ms: int) -> str:
         return f"{ms} ms after 1970, which is not a date: its file is damaged"
 
 
+def lease_at(root: str) -> str:
+    """Return where the lease file of a store is."""
+    return f"{root}/_lease.json"
+
+
+def read_holder(disk: Files, root: str) -> Holder | None:
+    """Return who had the lease last; None where the file cannot be read, or says nothing of one."""
+    try:
+        return msgspec.json.decode(disk.read(lease_at(root)), type=Holder)
+    except (OSError, ValueError, RecursionError):
+        return None
+
+
 class Lease:
     """One coordinator's side of the lease of a store.
 
@@ -95,7 +108,7 @@ class Lease:
     ) -> None:
         root = root_of(store)
         self._store = root
-        self._path = f"{root}/_lease.json"
+        self._path = lease_at(root)
         self._lock = f"{root}/_locks/_lease"
         self._owner, self._address = owner, address
         self._config = config

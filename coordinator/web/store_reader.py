@@ -13,7 +13,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
-import msgspec
 import pyarrow as pa
 
 from assignors import SpecError
@@ -26,7 +25,7 @@ from coordinator.history.frames import WITHOUT_GROUPS, compute_view, sort_rows
 from coordinator.history.log_reader import AsOf, LogReader
 from coordinator.history.log_rows import LogRows
 from coordinator.storage.delta_log import find_root
-from coordinator.storage.lease import Holder
+from coordinator.storage.lease import Holder, read_holder
 from coordinator.storage.nodes import Node, StoreNodes
 from coordinator.storage.record_log import NoLog, Unreachable
 from coordinator.storage.tables.files import Files
@@ -238,7 +237,7 @@ class ServersReader:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._clock = clock
-        self._disk, self._path = disk, f"{store}/_lease.json"
+        self._disk, self._store = disk, store
         self._nodes = StoreNodes(store, lease, disk=disk)
         self._ttl_s = lease.ttl_ms / 1000
         self._every_s = max(SERVERS_S, 5 * disk.poll_s)
@@ -254,7 +253,7 @@ class ServersReader:
             if not anew and now - self._read_at < self._every_s:
                 return self._seen
             first, self._read_at = self._read_at == -math.inf, now
-            holder, before = self._read_holder(), self._seen
+            holder, before = read_holder(self._disk, self._store), self._seen
             if holder != before.holder and not first:
                 self._renewed_at = now  # whatever its clock says: it may be behind ours
             is_live = holder is not None and (
@@ -267,12 +266,6 @@ class ServersReader:
             self._seen = Servers(holder, is_live, stand_bys)
             self.changes += self._seen.told != before.told
             return self._seen
-
-    def _read_holder(self) -> Holder | None:
-        try:
-            return msgspec.json.decode(self._disk.read(self._path), type=Holder)
-        except (OSError, ValueError, RecursionError):
-            return None
 
 
 class StoreReader:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-import msgspec
 import pyarrow as pa
 
 from coordinator.history.findings import members, ownership, present, rebalances
@@ -17,7 +16,7 @@ from coordinator.history.log_reader import EPOCH, MILLISECOND, LogReader
 from coordinator.history.log_rows import LogRows
 from coordinator.history.view_rows import to_json_rows
 from coordinator.history.watched import read_watched
-from coordinator.storage.lease import Holder
+from coordinator.storage.lease import read_holder
 from coordinator.storage.tables.store_files import files_at
 
 FIND: dict[str, Callable[[Facts], pa.Table]] = {
@@ -101,11 +100,8 @@ def find_end(reading: LogReader, asked: int | datetime | None, wall_ms: int) -> 
 
 def _find_watched_ms(reading: LogReader) -> int:
     """Return until when a watcher has its lease; 0 where none has, as of a dump."""
-    try:
-        text = files_at(reading.store).read(f"{reading.store}/_lease.json")
-        return msgspec.json.decode(text, type=Holder).expires_ms
-    except (OSError, ValueError, RecursionError):
-        return 0
+    holder = read_holder(files_at(reading.store), reading.store)
+    return 0 if holder is None else holder.expires_ms
 
 
 def _arrange(name: str, rows: pa.Table) -> pa.Table:
