@@ -17,7 +17,7 @@ from coordinator.cli.terminal import Terminal
 from coordinator.clock import wall_ms
 from coordinator.history.findings import LEVELS, Level, Limits, examine, find_end, to_json
 from coordinator.history.findings.limits import MINUTE_MS, parse_length
-from coordinator.history.log_reader import LogReader, parse_as_of
+from coordinator.history.log_reader import LogReader
 from coordinator.history.log_rows import LogRows
 
 SKEW_LEAST = 1.0
@@ -76,12 +76,7 @@ def doctor(
         log = LogRows(reading, group)
         if group is not None and not log.has_group():
             raise reading.unknown(group)
-        found = examine(
-            log,
-            find_end(reading, None if as_of is None else parse_as_of(as_of), wall_ms()),
-            limits,
-            names,
-        )
+        found = examine(log, find_end(reading, as_of, wall_ms()), limits, names)
     say_watched(reading)
     if wants_json(json_):
         for one in found:

@@ -27,7 +27,7 @@ from coordinator.core.plans.planner import PlanOptions, ShownPlan, make_plan, ma
 from coordinator.core.state.records import PlanMade
 from coordinator.history.findings import Finding, examine, find_end
 from coordinator.history.former_targets import read_basis, read_former_targets
-from coordinator.history.log_reader import LogReader, format_time, open_logs, parse_as_of
+from coordinator.history.log_reader import LogReader, format_time, open_logs
 from coordinator.history.log_rows import LogRows
 from coordinator.history.view_rows import list_rows, to_json_rows
 from coordinator.kafka_config import group_settings
@@ -236,7 +236,7 @@ def plans(
 
 def _find_restless(reading: LogReader, group: str, as_of: str | None) -> list[Finding]:
     """Return the partitions without owner, now or in the last hour, and those that flap."""
-    end_ms = find_end(reading, None if as_of is None else parse_as_of(as_of), wall_ms())
+    end_ms = find_end(reading, as_of, wall_ms())
     return examine(LogRows(reading, group), end_ms, names=RESTLESS)
 
 

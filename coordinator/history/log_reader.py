@@ -59,7 +59,7 @@ def parse_as_of(text: str, option: str = "--as-of") -> int | datetime:
     return time if time.tzinfo else time.replace(tzinfo=UTC)
 
 
-def _check_as_of(as_of: object) -> int | datetime | None:
+def check_as_of(as_of: object) -> int | datetime | None:
     """Check the type of a position or time, and return it.
 
     Raises
@@ -115,7 +115,7 @@ class LogReader:
         *,
         opened: tuple[DeltaTable, str] | None = None,
     ) -> None:
-        as_of = _check_as_of(as_of)
+        as_of = check_as_of(as_of)
         self.store = find_root(store)
         self._folder = os.path.join(self.store, "log")
         try:
@@ -312,7 +312,7 @@ def open_logs(
     """
     if isinstance(group_id, str):
         return [LogReader(store_of(store, group_id), as_of)]
-    as_of, stores = _check_as_of(as_of), stores_of(store)
+    as_of, stores = check_as_of(as_of), stores_of(store)
     if not stores:
         raise SpecError(f"{store} has no groups yet: no shard of it has a log")
     if len(stores) == 1:

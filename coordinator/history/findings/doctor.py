@@ -12,7 +12,7 @@ import pyarrow as pa
 from coordinator.history.findings import members, ownership, present, rebalances
 from coordinator.history.findings.facts import Facts
 from coordinator.history.findings.limits import LEVELS, SCHEMAS, TITLES, Level, Limits
-from coordinator.history.log_reader import EPOCH, MILLISECOND, LogReader
+from coordinator.history.log_reader import EPOCH, MILLISECOND, AsOf, LogReader, check_as_of
 from coordinator.history.log_rows import LogRows
 from coordinator.history.view_rows import to_json_rows
 from coordinator.history.watched import read_watched
@@ -81,15 +81,16 @@ def examine(
     return [Finding(name, _arrange(name, rows)) for name, rows in found if len(rows)]
 
 
-def find_end(reading: LogReader, asked: int | datetime | None, wall_ms: int) -> int:
+def find_end(reading: LogReader, as_of: AsOf, wall_ms: int) -> int:
     """Return the time as of which groups are judged, in milliseconds.
 
     Parameters
     ----------
-    asked
+    as_of
         The position or time that was asked for; None is now. A store that shows the groups of a
         Kafka cluster is judged as of when it was watched last: nothing is known of later.
     """
+    asked = check_as_of(as_of)
     if isinstance(asked, datetime):
         return (asked - EPOCH) // MILLISECOND
     if asked is not None:
