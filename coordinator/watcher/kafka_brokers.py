@@ -19,6 +19,8 @@ from coordinator.wire.codec import Api
 ANSWER_S = 30.0
 INTERNAL = "__"
 TOPIC_RESOURCE = 2
+ONLY_TOLD = {"allow_auto_topic_creation": False, "include_topic_authorized_operations": False}
+"""Of a request for metadata: no topic is made by it."""
 
 
 class ClusterMetadata(NamedTuple):
@@ -61,13 +63,7 @@ class KafkaBrokers:
 
     async def describe(self, topic: str) -> ClusterMetadata:
         """Ask any broker for the cluster, its topics, and who leads the partitions of one."""
-        answer = await self._ask_any(
-            Api.METADATA,
-            topics=None,
-            allow_auto_topic_creation=False,
-            include_topic_authorized_operations=False,
-        )
-        self._addresses = {int(one.node_id): (one.host, one.port) for one in answer.brokers}
+        answer = await self._ask_metadata(None)
         racks = {int(one.node_id): one.rack for one in answer.brokers}
         found = {one.name: one for one in answer.topics if one.name is not None}
         own = found.get(topic)
@@ -90,13 +86,7 @@ class KafkaBrokers:
         GroupError
             A topic may not be seen.
         """
-        answer = await self._ask_any(
-            Api.METADATA,
-            topics=[{"topic_id": None, "name": name} for name in topics],
-            allow_auto_topic_creation=False,
-            include_topic_authorized_operations=False,
-        )
-        self._addresses = {int(one.node_id): (one.host, one.port) for one in answer.brokers}
+        answer = await self._ask_metadata([{"topic_id": None, "name": name} for name in topics])
         found = {}
         for topic in answer.topics:
             error = error_of(topic.error_code, f"topic {topic.name}: {topic.error_code.name}")
@@ -105,6 +95,12 @@ class KafkaBrokers:
             if topic.partitions:
                 found[topic.name] = {p.partition_index: int(p.leader_id) for p in topic.partitions}
         return found
+
+    async def _ask_metadata(self, topics: Sequence[object] | None) -> Any:  # noqa: ANN401 - kio's
+        """Ask any broker for topics, all for None, and note where the brokers are."""
+        answer = await self._ask_any(Api.METADATA, topics=topics, **ONLY_TOLD)
+        self._addresses = {int(one.node_id): (one.host, one.port) for one in answer.brokers}
+        return answer
 
     async def ask(self, node_id: int, api: Api, **fields: object) -> Any:  # noqa: ANN401 - kio's
         """Ask one broker."""
@@ -183,12 +179,7 @@ class KafkaBrokers:
             return found
 
     async def _check_cluster(self, connection: KafkaConnection) -> None:
-        answer = await connection.ask(
-            Api.METADATA,
-            topics=(),
-            allow_auto_topic_creation=False,
-            include_topic_authorized_operations=False,
-        )
+        answer = await connection.ask(Api.METADATA, topics=(), **ONLY_TOLD)
         if answer.cluster_id != self._cluster_id:
             raise ConnectionError(
                 f"it is the Kafka cluster {answer.cluster_id} by now, and the store shows "
