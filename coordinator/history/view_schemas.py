@@ -96,22 +96,22 @@ _COLUMNS = {
 # fmt: on
 VIEW_SCHEMAS = {view: pa.schema(columns) for view, columns in _COLUMNS.items()}
 """The schema of each view, by the view's name."""
-_RANGES = {
+RANGES = {
     "topic": TEXT, "topic_id": TEXT, "first_partition": INT, "last_partition": INT,
     "partition_count": INT,
 }  # fmt: skip
 FUNCTION_SCHEMAS = {
     "assignment_at": pa.schema(
-        _RANGES
+        RANGES
         | dict.fromkeys(("member_id", "instance_id", "client_id", "client_host"), TEXT)
         | {"assignment_epoch": INT, "pending_revocation": pa.bool_()}
     ),
-    "compare_epochs": pa.schema(_RANGES | {"former_member_id": TEXT, "member_id": TEXT}),
+    "compare_epochs": pa.schema(RANGES | {"former_member_id": TEXT, "member_id": TEXT}),
     "loads_at": pa.schema(
         dict.fromkeys(("member_id", "instance_id", "client_id", "client_host"), TEXT)
         | {"partitions": LONG, "weight": REAL}
     ),
-    "owners_if": pa.schema(_RANGES | {"former_member_id": TEXT, "member_id": TEXT}),
+    "owners_if": pa.schema(RANGES | {"former_member_id": TEXT, "member_id": TEXT}),
 }
 """The schema of each table function (functions.py), by its name."""
 GROUP_COLUMNS = pa.schema(

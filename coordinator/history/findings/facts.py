@@ -13,6 +13,7 @@ from coordinator.core.classic_events import CONSUMER
 from coordinator.core.state.groups import GroupState
 from coordinator.core.state.records import ClassicGroupWritten
 from coordinator.history import classic_views
+from coordinator.history.classic_views import CLIENT
 from coordinator.history.current_views import (
     NAMES,
     count_ranges,
@@ -22,7 +23,7 @@ from coordinator.history.current_views import (
 )
 from coordinator.history.epoch_views import read_begun_epochs
 from coordinator.history.findings.limits import Limits
-from coordinator.history.findings.lives import CLIENT, Lives
+from coordinator.history.findings.lives import Lives
 from coordinator.history.findings.settled import Settled
 from coordinator.history.keyed_rows import combine_chunks, encode_keys, pick, to_mask, to_numbers
 from coordinator.history.log_rows import LogRows

@@ -9,7 +9,7 @@ from enum import StrEnum
 import pyarrow as pa
 
 from assignors import SpecError
-from coordinator.history.view_schemas import INT, LONG, REAL, TEXT, TEXTS, TIME
+from coordinator.history.view_schemas import INT, LONG, RANGES, REAL, TEXT, TEXTS, TIME
 
 MINUTE_MS = 60_000
 HOUR_MS = 60 * MINUTE_MS
@@ -75,10 +75,6 @@ class Limits:
     retention_ms: int = 7 * DAY_MS
 
 
-_RANGE = {
-    "topic": TEXT, "topic_id": TEXT, "first_partition": INT, "last_partition": INT,
-    "partition_count": INT,
-}  # fmt: skip
 _CLIENT = {"instance_id": TEXT, "client_id": TEXT, "client_host": TEXT}
 # fmt: off
 _FINDINGS = {
@@ -88,7 +84,7 @@ _FINDINGS = {
     ),
     "unowned_partitions": (
         Level.PROBLEM, "Partitions that no member owns",
-        {**_RANGE, "state": TEXT, "since": TIME},
+        {**RANGES, "state": TEXT, "since": TIME},
     ),
     "slow_rebalances": (
         Level.PROBLEM, "Rebalances that took, or take, long",
@@ -98,7 +94,7 @@ _FINDINGS = {
     ),
     "ownership_gaps": (
         Level.PROBLEM, "Partitions that no member owned for a time",
-        {**_RANGE, "gaps": LONG, "seconds": REAL, "last_gap_at": TIME, "last_gap_until": TIME,
+        {**RANGES, "gaps": LONG, "seconds": REAL, "last_gap_at": TIME, "last_gap_until": TIME,
          "reason_codes": TEXTS},
     ),
     "flapping_members": (
@@ -107,7 +103,7 @@ _FINDINGS = {
     ),
     "flapping_partitions": (
         Level.PROBLEM, "Partitions that change their owner again and again",
-        {**_RANGE, "moves": LONG, "last_at": TIME, "member_id": TEXT},
+        {**RANGES, "moves": LONG, "last_at": TIME, "member_id": TEXT},
     ),
     "frequent_rebalances": (
         Level.PROBLEM, "Groups that rebalance often",

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from assignors.arrays import Bools, Longs
 from coordinator.core.state.records import MemberMetadata
-from coordinator.history.classic_views import read_classic_holdings
+from coordinator.history.classic_views import CLIENT, read_classic_holdings
 from coordinator.history.findings.times import to_ms
 from coordinator.history.keyed_rows import (
     combine_chunks,
@@ -21,7 +21,6 @@ from coordinator.history.keyed_rows import (
 )
 from coordinator.history.log_rows import LogRows
 
-CLIENT = ("instance_id", "client_id", "client_host")
 NAMES = ("position", "at", "group_id", "member_id", "tombstone", *CLIENT)
 
 

@@ -7,8 +7,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from assignors.arrays import Longs
+from coordinator.history.classic_views import CLIENT
 from coordinator.history.findings.facts import Facts
-from coordinator.history.findings.lives import CLIENT, Lives
+from coordinator.history.findings.lives import Lives
 from coordinator.history.findings.times import to_times
 from coordinator.history.keyed_rows import (
     combine_chunks,
