@@ -229,6 +229,12 @@ def test_nobody_acts_on_a_list_that_lacks_commits(log, store, s3):
         log.append(life(7), 7)
 
 
+def test_a_reader_does_not_take_an_old_list_for_no_store(log, store, s3):
+    """Else `history` says of a young store that there is none, and `verify` exits with 2."""
+    s3.fault("stale", method="GET", times=3)
+    assert positions(store) == [1]
+
+
 def test_a_packing_counts_although_lists_lack_it(log, store, s3):
     for epoch in range(2, 6):
         log.append(life(epoch), epoch)

@@ -189,12 +189,19 @@ def _find_damage(disk: Files, path: str) -> str | None:
 def open_to_read(disk: Files, path: str) -> DeltaTable:
     """Open a table at a version that was the newest a moment ago.
 
+    A list that lacks every commit of a table that is there is not believed: no table and an old
+    table are different answers.
+
     Raises
     ------
     Unreachable, NoLog, CorruptLog, NewerLog
         As for `open_newest`.
     """
-    return _open_listed(disk, path, open_newest, lambda _: True)
+
+    def is_right(opened: DeltaTable | None) -> bool:
+        return opened is not None or not _has_begun(disk, path)
+
+    return _open_listed(disk, path, open_newest, is_right)
 
 
 def follow_table(disk: Files, table: DeltaTable, path: str) -> DeltaTable:
