@@ -23,8 +23,10 @@ from coordinator.storage.tables.fenced_table import FencedTable
 from coordinator.storage.tables.newest_version import open_newest
 from tests.conftest import ROOT
 from tests.sim import delta
+from tests.sim.objects.store import ObjectWorld
 from tests.sim.run import DELTA_EVERY, simulate
 from tests.sim.shrink import shrink
+from tests.sim.world import World
 
 SEEDS = 25
 FOUND = (6018, 320, 490, 730)
@@ -124,9 +126,12 @@ def test_the_shrunk_story_of_a_bug_shows_it_in_muster_trace(monkeypatch, muster_
     assert errors(story) == {"NONE"}
 
 
-@pytest.mark.parametrize("seed", [7 * DELTA_EVERY])
-def test_a_seed_is_one_run_in_every_process(seed):
-    code = f"from tests.sim.run import simulate; print('\\n'.join(simulate({seed}).events))"
+@pytest.mark.parametrize(("kind", "seed"), [(World, 7 * DELTA_EVERY), (ObjectWorld, 34)])
+def test_a_seed_is_one_run_in_every_process(kind, seed):
+    code = (
+        f"from {kind.__module__} import {kind.__name__}; from tests.sim.run import simulate; "
+        f"ran = simulate({seed}, kind={kind.__name__}); print(*ran.events, *ran.faults, sep='\\n')"
+    )
     said = [
         subprocess.run(
             [sys.executable, "-c", code],

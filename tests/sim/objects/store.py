@@ -39,6 +39,9 @@ LATE_MS = 5_000
 OLD_MAX = 3
 """How many commits a list may lack."""
 
+ALWAYS_OLD_S = -1.0
+"""An age that nothing has: the real clock, which both ages are compared with, decides nothing."""
+
 
 class ObjectDisk(Filesystem):
     """The objects as one coordinator sees them."""
@@ -55,7 +58,7 @@ class ObjectDisk(Filesystem):
     @property
     def trust_s(self) -> float:
         """For how long an entry that was seen is taken to be there; often that is over."""
-        return 0.000_001 if self._faults.happens("what was seen is old") else 3_600.0
+        return ALWAYS_OLD_S if self._faults.happens("what was seen is old") else 3_600.0
 
     def pause(self, seconds: float) -> None:
         """Take no time: what is tried again meets other chances."""
