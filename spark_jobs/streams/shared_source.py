@@ -23,6 +23,7 @@ from coordinator.member.application import Held
 from coordinator.member.member import Member
 from coordinator.member.options import Place
 from coordinator.member.transport import TopicPartition
+from coordinator.wire.apis.list_offsets_api import END
 from spark_jobs.streams.batch_bounds import Pace, Weights, bound_batch, weight_of
 from spark_jobs.streams.kafka_topics import EARLIEST, LATEST, KafkaTopics, as_json
 from spark_jobs.streams.source_options import SourceOptions, read_options
@@ -111,6 +112,8 @@ class SharedSource:
         ------
         OffsetsGoneError
             Records that the group has not read were deleted, unless `failOnDataLoss` is false.
+        ValueError
+            `kafka` is a coordinator of Muster's, which has no records.
         GroupError
             The member was refused for good, or offsets may not be read.
         Exception
@@ -185,6 +188,11 @@ class SharedSource:
         if not places:
             return _Ranges({}, {}, 0)
         firsts, lasts = self._thread.ask(self._ask(places))
+        if any(last >= END for last in lasts.values()):
+            raise ValueError(
+                f"kafka is {self._options.spark['kafka.bootstrap.servers']}, which has no records: "
+                "it is a coordinator of Muster's; give the brokers that have the topic"
+            )
         there = [place for place in places if place in firsts and place in lasts]
         self._locate([place for place in there if place not in self._positions], firsts, lasts)
         self._changes = held.changes
@@ -321,7 +329,7 @@ def shared_source(
     member
         An open `Member` of any group: at `muster serve`, a `Coordinator`, or a Kafka 4.
     kafka
-        host:port of brokers of the topics.
+        host:port of brokers of the topics; `muster serve` has no records.
     starting
         Where to begin partitions without a committed offset: "earliest" or "latest".
     max_records

@@ -117,6 +117,14 @@ def rows(records=None):
     return sorted((P[number], at) for number, total in found.items() for at in range(total))
 
 
+def test_a_coordinator_has_no_records(join, coordinator):
+    """Spark would wait two minutes for the first, and fail without a word of why."""
+    with coordinator.serve("127.0.0.1:0") as serving:
+        source = source_of(join(serving.address), serving.address)
+        with pytest.raises(ValueError, match="has no records: it is a coordinator of Muster's"):
+            source.run(lambda *_: None, timeout=10)
+
+
 def test_one_driver_reads_all_once_and_its_group_says_so(join, kafka):
     member, seen, numbers = join(), [], []
     source = source_of(member, kafka)
