@@ -1,7 +1,7 @@
 """Share a Kafka topic between drivers: start as many as you like, each row is written once.
 
 spark-submit --packages org.apache.spark:spark-sql-kafka-0-10_2.13:4.1.1 \
-  examples/shared_topic.py KAFKA GROUP TOPIC OUTPUT
+  examples/shared_topic.py KAFKA GROUP TOPIC OUTPUT [HOST:PORT of muster serve]
 """
 
 import signal
@@ -9,9 +9,9 @@ import sys
 
 import muster
 
-kafka, group, topic, output = sys.argv[1:]
+kafka, group, topic, output, *serving = sys.argv[1:]
 spark = muster.spark_session("shared-topic")
-with muster.Member(kafka, group_id=group, topics=topic) as member:
+with muster.Member(serving or kafka, group_id=group, topics=topic) as member:
     write = muster.foreach_partition_owner(member, output)
     source = muster.shared_source(spark, member, kafka=kafka, max_records=100_000)
     signal.signal(signal.SIGTERM, lambda *_: source.stop())

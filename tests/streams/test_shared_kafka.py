@@ -73,13 +73,16 @@ def grows(output, by, drivers):
         time.sleep(0.5)
 
 
-def live(folder, address, group, topic, kafka):
-    """Let three drivers share a topic through all that may happen to them."""
+def live(folder, group, topic, kafka, *serving):
+    """Let three drivers share a topic through all that may happen to them.
+
+    The group is at Kafka, or at `serving`, where Muster has it.
+    """
     output = folder / "output"
     drivers = {}
 
     def start(name):
-        drivers[name] = Driver(folder, name, SCRIPT, address, group, topic, output)
+        drivers[name] = Driver(folder, name, SCRIPT, kafka.address, group, topic, output, *serving)
 
     try:
         with Producer(kafka.address, topic) as producer:
@@ -112,7 +115,7 @@ def live(folder, address, group, topic, kafka):
 
 
 def test_a_group_of_kafkas(kafka, tmp_path):
-    ends = live(tmp_path, kafka.address, "shared", "kafka-group", kafka)
+    ends = live(tmp_path, "shared", "kafka-group", kafka)
     found = describe(kafka.address, "shared")
     assert found == {place: (end, 0) for place, end in ends.items()}
 
@@ -123,7 +126,7 @@ def test_a_group_of_musters(kafka, tmp_path):
         Coordinator.open(None, config=QUICK, topics=topics) as coordinator,
         coordinator.serve("127.0.0.1:0") as serving,
     ):
-        ends = live(tmp_path, serving.address, "shared", "muster-group", kafka)
+        ends = live(tmp_path, "shared", "muster-group", kafka, serving.address)
         told = coordinator.offset_fetch(group_id="shared")["topics"]["muster-group"]
     found = {f"muster-group-{number}": one["committed_offset"] for number, one in told.items()}
     assert found == ends
