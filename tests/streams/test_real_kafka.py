@@ -8,6 +8,7 @@ import time
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from pyspark.errors import StreamingQueryException
 
 import spark_jobs
 from tests.clients.kafka_broker import Kafka, KafkaMissingError
@@ -103,11 +104,26 @@ def test_offsets_come_after_the_batch_and_never_before(spark, kafka, listener, t
     begun = sum(max(0, offset) for offset in done["clicks"].values())
     assert 55 <= begun <= 65  # the first batch, and nothing of the second
     assert at_work[0] == {}
-    query = rows_of(spark, kafka, maxOffsetsPerTrigger=60).writeStream.format("noop")
-    query = query.option("checkpointLocation", str(tmp_path / "c")).start()
-    query.processAllAvailable()  # AvailableNow fails when it does a batch again: a fault of Spark's
-    query.stop()
+    go_on(rows.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "c")))
     until(lambda: sum(listener_committed(listener).values()) >= 150)
+
+
+def go_on(writer):
+    """Do all that is there, from a checkpoint whose last batch is to be done again.
+
+    Spark 4.1's Kafka source fails after such a batch, once it is recorded as done (SPARK-55271).
+    """
+    for attempt in range(2):
+        query = writer.start()
+        try:
+            query.processAllAvailable()
+        except StreamingQueryException as error:
+            if attempt or 'Option.get()" is null' not in str(error):
+                raise
+        else:
+            return
+        finally:
+            query.stop()
 
 
 def listener_committed(listener):
