@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 
 import pyarrow as pa
@@ -276,7 +277,8 @@ def test_both_engines_take_or_refuse_unusual_columns(tmp_path, name):
             return str(error)
         return done.totals, done.ranges.to_arrow().to_pylist()
 
-    for assignor in ("uniform", "range"):
+    # What is read is read alike for each; the other one is what `make test-spark` adds.
+    for assignor in ("uniform", "range")[: 2 if os.environ.get("MUSTER_LONG") else 1]:
         assert on_engine("spark", assignor) == on_engine("local", assignor)
 
 
