@@ -144,6 +144,7 @@ class WatchConfig:
 
     topic: str = "__consumer_offsets"
     offsets_ms: int = 10_000
+    lag_ms: int = 30_000
     poll_ms: int = 5_000
     session_ms: int = 45_000
     kafka: dict[str, str] = field(default_factory=dict)

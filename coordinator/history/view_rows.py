@@ -21,6 +21,7 @@ from coordinator.core.state.partition_spans import (
     partitions_by,
 )
 from coordinator.core.state.records import ClassicMemberWritten, MemberState
+from coordinator.core.watched.lags import find_lags
 from coordinator.history.frames import read_view
 from coordinator.history.log_reader import LogReader, format_time
 from coordinator.history.log_rows import LogRows
@@ -123,7 +124,8 @@ def _ranges(owned: list[Row]) -> list[Row]:
 def describe_with_offsets(state: State, config: Config, group_id: str) -> dict[str, Any] | None:
     """Return a group with the fields of Kafka's ConsumerGroupDescribe, in snake case, and more.
 
-    More are each member's state and pending revocations, and the committed offsets.
+    More are each member's state and pending revocations, and the committed offsets; of a group
+    that a Kafka cluster coordinates with the lag that was noted last, where one is known.
 
     Returns
     -------
@@ -149,11 +151,13 @@ def describe_with_offsets(state: State, config: Config, group_id: str) -> dict[s
             row["pending_revocation"] = {
                 "topic_partitions": _partitions(drop_epochs(current.pending))
             }
+    lags = find_lags(state, group_id)
     response["offsets"] = [
         {
             "topic_name": topic,
             "partition": partition,
             "offset": record.offset,
+            **({} if lags is None else {"lag": lags.get((topic, partition))}),
             "metadata": record.metadata,
             "committed_at": format_time(record.commit_timestamp),
         }

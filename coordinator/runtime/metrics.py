@@ -25,6 +25,7 @@ from coordinator.core.state.records import (
     TargetMetadata,
     Tombstone,
 )
+from coordinator.core.watched.lags import find_lags
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.reasons import SEPARATOR
 from coordinator.runtime.group_series import GroupSeries
@@ -375,12 +376,24 @@ class _Groups:
             consumer,
             by_protocol,
             _by_label("group_members", "Members of a group.", members),
+            self._list_lags(known),
             _by_label(
                 "load_spread", "Largest member load minus the smallest, in partitions.", spreads
             ),
             offsets,
             partitions,
         ]
+
+    def _list_lags(self, known: Iterable[State]) -> GaugeMetricFamily:
+        lags: dict[str, int] = {}
+        for state in known:
+            for group_id in list(state.loads):
+                found = find_lags(state, group_id)
+                if found:
+                    label = self._by_group.label(group_id)
+                    lags[label] = lags.get(label, 0) + sum(found.values())
+        text = "Records that a watched group has not committed yet, where that is known."
+        return _by_label("group_lag", text, lags)
 
 
 def _count_classic(state: State) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -40,6 +40,7 @@ from coordinator.watcher.described_groups import (
 from coordinator.watcher.described_state import KnownGroup, find_known
 from coordinator.watcher.kafka_brokers import KafkaBrokers, ask_cluster
 from coordinator.watcher.kafka_records import Names, read_classic_member
+from coordinator.watcher.lag_notes import follow_lags
 from coordinator.watcher.watched_store import TOPIC, WatchedStore
 from coordinator.wire.call import from_uuid
 from coordinator.wire.codec import Api
@@ -66,6 +67,8 @@ class DescribeSource:
         Of the client, in librdkafka's names.
     poll_ms
         How often it is asked.
+    lag_ms
+        How often the lag of groups is noted; 0 for never.
 
     Raises
     ------
@@ -77,10 +80,16 @@ class DescribeSource:
     is_live = True
 
     def __init__(
-        self, servers: str, settings: Mapping[str, str] | None = None, *, poll_ms: int = 5_000
+        self,
+        servers: str,
+        settings: Mapping[str, str] | None = None,
+        *,
+        poll_ms: int = 5_000,
+        lag_ms: int = 0,
     ) -> None:
         self._settings = ClientSettings.read(servers, settings or {})
         self._poll_s = poll_ms / 1000
+        self._lag_ms = lag_ms
 
     def find_cluster(self) -> KafkaWatched:
         """Return which cluster it is; see `Source`."""
@@ -95,9 +104,16 @@ class DescribeSource:
         brokers = KafkaBrokers(self._settings, cluster_id=cluster_id)
         known, said = None, ""
         store.note_live()
+
+        def follow_lag() -> asyncio.Task[None]:
+            return asyncio.create_task(follow_lags(brokers, store, _work_here, self._lag_ms))
+
+        lags = follow_lag()
         try:
             while not stop.is_set():
                 try:
+                    if lags.done():
+                        lags.result()
                     if known is None:
                         known = store.coordinator.look(find_known)
                     await self._poll(brokers, store, known)
@@ -112,8 +128,12 @@ class DescribeSource:
                         raise
                     logger.warning("asking again, from where the store is: %s", error)
                     known = None
+                    if lags.done():
+                        lags = follow_lag()
                 await asyncio.to_thread(stop.wait, self._poll_s)
         finally:
+            lags.cancel()
+            await asyncio.gather(lags, return_exceptions=True)
             await brokers.close()
 
     async def _poll(
@@ -137,6 +157,11 @@ class DescribeSource:
         store.write([KafkaWrote(tuple(_end(*one)), wall_ms(), explains=False) for one in gone])
         for group_id, _ in gone:
             del known[group_id]
+
+
+async def _work_here(work: Callable[[], None]) -> None:
+    """Do it in the loop's thread, as all that writes to the store here."""
+    work()
 
 
 class _Asking:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Collection, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import islice
 from typing import Any, NamedTuple
 
 from coordinator.config import ConfigError
@@ -18,6 +20,10 @@ from coordinator.wire.codec import Api
 
 ANSWER_S = 30.0
 INTERNAL = "__"
+NO_LEADER = ANY = -1
+LATEST = -1
+PLACES_A_REQUEST = 10_000
+READ_UNCOMMITTED = 0
 TOPIC_RESOURCE = 2
 ONLY_TOLD = {"allow_auto_topic_creation": False, "include_topic_authorized_operations": False}
 """Of a request for metadata: no topic is made by it."""
@@ -60,6 +66,8 @@ class KafkaBrokers:
         self._addresses: dict[int, tuple[str, int]] = {}
         self._open: dict[int, KafkaConnection] = {}
         self._any: KafkaConnection | None = None
+        self._opening: defaultdict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
+        """By broker, `ANY` for `_any`: of two that ask at once, one opens what both use."""
 
     async def describe(self, topic: str) -> ClusterMetadata:
         """Ask any broker for the cluster, its topics, and who leads the partitions of one."""
@@ -96,6 +104,31 @@ class KafkaBrokers:
                 found[topic.name] = {p.partition_index: int(p.leader_id) for p in topic.partitions}
         return found
 
+    async def end_offsets(self, places: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int]:
+        """Ask where partitions end, as Kafka's own tools do for a lag: at the high watermark.
+
+        One that has no leader now, or may not be seen, is left out.
+        """
+        wanted: defaultdict[str, set[int]] = defaultdict(set)
+        for topic, partition in places:
+            wanted[topic].add(partition)
+        led: defaultdict[int, list[tuple[str, int]]] = defaultdict(list)
+        for topic, leaders in (await self.leaders(wanted) if wanted else {}).items():
+            for partition in sorted(wanted[topic] & leaders.keys()):
+                led[leaders[partition]].append((topic, partition))
+        found: dict[tuple[str, int], int] = {}
+        for node_id in sorted(led.keys() - {NO_LEADER}):
+            left = iter(led[node_id])
+            while some := list(islice(left, PLACES_A_REQUEST)):
+                answer = await self.ask(node_id, Api.LIST_OFFSETS, **ends_of(some))
+                found |= {
+                    (topic.name, int(one.partition_index)): int(one.offset)
+                    for topic in answer.topics
+                    for one in topic.partitions
+                    if not int(one.error_code)
+                }
+        return found
+
     async def _ask_metadata(self, topics: Sequence[object] | None) -> Any:  # noqa: ANN401 - kio's
         """Ask any broker for topics, all for None, and note where the brokers are."""
         answer = await self._ask_any(Api.METADATA, topics=topics, **ONLY_TOLD)
@@ -104,20 +137,14 @@ class KafkaBrokers:
 
     async def ask(self, node_id: int, api: Api, **fields: object) -> Any:  # noqa: ANN401 - kio's
         """Ask one broker."""
-        connection = self._open.get(node_id)
-        if connection is None:
-            if node_id not in self._addresses:
-                raise ConnectionError(f"broker {node_id} is not known")
-            connection = await self._connect(self._addresses[node_id])
-            self._open[node_id] = connection
-        try:
-            async with asyncio.timeout(self._answer_s):
-                return await connection.ask(api, **fields)
-        except (OSError, asyncio.CancelledError):  # a timeout is an OSError
-            if self._open.get(node_id) is connection:
-                del self._open[node_id]
-            await _close(connection)
-            raise
+        async with self._opening[node_id]:
+            connection = self._open.get(node_id)
+            if connection is None:
+                if node_id not in self._addresses:
+                    raise ConnectionError(f"broker {node_id} is not known")
+                connection = await self._connect(self._addresses[node_id])
+                self._open[node_id] = connection
+        return await self._ask(connection, api, fields)
 
     async def topic_setting(self, topic: str, name: str) -> str | None:
         """Return a setting of a topic; None where this user may not see it."""
@@ -147,22 +174,35 @@ class KafkaBrokers:
         failure: Exception = ConnectionError("no broker")
         if self._any is not None:
             try:
-                async with asyncio.timeout(self._answer_s):
-                    return await self._any.ask(api, **fields)
+                return await self._ask(self._any, api, fields)
             except OSError as error:
                 failure = error
-                await _close(self._any)
-                self._any = None
         known = [*self._settings.servers, *self._addresses.values()]
         for address in dict.fromkeys(known):
             try:
-                self._any = await self._connect(address)
-                async with asyncio.timeout(self._answer_s):
-                    return await self._any.ask(api, **fields)
+                async with self._opening[ANY]:
+                    connection = self._any or await self._connect(address)
+                    self._any = connection
+                return await self._ask(connection, api, fields)
             except OSError as error:
                 said = str(error) or f"no answer of Kafka's within {self._answer_s:.0f} s"
                 failure = ConnectionError(f"{address[0]}:{address[1]}: {said}")
         raise failure
+
+    async def _ask(
+        self, connection: KafkaConnection, api: Api, fields: Mapping[str, object]
+    ) -> Any:  # noqa: ANN401 - kio's message
+        """Ask on a connection; one that fails is closed, and no longer used."""
+        try:
+            async with asyncio.timeout(self._answer_s):
+                return await connection.ask(api, **fields)
+        except (OSError, asyncio.CancelledError):  # a timeout is an OSError
+            for node_id in [one for one, used in self._open.items() if used is connection]:
+                del self._open[node_id]
+            if self._any is connection:
+                self._any = None
+            await _close(connection)
+            raise
 
     async def _connect(self, address: tuple[str, int]) -> KafkaConnection:
         settings = self._settings
@@ -216,6 +256,15 @@ def ask_cluster(settings: ClientSettings, topic: str) -> ClusterMetadata:
     if not found.cluster_id:
         raise ConfigError("the cluster tells no id: give the address of a Kafka broker")
     return found
+
+
+def ends_of(places: Iterable[tuple[str, int]]) -> dict[str, object]:
+    """Return the fields of a request for the ends of partitions."""
+    asked: defaultdict[str, list[object]] = defaultdict(list)
+    for topic, partition in places:
+        asked[topic].append({"partition_index": partition, "timestamp": LATEST})
+    topics = [{"name": topic, "partitions": some} for topic, some in asked.items()]
+    return {"replica_id": -1, "isolation_level": READ_UNCOMMITTED, "topics": topics}
 
 
 async def _close(connection: KafkaConnection) -> None:

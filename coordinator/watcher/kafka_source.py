@@ -26,6 +26,7 @@ from coordinator.runtime.topic_catalog import TopicCatalog
 from coordinator.status import LOST
 from coordinator.watcher.client_settings import ClientSettings
 from coordinator.watcher.kafka_brokers import ClusterMetadata, KafkaBrokers, ask_cluster
+from coordinator.watcher.lag_notes import follow_lags
 from coordinator.watcher.partition_changes import PartitionChanges
 from coordinator.watcher.record_batches import (
     BatchError,
@@ -87,6 +88,8 @@ class KafkaSource:
         Kafka's topic of groups.
     offsets_ms, topics_ms
         How often offsets are written, and topics are asked for.
+    lag_ms
+        How often the lag of groups is noted; 0 for never.
     anew_ms
         How often a partition is read anew at most, because of groups that could not be read.
 
@@ -106,12 +109,14 @@ class KafkaSource:
         *,
         topic: str = TOPIC,
         offsets_ms: int = 10_000,
+        lag_ms: int = 0,
         topics_ms: int = 5_000,
         anew_ms: int = 600_000,
     ) -> None:
         self._settings = ClientSettings.read(servers, settings or {})
         self._topic = topic
         self.offsets_ms, self.topics_ms, self.anew_ms = offsets_ms, topics_ms, anew_ms
+        self.lag_ms = lag_ms
 
     def find_cluster(self) -> KafkaWatched:
         """Return which cluster it is; see `Source`."""
@@ -169,6 +174,8 @@ class _Following:
         """
         self._loop = asyncio.get_running_loop()
         self._store.translator.find_topics = self._find_topics
+        following = follow_lags(self._brokers, self._store, self._write, self._source.lag_ms)
+        lags = asyncio.create_task(following)
         flushed = looked = time.monotonic()
         try:
             while not stop.is_set():
@@ -181,16 +188,17 @@ class _Following:
                 if now - looked >= self._source.anew_ms / 1000:
                     self._again |= self._store.find_unread(missed=True)
                     looked = now
-                for task in list(self._fetchers.values()):
+                for task in (*self._fetchers.values(), lags):
                     if task.done():
                         task.result()
                 await asyncio.sleep(LOOK_S)
             await self._write(self._store.flush)
         finally:
             self._store.translator.find_topics = None
-            for task in self._fetchers.values():
+            tasks = (*self._fetchers.values(), lags)
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(*self._fetchers.values(), return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
             await self._brokers.close()
 
     # Brokers and topics --------------------------------------------------------------------------

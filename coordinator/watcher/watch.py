@@ -124,12 +124,15 @@ def open_source(source: str | Path, config: Config, by: str = TOPIC) -> Source:
         return RecordsFile(source)
     settings = config.watch
     if by == DESCRIBE:
-        return DescribeSource(str(source), settings.kafka, poll_ms=settings.poll_ms)
+        return DescribeSource(
+            str(source), settings.kafka, poll_ms=settings.poll_ms, lag_ms=settings.lag_ms
+        )
     return KafkaSource(
         str(source),
         settings.kafka,
         topic=settings.topic,
         offsets_ms=settings.offsets_ms,
+        lag_ms=settings.lag_ms,
         topics_ms=settings.poll_ms,
     )
 

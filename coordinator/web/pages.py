@@ -23,6 +23,7 @@ from coordinator.web.group_list import HOUR_MS
 from coordinator.web.group_now import GroupNow
 from coordinator.web.paging import TEXT_MAX, Page, Paging, contains, read_time
 from coordinator.web.store_reader import Look, StoreReader
+from coordinator.web.weights import LAG
 
 Query = Mapping[str, str]
 Values = dict[str, Any]
@@ -170,14 +171,14 @@ class Pages:
 
     def base(self, look: Look) -> Values:
         """Return the values that all pages have."""
-        reading = look.reading
+        reading, watched = look.reading, self.reader.activity.watched
         return {
             "store": self.name,
             "position": reading.position,
             "at_ms": reading.at_ms,
             "live": self._live,
-            "watched": self.reader.activity.watched,
-            "weight": self._weight,
+            "watched": watched,
+            "weight": self._weight if watched is None else LAG,
         }
 
     def _list_groups(self, look: Look, viewer: Viewer) -> pa.Table:

@@ -1,7 +1,8 @@
 """What the log says of weights: of a group, and of what each member owns.
 
 Weights are noted for groups whose assignor knows them, smoothed, once an interval at most. Where
-they are a cluster's lag, this is the lag.
+they are a cluster's lag, this is the lag. Of groups that a Kafka cluster coordinates it always is,
+and as it was.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from coordinator.history.keyed_rows import (
 from coordinator.web.store_reader import Look
 
 Reals: TypeAlias = npt.NDArray[np.float64]
+LAG = "lag"
 COLUMNS = ("tombstone", "group_id", "weights", "timestamp")
 
 

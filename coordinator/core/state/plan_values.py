@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 
 from coordinator.core.state.record_fields import Int, Long
+
+UNKNOWN = -1.0
+"""The weight of a partition that none is known of."""
 
 
 class TopicWeights(msgspec.Struct, frozen=True, gc=False):
@@ -12,6 +17,14 @@ class TopicWeights(msgspec.Struct, frozen=True, gc=False):
 
     topic: str
     weights: tuple[float, ...]
+
+
+def weights_by_topic(found: Mapping[str, Mapping[int, float]]) -> tuple[TopicWeights, ...]:
+    """Return the weights of partitions that are known, in the order of their topics' names."""
+    return tuple(
+        TopicWeights(topic, tuple(some.get(at, UNKNOWN) for at in range(max(some) + 1)))
+        for topic, some in sorted(found.items())
+    )
 
 
 class MemberLoad(msgspec.Struct, frozen=True, gc=False):

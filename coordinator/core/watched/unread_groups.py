@@ -16,6 +16,7 @@ from coordinator.core.state.records import (
     CurrentMember,
     GroupMetadata,
     GroupUnread,
+    LoadsNoted,
     MemberMetadata,
     OffsetCommitted,
     PartitionRead,
@@ -179,6 +180,8 @@ def ends_of(state: State, group_id: str) -> Iterator[Tombstone]:
     """Yield the end of each key that a group has."""
     for topic, partition in state.offsets.get(group_id, ()):
         yield Tombstone(OffsetCommitted.kind, group_id, name=topic, partition=partition)
+    if group_id in state.loads:
+        yield Tombstone(LoadsNoted.kind, group_id)
     yield from ends_of_members(state, group_id)
 
 

@@ -13,14 +13,13 @@ from assignors.registry import knows_loads
 from coordinator.core.events import ReportLoads
 from coordinator.core.plans.inputs import PlanBasis, take_basis, take_classic_basis
 from coordinator.core.plans.note_loads import rules_of, would_pay
-from coordinator.core.state.plan_values import TopicWeights
+from coordinator.core.state.plan_values import UNKNOWN, TopicWeights
 from coordinator.core.state.records import LoadsNoted
 from coordinator.errors import GroupError
 from coordinator.kafka_config import CLASSIC_ASSIGNOR, OFF
 from coordinator.runtime.event_loop import EventLoop
 from coordinator.runtime.plan_tasks.kafka_weights import GroupPosition, KafkaWeights
 from coordinator.runtime.plan_tasks.weight_source import (
-    UNKNOWN,
     WeightSource,
     WeightTables,
     named_groups,

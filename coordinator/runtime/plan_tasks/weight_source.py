@@ -26,7 +26,7 @@ from assignors import SpecError
 from assignors.loads.constraints import parse_constraints
 from assignors.loads.load_spec import ACTIVE, STATES
 from assignors.loads.parse_loads import CAPACITY_MIN
-from coordinator.core.state.plan_values import MemberLoad, TopicWeights
+from coordinator.core.state.plan_values import MemberLoad, TopicWeights, weights_by_topic
 from coordinator.core.state.records import LoadsNoted
 from coordinator.kafka_config import ConfigError
 
@@ -35,7 +35,6 @@ MEMBER_FIELDS = ("group_id", "name", "capacity", "state", "rack")
 NEEDED = {"topic", "partition", "weight", "name"}
 """Columns that have no default."""
 GROUP_ID = "group_id"
-UNKNOWN = -1.0
 PARTITIONS_MAX = 1 << 24
 
 
@@ -166,10 +165,7 @@ def _read_weights(
                 "give each partition one row"
             )
         of_topic[partition] = weight
-    return tuple(
-        TopicWeights(topic, tuple(some.get(at, UNKNOWN) for at in range(max(some) + 1)))
-        for topic, some in sorted(found.items())
-    )
+    return weights_by_topic(found)
 
 
 def _read_members(rows: list[dict[str, Any]]) -> tuple[MemberLoad, ...]:
