@@ -13,7 +13,6 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Protocol
 
 from assignors import PartitionRanges, SpecError
-from assignors.quality import find_problems
 from assignors.registry import assignor_names
 from coordinator.compute.group_columns import GroupColumns
 from coordinator.config import Config
@@ -174,17 +173,13 @@ def compute_target(request: TargetRequest, columns: GroupColumns | None = None) 
     Raises
     ------
     SpecError
-        The assignor refuses the group, or its result is not a valid assignment.
+        The assignor refuses the group.
+    GroupError
+        INVALID_ASSIGNMENT: what it returned is no valid assignment of the group.
     """
     columns = columns or GroupColumns.of(request.input, request.options.assignor)
     spec = columns.spec
-    ranges = compute_here.run_assignor(spec, request.options)
-    wrong = find_problems(spec, ranges)
-    if wrong:
-        raise SpecError(
-            f"assignor {request.assignor} returned an invalid assignment: {wrong[0]}; "
-            "correct the assignor or choose another"
-        )
+    ranges = compute_here.assign_checked(spec, request.options)
     owned = None if columns.mark is None else spec
     changes, moved = compute_here.diff_targets(request.group_id, request.input, ranges, owned)
     return TargetCandidate(

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 
+import pyarrow as pa
 import pytest
 
-from assignors import SpecError
+from assignors import PartitionRanges, SpecError, get_assignor
 from coordinator.core.events import ConfigureGroup, TimerFired
 from coordinator.core.state.groups import GroupState
 from coordinator.core.state.records import CurrentMember, TargetMember, TargetMetadata
 from coordinator.core.state.replay import replay
 from coordinator.core.state_machine import step
 from coordinator.core.targets import compute_here
+from coordinator.errors import GroupError
 from tests.support.coordinator_core import SESSION, STABLE, Code, kinds, lists
 
 # The target, when it is due ----------------------------------------------------------------------
@@ -81,6 +84,43 @@ def test_when_the_assignor_fails_nothing_is_written_and_the_next_heartbeat_tries
         assert group.refused(group.joining("m2", "a")) is Code.UNKNOWN_SERVER_ERROR
     assert (group.group.epoch, group.group.assignment_epoch) == epochs
     assert set(group.group.members) == {"m1"}
+    group.join("m2", "a")
+    assert group.group.assignment_epoch == epochs[0] + 1
+
+
+def lacking_one(spec, _options):
+    rows = uniform(spec).to_arrow()
+    return PartitionRanges.from_arrow(spec.member_ids, spec.topics, rows.slice(1))
+
+
+def beyond_the_members(spec, _options):
+    ranges = uniform(spec)
+    return replace(ranges, member=ranges.member + spec.member_count)
+
+
+def of_others(spec, _options):
+    return replace(uniform(spec), member_ids=pa.array([f"other{n}" for n in range(2)]))
+
+
+def no_ranges(*_):
+    return []
+
+
+def uniform(spec):
+    return get_assignor("uniform").assign(spec)
+
+
+@pytest.mark.behaviour("K-47", "K-113")
+@pytest.mark.parametrize("wrong", [lacking_one, beyond_the_members, of_others, no_ranges])
+def test_what_is_no_assignment_is_refused_in_the_step_as_by_an_engine(group, monkeypatch, wrong):
+    group.join("m1", "a")
+    epochs = group.group.epoch, group.group.assignment_epoch
+    with monkeypatch.context() as patch:
+        patch.setattr(compute_here, "run_assignor", wrong)
+        with pytest.raises(GroupError, match=r"returned an invalid assignment: .*; correct") as no:
+            group.run(group.joining("m2", "a"))
+    assert no.value.code is Code.UNKNOWN_SERVER_ERROR
+    assert (group.group.epoch, group.group.assignment_epoch) == epochs
     group.join("m2", "a")
     assert group.group.assignment_epoch == epochs[0] + 1
 

@@ -26,6 +26,7 @@ from coordinator.core.state.records import (
 )
 from coordinator.core.state.replay import replay
 from coordinator.core.state.target_candidate import TargetCandidate
+from coordinator.errors import GroupError
 from coordinator.kafka_config import kafka_config
 from coordinator.runtime.event_processor import EventProcessor
 from coordinator.runtime.target_jobs import restore_request
@@ -392,7 +393,6 @@ def test_members_with_different_wishes_bump_no_epoch_while_a_target_is_made(engi
 
 @pytest.mark.behaviour("K-47", "G-159")
 def test_an_assignor_that_makes_no_assignment_fails_in_the_engine(engine, monkeypatch):
-    from assignors import SpecError
     from coordinator.core.targets import compute_here
 
     engine.join("m1")
@@ -402,7 +402,7 @@ def test_an_assignor_that_makes_no_assignment_fails_in_the_engine(engine, monkey
         GroupSpec.from_dict({"topics": {"a": 5}, "members": {"m1": {"subscribed": ["a"]}}})
     )
     monkeypatch.setattr(compute_here, "run_assignor", lambda *_: one_less)
-    with pytest.raises(SpecError, match="returned an invalid assignment"):
+    with pytest.raises(GroupError, match="returned an invalid assignment"):
         compute_target(job)
 
 

@@ -8,9 +8,9 @@ Members of a cooperative protocol keep their partitions while they join. So a pa
 move is assigned to nobody in this generation: its owner sees that it is missing, revokes it and
 joins again, and the next generation assigns it (KIP-429).
 
-The leader's assignment is used if a subscription does not parse, if the assignor refuses the group,
-or if members own partitions under any other protocol, because it is unknown whether they would
-revoke them.
+The leader's assignment is used if a subscription does not parse, if the assignor refuses the group
+or returns no valid assignment of it, or if members own partitions under any other protocol, because
+it is unknown whether they would revoke them.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ from coordinator.core.state.records import MemberMetadata
 from coordinator.core.state.target_assignment import Targets
 from coordinator.core.targets.assignor_options import AssignorOptions
 from coordinator.core.targets.basis import AssignorInput
-from coordinator.core.targets.compute_here import run_assignor
+from coordinator.core.targets.compute_here import assign_checked
+from coordinator.errors import GroupError
 from coordinator.kafka_config import CLASSIC_ASSIGNOR, OFF
 
 EAGER = frozenset({"range", "roundrobin", "sticky"})
@@ -125,8 +126,8 @@ def assign_classic_group(
         metas = dict(zip(member_ids, told, strict=True))
         given = replace(_build_input(state, group, metas, target), as_of_ms=now_ms)
         options = AssignorOptions.of_group(assignor, settings, config)
-        ranges = run_assignor(given.spec(assignor), options)
-    except (MalformedError, SpecError, ValueError, MemoryError):
+        ranges = assign_checked(given.spec(assignor), options)
+    except (MalformedError, SpecError, GroupError, ValueError, MemoryError):
         return None
     found = _list_partitions(line, ranges, member_ids)
     names = {topic.key.name for topic in given.topics}

@@ -22,7 +22,8 @@ from coordinator.core.state.target_assignment import Targets
 from coordinator.core.targets.approval import WEIGHTED, move_nothing
 from coordinator.core.targets.assignor_options import AssignorOptions
 from coordinator.core.targets.basis import AssignorInput
-from coordinator.core.targets.compute_here import run_assignor
+from coordinator.core.targets.compute_here import assign_checked
+from coordinator.errors import GroupError
 
 ADDED = "added-"
 ADD_MAX = 100_000
@@ -99,8 +100,17 @@ class ShownPlan:
 
 
 def assign_here(found: AssignorInput, options: AssignorOptions) -> PartitionRanges:
-    """Run an assignor in this process."""
-    return run_assignor(found.spec(options.assignor), options)
+    """Run an assignor in this process.
+
+    Raises
+    ------
+    SpecError
+        The assignor refuses the group, or returned no valid assignment of it.
+    """
+    try:
+        return assign_checked(found.spec(options.assignor), options)
+    except GroupError as error:
+        raise SpecError(error.message) from None
 
 
 def make_plan(

@@ -27,6 +27,7 @@ from coordinator.core.state.records import TargetMember
 from coordinator.core.state.span_columns import SpanColumns, TopicKeys
 from coordinator.core.targets.assignor_options import AssignorOptions
 from coordinator.core.targets.basis import AssignorInput
+from coordinator.core.targets.validate import check_ranges
 from coordinator.errors import ErrorCode, GroupError
 
 
@@ -42,6 +43,25 @@ def run_assignor(spec: GroupSpec, options: AssignorOptions) -> PartitionRanges:
     return replace(ranges, verdict=Verdict()) if options.waits else ranges
 
 
+def assign_checked(spec: GroupSpec, options: AssignorOptions) -> PartitionRanges:
+    """Run an assignor in this process, and check what it returns (K-47).
+
+    Every target that is computed in this process comes from here, within a step or not.
+
+    Raises
+    ------
+    SpecError
+        The assignor is not installed or refuses the group.
+    GroupError
+        INVALID_ASSIGNMENT: what it returned is no valid assignment of the group.
+    """
+    refused = (
+        f"assignor {options.assignor} returned an invalid assignment",
+        "; correct the assignor or choose another",
+    )
+    return check_ranges(spec, run_assignor(spec, options), refused)
+
+
 def assign_in_step(
     given: AssignorInput, asked: tuple[str, Mapping[str, str], Config], epoch: int
 ) -> PartitionRanges | None:
@@ -55,12 +75,12 @@ def assign_in_step(
     Raises
     ------
     GroupError
-        UNKNOWN_SERVER_ERROR: the assignor fails.
+        UNKNOWN_SERVER_ERROR: the assignor fails, or returns no valid assignment.
     """
     options = AssignorOptions.of_target(*asked)
     try:
-        return run_assignor(given.spec(options.assignor), options)
-    except (SpecError, ValueError, MemoryError) as error:
+        return assign_checked(given.spec(options.assignor), options)
+    except (SpecError, GroupError, ValueError, MemoryError) as error:
         ruled = given.loads is not None and (knows_loads(options.assignor) or given.loads.drained)
         if isinstance(error, SpecError) and ruled:
             return None

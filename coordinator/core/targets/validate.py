@@ -44,11 +44,11 @@ def check_ranges(
         member, or of a topic to which the member does not subscribe; or not such a table.
     """
     try:
-        found = _read(spec, ranges) if isinstance(ranges, pa.Table) else ranges
+        found = _read(spec, ranges) if isinstance(ranges, pa.Table) else _of_group(spec, ranges)
         wrong = find_problems(spec, found)
         if rules and not wrong:  # they read a column of owners: each partition has one
             wrong = find_broken_rules(spec, found)
-    except (SpecError, KeyError, pa.ArrowInvalid, ValueError, OverflowError) as error:
+    except (SpecError, LookupError, pa.ArrowInvalid, ValueError, OverflowError) as error:
         raise refusal(str(error), refused) from None
     if wrong:
         raise refusal(wrong[0], refused)
@@ -67,6 +67,18 @@ def to_rows(columns: Ranges) -> pa.Table:
     topics = names.take(pa.array(columns.topic))
     counts = columns.end - columns.first
     return pa.table([columns.owner, topics, columns.first, counts], names=ROWS.names)
+
+
+def _of_group(spec: GroupSpec, ranges: PartitionRanges) -> PartitionRanges:
+    """Return ranges if they are over the names of the group, as an assignor's must be."""
+    if not isinstance(ranges, PartitionRanges):
+        raise SpecError(f"{type(ranges).__name__} is not PartitionRanges")
+    for theirs, ours in ((ranges.member_ids, spec.member_ids), (ranges.topics, spec.topics)):
+        if theirs is not ours and not theirs.equals(ours):
+            raise SpecError("its members or topics are not the group's")
+    if len(ranges) and min(int(ranges.member.min()), int(ranges.topic.min())) < 0:
+        raise SpecError("a number of a member or topic is negative")
+    return ranges
 
 
 def _read(spec: GroupSpec, ranges: pa.Table) -> PartitionRanges:
