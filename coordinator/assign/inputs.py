@@ -182,10 +182,12 @@ def name_of_table(output: str) -> str | None:
     Raises
     ------
     SpecError
-        It has parts that need backquotes, or a version.
+        It has parts that need backquotes, an empty part, or a version.
     """
-    named = _ANY_NAME.fullmatch(output)
-    if named is None or os.path.exists(output) or output.lower().endswith(_OUTPUTS):
+    if os.path.exists(output) or output.lower().endswith(_OUTPUTS):
+        return None
+    if _ANY_NAME.fullmatch(output) is None:
+        _refuse_broken(output)
         return None
     if "." not in output and "`" not in output:
         return None
@@ -196,6 +198,15 @@ def name_of_table(output: str) -> str | None:
             "folder of that name"
         )
     return output
+
+
+def _refuse_broken(output: str) -> None:
+    """Refuse what is meant for a name of the catalog and is none: it would become a folder."""
+    if os.path.basename(output) == output and re.search(r"`|\.\.|.\.$", output):
+        raise SpecError(
+            f"--output {output!r} is no name of a table: each part is a word, or any text in "
+            f"backquotes; give [CATALOG.]SCHEMA.TABLE, or ./{output} for a folder of that name"
+        )
 
 
 def refuse_bare(name: str, option: str) -> None:

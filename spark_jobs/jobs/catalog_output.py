@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -20,6 +21,7 @@ from assignors import SpecError
 from coordinator.assign.inputs import Input, SparkName
 from coordinator.assign.outputs import refuse_other_rows
 from coordinator.assign.runs import Run, find_in_history
+from coordinator.error_text import gist
 from coordinator.storage.tables.shared_table import NONE
 from coordinator.storage.tables.table_history import Made, UnknownRestoreError
 from coordinator.storage.tables.table_io import BusyError, table_lock
@@ -34,6 +36,9 @@ _SAME_ROWS = (
     "SET TBLPROPERTIES", "UNSET TBLPROPERTIES", "UPGRADE PROTOCOL", "VACUUM END", "VACUUM START",
 )  # fmt: skip
 """Operations after which a table has the rows that it had."""
+
+_OF_THE_NAME = ("0A", "42")
+"""Classes of SQLSTATE: what a catalog does not support, or what may not be written so."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -88,7 +93,7 @@ class CatalogOutput:
                 columns = ", ".join(
                     f"`{at.name}` {at.dataType.simpleString()}" for at in frame.schema.fields
                 )
-                self.spark.sql(f"CREATE TABLE IF NOT EXISTS {self.name} ({columns}) USING delta")
+                self._make(columns)
                 seen = 0
             if self._newest() != seen:
                 raise BusyError(
@@ -106,6 +111,17 @@ class CatalogOutput:
         made = next((made for made in self.read(None) if made.version == seen + 1), None)
         check_made_by(made, run, self.name)
         return seen + 1
+
+    def _make(self, columns: str) -> None:
+        try:
+            self.spark.sql(f"CREATE TABLE IF NOT EXISTS {self.name} ({columns}) USING delta")
+        except PySparkException as error:
+            if not (error.getSqlState() or "").startswith(_OF_THE_NAME):
+                raise
+            raise SpecError(
+                f"--output {self.name!r}: its catalog makes no Delta table of this name: "
+                f"{gist(error)}"
+            ) from None
 
     def read(self, version: int | None) -> Iterator[Made]:
         """Yield what made its versions up to one, newest first, as far as the log has them."""
@@ -142,6 +158,8 @@ def find_output(spark: SparkSession, name: str) -> CatalogOutput:
         It is no Delta table with an assignment's columns, or there is no such schema.
     """
     parts = _PART.findall(name)
+    if any("`" in part[1:-1] for part in parts):
+        raise SpecError(f"--output {name!r} has a backquote within a part: name another")
     here = [spark.catalog.currentCatalog(), *_PART.findall(spark.catalog.currentDatabase())]
     whole = ".".join(_quote(part) for part in [*here[: max(0, 3 - len(parts))], *parts])
     asked = SparkName("--output", name, None)

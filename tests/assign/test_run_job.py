@@ -109,6 +109,16 @@ def test_names_of_the_catalog_are_written_as_spark_reads_them(tables, monkeypatc
     assert find_input("my-lake.v-1@0", "--members", "spark").version == 0
 
 
+@pytest.mark.parametrize("name", ["a..b", "s.", "s.``", "`s`.`t", "s.`t`u"])
+def test_a_broken_name_of_the_catalog_is_no_folder(tables, monkeypatch, name):
+    monkeypatch.chdir(tables)
+    for engine in ("local", "spark"):
+        with pytest.raises(SpecError, match="is no name of a table") as refused:
+            run_job(replace(job_on(tables, engine), output=name), Config(), FakeSpark())
+        assert f"./{name} for a folder" in str(refused.value)
+    assert not (tables / name).exists()
+
+
 @pytest.mark.parametrize("name", ["out", "out.delta", "out.parquet", "./a.b", "a.b/out", ".out"])
 def test_paths_are_written_on_either_engine(tables, monkeypatch, name):
     monkeypatch.chdir(tables)
