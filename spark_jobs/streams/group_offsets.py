@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
+from coordinator.member.options import check_texts
 from coordinator.member.transport import TopicPartition
 from spark_jobs.streams.background_commits import BackgroundCommits
 
@@ -67,6 +68,8 @@ class GroupOffsets(StreamingQueryListener):
     ) -> None:
         if isinstance(group_id, Mapping) and not group_id:
             raise ValueError("group_id is empty: give {name of a query: group}, or one group")
+        if not isinstance(group_id, Mapping):
+            check_texts(group_id=group_id)
         self._groups = group_id
         names = set(group_id.values()) if isinstance(group_id, Mapping) else {group_id}
         self._commits = {

@@ -215,6 +215,7 @@ def test_nothing_that_spark_says_fails_a_query(listen, caplog):
         ({"kafka": ""}, "not an address"),
         ({"group_id": ""}, "group_id is ''"),
         ({"group_id": {}}, "group_id is empty"),
+        ({"group_id": ["g"]}, r"group_id is \['g'\]"),
         ({"group_id": {"q": ""}}, "group_id is ''"),
         ({"login": ("GSSAPI", "a", "b")}, "unknown mechanism 'GSSAPI'"),
         ({"tls": True}, "tls is True"),
