@@ -6,7 +6,7 @@ import json
 import statistics
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -25,7 +25,8 @@ A Kafka 4.4.0 on this machine, with the session timeout of its group at 6 s; all
 who tells it (Spark's listener bus, not the query), and when the offsets are committed.
 *shared_source* reads the same offsets in as many batches as Spark's own batch reader, one after the
 other in turns; both write to `noop`. *Hand-over* is from the end of a driver to the first commit
-of another for the last of its partitions, while records arrive.
+of another for the last of its partitions, while records arrive. *format("muster")* reads the
+ownership history of a store of 100,000 members into `noop`, and `muster.frame` reads it in turns.
 """
 PARTITIONS, BATCHES = 1_000, 30
 SESSION_S = 6.0
@@ -47,6 +48,8 @@ def run(bench: Bench) -> Section:
             runs = 1 if bench.smoke else 3
             took = [_hand_over(Path(folder), kafka.address, how, n) for n in range(runs)]
             figures.append(Figure.of(f"hand-over after {how}", took, "s", goal))
+        bench.say('streams: format("muster") against history.frame')
+        figures += _data_source(400 if bench.smoke else 100_000)
     return Section(TITLE, TEXT, figures)
 
 
@@ -92,7 +95,7 @@ def _shared_source(address: str, records: int) -> list[Figure]:
     from tests.streams.kafka import produce  # noqa: PLC0415 - the same
 
     produce(address, "clicks", dict.fromkeys(range(4), records))
-    batches, own, ours = 4, list[float](), list[float]()
+    batches = 4
     step = records // batches
     with _session() as spark, Member(address, group_id="bench", topics="clicks") as member:
         while len(member.owned) < 4:
@@ -121,19 +124,55 @@ def _shared_source(address: str, records: int) -> list[Figure]:
             source.run(work)
             assert source.records == 4 * records, source.records
 
-        for turn in range(6):
-            for way, samples in ((by_spark, own), (by_source, ours)):
-                began = time.perf_counter()
-                way()
-                if turn:  # the first warms up
-                    samples.append((time.perf_counter() - began) * 1_000)
-    ratio = statistics.median(b / a for a, b in zip(own, ours, strict=True))
+        own, ours = _in_turns(by_spark, by_source, 5)
     what = f"{4 * records:,} records in {batches} batches"
     return [
         Figure.of(f"Spark's batch reader, {what}", own),
         Figure.of(f"shared_source, {what}", ours),
-        Figure.of("shared_source against Spark's batch reader", [ratio], "x", 1.1),
+        Figure.of("shared_source against Spark's batch reader", _ratio(ours, own), "x", 1.1),
     ]
+
+
+def _data_source(members: int) -> list[Figure]:
+    """Read the ownership history of a large store in Spark, and without it."""
+    from benchmarks.store import temporary_store  # noqa: PLC0415 - the same
+    from benchmarks.views import write_log  # noqa: PLC0415 - the same
+    from coordinator.history import frame  # noqa: PLC0415 - the same
+
+    view = "assignment_history"
+    with temporary_store() as store, _session() as spark:
+        write_log(store, members)
+
+        def by_source() -> None:
+            rows = spark.read.format("muster").option("view", view).load(str(store))
+            rows.write.format("noop").mode("overwrite").save()
+
+        own, ours = _in_turns(lambda: frame(store, view), by_source, 3)
+    what = f"{view} of {members:,} members"
+    return [
+        Figure.of(f"muster.frame, {what}", own),
+        Figure.of(f'format("muster"), {what}', ours),
+        Figure.of('format("muster") against muster.frame', _ratio(ours, own), "x", 1.5),
+    ]
+
+
+def _in_turns(
+    one: Callable[[], object], other: Callable[[], object], turns: int
+) -> tuple[list[float], list[float]]:
+    """Return how many ms each of two ways took, in turns after one that warms up."""
+    taken = list[float](), list[float]()
+    for turn in range(turns + 1):
+        for way, samples in zip((one, other), taken, strict=True):
+            began = time.perf_counter()
+            way()
+            if turn:
+                samples.append((time.perf_counter() - began) * 1_000)
+    return taken
+
+
+def _ratio(ours: list[float], own: list[float]) -> list[float]:
+    """Return how many times as long it took, of pairs."""
+    return [statistics.median(b / a for a, b in zip(own, ours, strict=True))]
 
 
 def _hand_over(folder: Path, address: str, how: str, number: int) -> float:
