@@ -3,7 +3,7 @@
 spark-submit --packages org.apache.spark:spark-sql-kafka-0-10_2.13:4.1.1 \
   examples/many_tables/driver.py HOST:PORT TABLES NIGHT KAFKA LAKE
 
-HOST:PORT is the coordinator's (coordinator.py). NIGHT is a number that grows, as 20260301. Each
+HOST:PORT is the coordinator's (coordinate.py). NIGHT is a number that grows, as 20260301. Each
 table is a Kafka topic of its name, which goes into the folder LAKE/TABLE/night=NIGHT.
 """
 

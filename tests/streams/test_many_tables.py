@@ -27,10 +27,17 @@ def example(name):
     return module
 
 
+def test_its_scripts_hide_no_package():
+    """A script's folder is the first that Python looks in: one named as a package would be it."""
+    ours = {folder.name for folder in ROOT.iterdir() if (folder / "__init__.py").exists()}
+    assert "coordinator" in ours
+    assert [one for one in ROOT.glob("examples/**/*.py") if one.stem in ours] == []
+
+
 def run_night(store, night, drivers, ingest):
     """Let drivers divide the tables; return what each did."""
     driver, done = example("driver"), {}
-    with example("coordinator").coordinate(str(store), len(TABLES), CONFIG) as coordinator:
+    with example("coordinate").coordinate(str(store), len(TABLES), CONFIG) as coordinator:
         threads = [
             threading.Thread(
                 target=lambda n=number: done.update(
@@ -56,7 +63,7 @@ def test_each_table_is_done_once_a_night_and_slow_ones_are_apart(tmp_path):
 
     first = run_night(tmp_path / "store", 1, 4, ingest)
     assert sorted(table for done in first.values() for table in done) == TABLES
-    weights = example("coordinator").last_durations(str(tmp_path / "store")).partitions
+    weights = example("coordinate").last_durations(str(tmp_path / "store")).partitions
     seconds = dict(
         zip(weights["partition"].to_pylist(), weights["weight"].to_pylist(), strict=True)
     )
@@ -71,7 +78,7 @@ def test_the_weights_of_last_night_divide_the_tables(tmp_path):
     owners = {}
     run_night(tmp_path / "store", 1, 1, lambda t: time.sleep(0.3 if t in SLOW else 0.001))
     driver = example("driver")
-    with example("coordinator").coordinate(str(tmp_path / "store"), len(TABLES), CONFIG) as opened:
+    with example("coordinate").coordinate(str(tmp_path / "store"), len(TABLES), CONFIG) as opened:
         members = [
             driver.Member(opened, group_id="nightly", topics="tables", server_assignor="weighted")
             for _ in range(4)
@@ -103,7 +110,7 @@ def test_a_table_that_fails_ends_its_driver_and_another_does_it(tmp_path):
             raise OSError("disk full")
 
     driver, done = example("driver"), []
-    with example("coordinator").coordinate(str(tmp_path / "store"), len(TABLES), CONFIG) as opened:
+    with example("coordinate").coordinate(str(tmp_path / "store"), len(TABLES), CONFIG) as opened:
         with pytest.raises(OSError, match="disk full"):
             driver.drive(opened, TABLES, 1, ingest, look_s=0.1)
         done += driver.drive(opened, TABLES, 1, ingest, look_s=0.1)

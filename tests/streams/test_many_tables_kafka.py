@@ -41,11 +41,12 @@ def kafka(tmp_path):
 def coordinator(tmp_path, tables):
     """The coordinator's process; its address."""
     address = f"127.0.0.1:{free_port()}"
-    words = [EXAMPLE / "coordinator.py", tmp_path / "store", tables, address]
+    words = [EXAMPLE / "coordinate.py", tmp_path / "store", tables, address]
     with (tmp_path / "coordinator.log").open("w") as log:
         command = [sys.executable, *words]
-        processes.start(command, stdout=log, stderr=log, env=environment(), cwd=ROOT)
-    until(lambda: _answers(address))
+        started = processes.start(command, stdout=log, stderr=log, env=environment(), cwd=ROOT)
+    until(lambda: _answers(address) or started.poll() is not None)
+    assert started.poll() is None, (tmp_path / "coordinator.log").read_text()
     return address
 
 

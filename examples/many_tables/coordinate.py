@@ -1,6 +1,6 @@
 """Coordinate the drivers of a night: who ingests which table, by how long each took last time.
 
-python examples/many_tables/coordinator.py STORE TABLES HOST:PORT
+python examples/many_tables/coordinate.py STORE TABLES HOST:PORT
 
 TABLES is a file with a name in each line; partition n of the topic `tables` is line n. How long a
 table took is the metadata of its committed offset, so the store itself has last night's durations.
@@ -41,7 +41,7 @@ def last_durations(store: str) -> WeightTables:
 def coordinate(store: str, tables: int, config: Config | None = None) -> Coordinator:
     """Open the coordinator of so many tables."""
     durations = last_durations(store)
-    config = config or parse_config(CONFIG, "coordinator.py")
+    config = config or parse_config(CONFIG, "coordinate.py")
     return Coordinator.open(store, config=config, topics={TOPIC: tables}, weights=lambda: durations)
 
 
