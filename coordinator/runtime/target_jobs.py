@@ -71,6 +71,9 @@ class TargetJobs:
         self._submit = submit
         self._given = engine
         self._engines: dict[str, Engine] = {}
+        self._opening = threading.Lock()
+        self._lacking: set[str] = set()
+        """Engines of which an extra is missing, as the log says once."""
         self._lock = threading.Lock()
         self._running: dict[str, RunningComputation] = {}
         self._failures: dict[str, int] = {}
@@ -226,18 +229,36 @@ class TargetJobs:
 
     def _find_engine(self, name: str) -> Engine:
         """Return an engine by its name; the local one where it is not installed."""
+        given = name == "spark" and self._given is not None
+        if not given and name not in {LOCAL, *list_engines()}:
+            logger.warning("engine %r is not installed: using the local one", name)
+            return self.engine(LOCAL)
+        if name not in self._lacking:
+            try:
+                return self.engine(name)
+            except MissingExtraError as error:
+                self._lacking.add(name)
+                logger.warning("%s; using the local engine", error)
+        return self.engine(LOCAL)
+
+    def engine(self, name: str) -> Engine:
+        """Return an engine by its name: the one that was given, or one that is opened once.
+
+        Targets and plans of a coordinator share it; any thread may ask. `close` closes it.
+
+        Raises
+        ------
+        SpecError
+            There is no such engine.
+        MissingExtraError
+            What it needs is not installed.
+        """
         if name == "spark" and self._given is not None:
             return self._given
-        if name not in self._engines:
-            if name not in {LOCAL, *list_engines()}:
-                logger.warning("engine %r is not installed: using the local one", name)
-                return self._find_engine(LOCAL)
-            try:
+        with self._opening:
+            if name not in self._engines:
                 self._engines[name] = open_engine(name, self._processor.config)
-            except MissingExtraError as error:
-                logger.warning("%s; using the local engine", error)
-                self._engines[name] = self._find_engine(LOCAL)
-        return self._engines[name]
+            return self._engines[name]
 
 
 def restore_request(processor: EventProcessor, task: ComputeTarget) -> TargetRequest | None:

@@ -11,10 +11,11 @@ import pytest
 from prometheus_client import generate_latest
 
 from coordinator import Coordinator
-from coordinator.compute.engine import LocalEngine
+from coordinator.compute.engine import ENTRY_POINTS, LocalEngine, list_engines
 from coordinator.config import Config, EngineConfig
 from coordinator.core.state import target_assignment
 from coordinator.errors import ErrorCode, GroupError
+from tests.support.installed import install
 from tests.support.members import AT_ONCE, beat, code_of, join, wait_for
 
 
@@ -131,6 +132,57 @@ class FailingEngine(LocalEngine):
         future: Future = Future()
         future.set_exception(RuntimeError("no executors"))
         return future
+
+
+class CountingEngine(LocalEngine):
+    def __init__(self):
+        super().__init__()
+        self.planned = 0
+
+    def assign(self, found, options):
+        self.planned += 1
+        return super().assign(found, options)
+
+
+def test_plans_are_computed_by_the_engine_that_the_coordinator_was_given():
+    engine = CountingEngine()
+    with Coordinator.open(None, topics={"a": 4}, config=DELEGATED, engine=engine) as coordinator:
+        join(coordinator, "m1")
+        coordinator.plan("g", engine="spark")
+        coordinator.plan("g")
+        assert engine.planned == 1
+        with pytest.raises(GroupError, match="engine 'sparc': give one of local, spark"):
+            coordinator.plan("g", engine="sparc")
+
+
+COUNTED = """
+opened = []
+
+class Made:
+    def __init__(self, config=None):
+        opened.append(self)
+        self.closed = False
+
+    def assign(self, found, options):
+        from coordinator.core.plans.planner import assign_here
+        return assign_here(found, options)
+
+    def close(self):
+        self.closed = True
+"""
+
+
+def test_an_engine_is_opened_once_for_all_plans_and_closed_with_the_coordinator(
+    tmp_path, monkeypatch
+):
+    install(tmp_path, monkeypatch, ENTRY_POINTS, "counted", COUNTED)
+    with Coordinator.open(None, topics={"a": 4}, config=DELEGATED) as coordinator:
+        join(coordinator, "m1")
+        coordinator.plan("g", engine="counted")
+        coordinator.plan("g", engine="counted")
+        (made,) = list_engines()["counted"].load().__init__.__globals__["opened"]
+        assert not made.closed
+    assert made.closed
 
 
 def test_an_engine_that_fails_is_tried_again_and_then_the_local_one(caplog):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from assignors import SpecError
-from coordinator.compute.engine import LOCAL, open_engine
+from coordinator.compute.engine import LOCAL
 from coordinator.core.events import DecidePlan
 from coordinator.core.plans.inputs import PlanBasis, find_group, take_basis
 from coordinator.core.plans.planner import PlanOptions, ShownPlan, make_plan, make_rollback
@@ -79,7 +79,7 @@ class PlanRequests(HeartbeatRequests):
                 *(without, add, drain, undrain, owner, reason),
             )
             config = self._processor.config
-            assign = open_engine(engine, config).assign
+            assign = self._loop.target_jobs.engine(engine).assign
             return make_plan(basis, options, config, self._processor.steady(), assign)
 
         return _raise_as_group_error(compute)
