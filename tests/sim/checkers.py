@@ -368,7 +368,7 @@ def flat(records: Sequence[Record]) -> Iterator[object]:
 def differences(mine: object, logged: object, path: str = "") -> Iterator[str]:
     """Yield where two fingerprints differ."""
     if isinstance(mine, dict) and isinstance(logged, dict):
-        for key in [*mine, *(logged.keys() - mine.keys())]:
+        for key in mine | logged:
             yield from differences(mine.get(key), logged.get(key), f"{path}/{key}")
     elif mine != logged:
         yield f"{path} is {mine}, logged is {logged}"

@@ -31,7 +31,8 @@ from .checkers import Violation
 from .logs import LogFaults
 from .node import Node
 
-PART_NAME = re.compile(r"part-[0-9a-f]{32}")
+CHOSEN_NAME = re.compile(r"part-[0-9a-f]{32}|\.[0-9a-f]{32}(?=\.tmp)")
+"""What of the names of files differs from run to run."""
 
 
 class FaultyDisk(Filesystem):
@@ -176,7 +177,9 @@ class DeltaStore:
                 if path not in self._contents or path not in self._names:
                     self._contents.discard(path)
                     self._names.discard(path)
-                    self._tear(path, self._chance.draw("torn", PART_NAME.sub("", name), self._cuts))
+                    self._tear(
+                        path, self._chance.draw("torn", CHOSEN_NAME.sub("", name), self._cuts)
+                    )
 
     def _tear(self, path: str, how: float) -> None:
         size = os.path.getsize(path)
@@ -192,7 +195,7 @@ class DeltaStore:
 
     def plain(self, text: str) -> str:
         """Return a text without what differs from run to run."""
-        return PART_NAME.sub("part", text.replace(self.folder, "store"))
+        return CHOSEN_NAME.sub("part", text.replace(self.folder, "store"))
 
     def close(self) -> None:
         """Remove the folder."""

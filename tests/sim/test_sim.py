@@ -23,6 +23,7 @@ from coordinator.storage.tables.fenced_table import FencedTable
 from coordinator.storage.tables.newest_version import open_newest
 from tests.conftest import ROOT
 from tests.sim import delta
+from tests.sim.checkers import differences
 from tests.sim.objects.store import ObjectWorld
 from tests.sim.run import DELTA_EVERY, simulate
 from tests.sim.shrink import shrink
@@ -145,3 +146,8 @@ def test_a_seed_is_one_run_in_every_process(kind, seed):
     ]
     assert said[0] == said[1]
     assert len(said[0].splitlines()) > 60
+
+
+def test_differences_of_fingerprints_come_in_their_order():
+    mine, logged = {9: "a"}, {3: "b", 1: "c", 2: "d"}
+    assert [one.split()[0] for one in differences(mine, logged)] == ["/9", "/3", "/1", "/2"]

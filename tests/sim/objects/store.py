@@ -27,6 +27,7 @@ from coordinator.storage.tables.files import Files
 from coordinator.storage.tables.filesystem import Filesystem
 from coordinator.storage.tables.newest_version import OpenTable, open_newest
 from coordinator.storage.tables.recovery import commit_file, list_commits
+from tests.sim.chance import Chance
 from tests.sim.checkers import Violation
 from tests.sim.delta import DeltaStore, FaultyDeltaLog, failing
 from tests.sim.logs import LogFaults
@@ -81,6 +82,7 @@ class ObjectDisk(Filesystem):
     def write_rows(self, path: str, rows: pa.Table) -> int:
         """Put a data file; its writer gives it up if there is no answer."""
         self._faults.write()
+        self._store.numbers[path] = len(self._store.numbers)
         self._faults.disk("put is refused", errno.EIO)
         size = super().write_rows(path, rows)
         self._faults.disk("put is not answered", errno.ETIMEDOUT)
@@ -108,7 +110,12 @@ class ObjectDisk(Filesystem):
         found = list(paths)
         stay = []
         if self._faults.happens("removals are partial"):
-            stay = [one for at, one in enumerate(found) if self._faults.between(0, 1, f"{at}")]
+            numbers = self._store.numbers
+            stay = [
+                one
+                for one in found
+                if self._faults.between(0, 1, f"{numbers.get(one, os.path.basename(one))}")
+            ]
         for path in reversed([one for one in found if one not in stay]):
             self.remove(path)
         if stay:
@@ -174,7 +181,17 @@ class ObjectLog(FaultyDeltaLog):
 
 
 class ObjectStore(DeltaStore):
-    """A store whose objects are files of a temporary folder."""
+    """A store whose objects are files of a temporary folder.
+
+    Attributes
+    ----------
+    numbers
+        The data files in the order of their puts; their names differ from run to run.
+    """
+
+    def __init__(self, chance: Chance) -> None:
+        super().__init__(chance)
+        self.numbers: dict[str, int] = {}
 
     _copy: str | None = None
     """Where the log was copied to, while the snapshots are yet to be."""
