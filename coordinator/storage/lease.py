@@ -30,6 +30,8 @@ from coordinator.storage.tables.table_io import BusyError
 POLL_MS = 200
 GIVEN_BACK_MS = 0
 """When a lease expired that was given back where nothing is removed on a condition."""
+LOOKED_AT = 2
+"""For how many renewals a lease is looked at whose date has passed when it is first seen."""
 TAKES = 20
 """How often a lease is tried for that others write meanwhile."""
 TAKEOVERS = ("wait", "refuse", "force")
@@ -153,6 +155,7 @@ class Lease:
         OSError
             The lease cannot be read or written, and nothing bears with that.
         """
+        first = None
         while True:
             try:
                 if self._has_waited:
@@ -167,7 +170,8 @@ class Lease:
                 return
             if patience is not None:
                 patience.stands_by()
-            if takeover == "refuse":
+            first = first or held
+            if takeover == "refuse" and (held != first or held.expires_ms > self._clock()):
                 raise BusyError(
                     f"{self._store} is held by {held}: "
                     f"wait for its end, stop it, or take over by force"
@@ -254,10 +258,11 @@ class Lease:
     def _has_ended(self, held: Holder) -> bool:
         """Whether it expired: by its date when we first look, within a ttl by the steady clock.
 
-        Who writes it while we look is alive, whatever the clocks say: either may be set. It has
-        ended then once it does not change for a ttl, or is given back. When nobody could look for
-        so long, as where the store did not answer, its holder could not renew it: we count anew,
-        but once; where each look is that late, nothing would ever end.
+        The date is of another machine's clock: whatever it says, a holder is given the time to
+        renew it under our eyes. Who writes it while we look is alive, whatever the clocks say:
+        either may be set. It has ended then once it does not change for a ttl, or is given back.
+        When nobody could look for so long, as where the store did not answer, its holder could not
+        renew it: we count anew, but once; where each look is that late, nothing would ever end.
         """
         now_ms, ttl_ms = self._steady(), self._config.ttl_ms
         was_blind = now_ms - self._looked_ms > ttl_ms and not self._counted_anew
@@ -265,7 +270,8 @@ class Lease:
         if held.expires_ms <= GIVEN_BACK_MS:
             return True
         if self._seen is None:
-            self._seen, self._ends_ms = held, now_ms + min(ttl_ms, held.expires_ms - self._clock())
+            left_ms = max(LOOKED_AT * self._config.renew_ms, held.expires_ms - self._clock())
+            self._seen, self._ends_ms = held, now_ms + min(ttl_ms, left_ms)
         elif held != self._seen or was_blind:
             self._counted_anew = held == self._seen
             self._seen, self._ends_ms = held, now_ms + ttl_ms

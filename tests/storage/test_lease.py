@@ -137,6 +137,44 @@ def test_a_clock_that_is_set_takes_nothing_from_who_renews(place, clock, whose, 
     assert TTL_MS <= clock() - renewed <= TTL_MS + LATE_MS
 
 
+@pytest.mark.parametrize("step_ms", [3_600_000, -3_600_000, 9_000])
+@pytest.mark.parametrize("takeover", ["wait", "refuse"])
+def test_a_clock_that_was_wrong_before_takes_nothing_from_who_renews(
+    place, clock, step_ms, takeover
+):
+    """The date of a live lease may have passed for whoever sees it for the first time."""
+    root, files = place
+    one = Lease(root, "one", "", LeaseConfig(), clock, clock.sleep, files, clock)
+    two = Lease(
+        root, "two", "", LeaseConfig(), lambda: clock() + step_ms, clock.sleep, files, clock
+    )
+    one.wait()
+    began = renewed = clock()
+
+    def alarm():
+        nonlocal renewed
+        if renewed + 2_000 <= clock() <= began + 20_000:
+            renewed = clock()
+            assert one.renew(renewed)
+
+    clock.alarm = alarm
+    if takeover == "refuse":
+        with pytest.raises(BusyError, match="held by one"):
+            two.wait(takeover)
+        return
+    two.wait()
+    assert renewed - began > 15_000
+    assert TTL_MS <= clock() - renewed <= TTL_MS + LATE_MS
+
+
+@pytest.mark.parametrize("takeover", ["wait", "refuse"])
+def test_a_lease_that_ended_long_ago_is_looked_at_for_two_renewals(lease, clock, takeover):
+    lease("one").wait()
+    began = clock.now_ms = clock() + 10 * TTL_MS
+    lease("two").wait(takeover)
+    assert 4_000 <= clock() - began <= 4_000 + LATE_MS
+
+
 def test_a_store_that_did_not_answer_takes_nothing_from_who_could_not_renew(place, lease, clock):
     root, files = place
     one, two = lease("one"), lease("two")
