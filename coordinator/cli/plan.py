@@ -27,9 +27,10 @@ from coordinator.core.plans.planner import PlanOptions, ShownPlan, make_plan, ma
 from coordinator.core.state.records import PlanMade
 from coordinator.history.findings import Finding, examine, find_end
 from coordinator.history.former_targets import read_basis, read_former_targets
+from coordinator.history.json_rows import to_json_rows
 from coordinator.history.log_reader import LogReader, format_time, open_logs
 from coordinator.history.log_rows import LogRows
-from coordinator.history.view_rows import list_rows, to_json_rows
+from coordinator.history.view_rows import list_rows
 from coordinator.kafka_config import group_settings
 from coordinator.printable import as_json, visible_values
 from coordinator.runtime.ask_coordinator import ask_coordinator, user_name

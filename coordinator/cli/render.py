@@ -11,7 +11,7 @@ from rich.table import Table
 
 from coordinator.history.epoch_views import NOTICED
 from coordinator.history.findings import Finding
-from coordinator.history.view_rows import to_json_rows
+from coordinator.history.json_rows import to_json_rows
 from coordinator.printable import visible_values
 
 Row = Mapping[str, Any]

@@ -27,6 +27,7 @@ from coordinator.core.state.records import (
 from coordinator.history import (
     current_views,
     epoch_views,
+    events_view,
     owners_view,
     ownership_view,
     plan_view,
@@ -229,6 +230,10 @@ VIEWS = {
         current_views.read_current_assignments, (*_SPAN, "member_id")
     ),
     "epochs": ViewDefinition(epoch_views.read_epochs, ("position",)),
+    "events": ViewDefinition(
+        events_view.read_events,
+        ("position", "group_id", "event", "topic", "topic_id", "first_partition", "member_id"),
+    ),
     "groups": ViewDefinition(current_views.read_groups, ("group_id",)),
     "log": ViewDefinition(_read_log, ("position",)),
     "members": ViewDefinition(current_views.read_members, ("group_id", "member_id")),

@@ -22,7 +22,7 @@ from coordinator.history.keyed_rows import (
 from coordinator.history.log_rows import LogRows
 
 KINDS = (GroupMetadata.kind, ClassicGroupWritten.kind)
-COLUMNS = ("position", "tombstone", "group_id")
+COLUMNS = ("position", "at", "tombstone", "group_id")
 
 
 class Incarnations:
@@ -45,6 +45,12 @@ class Incarnations:
         end = np.sort(order[ended & alive_before])
         self._groups = combine_chunks(rows["group_id"]).cast(pa.string()).take(pa.array(end))
         self.positions = to_numbers(rows["position"])[end]
+        self._at = combine_chunks(rows["at"]).take(pa.array(end))
+
+    def told(self) -> pa.Table:
+        """Return the ends: position, recorded_at, group_id."""
+        columns = {"position": self.positions, "recorded_at": self._at, "group_id": self._groups}
+        return pa.table(columns)
 
     def latest(self, group_ids: pa.Array | pa.ChunkedArray) -> pa.Array:
         """Return the newest incarnation of groups."""

@@ -52,6 +52,11 @@ class LogRows:
         self.group_id = group_id
         self._reading = reading
 
+    @property
+    def at_ms(self) -> int:
+        """When the last row was written, milliseconds since 1970."""
+        return self._reading.at_ms
+
     def past(self, kinds: Collection[str], columns: Sequence[str], after: int = 0) -> pa.Table:
         """Return columns of all rows of these kinds that are after a position.
 

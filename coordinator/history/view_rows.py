@@ -1,11 +1,8 @@
-"""The rows of views as JSON values, and a group in the form of Kafka's ConsumerGroupDescribe."""
+"""What commands and pages show of groups: epochs explained, Kafka's ConsumerGroupDescribe."""
 
 from __future__ import annotations
 
 from typing import Any
-
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from coordinator.config import Config
 from coordinator.core.events import DescribeGroup
@@ -23,11 +20,11 @@ from coordinator.core.state.partition_spans import (
 from coordinator.core.state.records import ClassicMemberWritten, MemberState
 from coordinator.core.watched.lags import find_lags
 from coordinator.history.frames import read_view
+from coordinator.history.json_rows import Row, to_json_rows
 from coordinator.history.log_reader import LogReader, format_time
 from coordinator.history.log_rows import LogRows
 from coordinator.history.ownership_view import STATIC_RETURN
 
-Row = dict[str, Any]
 WHO = ("member_id", "instance_id", "client_id", "client_host")
 
 
@@ -43,25 +40,6 @@ def list_rows(reading: LogReader, view: str, group_id: str | None = None) -> lis
     if group_id is not None and not len(table) and not LogRows(reading, group_id).has_group():
         raise reading.unknown(group_id)
     return to_json_rows(table)
-
-
-def to_json_rows(table: pa.Table) -> list[Row]:
-    """Convert rows to JSON values: times become text, maps become objects."""
-    maps = [field.name for field in table.schema if pa.types.is_map(field.type)]
-    for at, field in enumerate(table.schema):
-        if pa.types.is_timestamp(field.type):
-            table = table.set_column(at, field.name, _format_times(table[field.name]))
-    rows: list[Row] = table.to_pylist()
-    for name in maps:
-        for row in rows:
-            row[name] = None if row[name] is None else dict(row[name])
-    return rows
-
-
-def _format_times(times: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Format times as `format_time` does: ISO 8601 in UTC, with milliseconds."""
-    plain_times = times.cast(pa.timestamp("ms", tz="UTC")).cast(pa.timestamp("ms"))
-    return pc.strftime(plain_times, format="%Y-%m-%dT%H:%M:%SZ")
 
 
 def explain_epochs(reading: LogReader, group_id: str) -> list[Row]:

@@ -50,6 +50,14 @@ _COLUMNS = {
         "assignment_epoch": INT, "target_position": LONG, "computed_at": TIME, "assignor": TEXT,
         "moved": LONG, "partial": pa.bool_(), "reached_at": TIME,
     },
+    "events": {
+        "position": LONG, "recorded_at": TIME, "group_id": TEXT, "incarnation": INT,
+        "event": TEXT, "group_epoch": INT, "member_id": TEXT, "instance_id": TEXT,
+        "client_id": TEXT, "client_host": TEXT, "former_member_id": TEXT, "topic": TEXT,
+        "topic_id": TEXT, "first_partition": INT, "last_partition": INT, "partition_count": INT,
+        "reason": TEXT, "reason_codes": TEXTS, "reason_member_id": TEXT, "moved": LONG,
+        "seconds": REAL, "plan_id": TEXT,
+    },
     "groups": {
         "group_id": TEXT, "incarnation": INT, "group_type": TEXT, "state": TEXT,
         "group_epoch": INT, "assignment_epoch": INT, "assignor": TEXT, "partial": pa.bool_(),

@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 
 from coordinator.history.findings import LEVELS, Finding, Limits, examine, find_end
 from coordinator.history.findings.limits import parse_length
+from coordinator.history.json_rows import to_json_rows
 from coordinator.history.log_reader import format_time, parse_as_of
-from coordinator.history.view_rows import to_json_rows
 from coordinator.web.access import Viewer
 from coordinator.web.errors import NoGroupError, QueryError
 from coordinator.web.pages import Pages, Query, Values, find_group, head, is_past, kept_words

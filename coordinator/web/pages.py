@@ -12,9 +12,9 @@ import pyarrow.compute as pc
 
 from coordinator.core.state.groups import GroupState
 from coordinator.core.state.records import GroupConfigured, KafkaWatched
+from coordinator.history.json_rows import to_json_rows
 from coordinator.history.keyed_rows import combine_chunks, to_numbers
 from coordinator.history.log_reader import format_time, parse_as_of
-from coordinator.history.view_rows import to_json_rows
 from coordinator.storage.record_log import CLAIM
 from coordinator.web import group_list, group_now
 from coordinator.web.access import Viewer

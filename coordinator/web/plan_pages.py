@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pyarrow.compute as pc
 
+from coordinator.history.json_rows import to_json_rows
 from coordinator.history.log_reader import format_time
-from coordinator.history.view_rows import to_json_rows
 from coordinator.web.access import Viewer
 from coordinator.web.errors import QueryError
 from coordinator.web.pages import (

@@ -1,8 +1,8 @@
 """SQL views over the log of a store: who owns what, who owned it, and why it moved.
 
 Each file of `sql/` is a view, and each file of `sql/steps/` a query that views read. `$name` stands
-for another view or step, or for a reason's text or code. docs/guide/sql.md describes each view,
-with examples.
+for another view or step, or for a reason's text or code. A view without a file is read by a Python
+worker on either engine. docs/guide/sql.md describes each view, with examples.
 """
 
 from __future__ import annotations
@@ -86,20 +86,23 @@ def register(
         The store is on this machine's disk, and executors do not see it.
     """
     reading = LogReader(store, as_of)
-    wanted = set(view_texts() if only is None else only)
+    wanted = set(view_names() if only is None else only)
     position = None if as_of is None else reading.position
     if _choose_engine(spark, engine, catalog, wanted, reading.position) == "local":
-        newest = newest_position(spark, reading.store).scalar()
-        for name in sorted(wanted & VIEWS.keys()):
-            frame = frame_view(
-                spark, reading.store, name, newest if position is None else F.lit(position)
-            )
-            frame.createOrReplaceTempView(name)
+        _register_frames(spark, reading.store, position, wanted & VIEWS.keys())
     else:
+        framed = wanted - view_texts().keys()
+        if catalog is None:
+            _register_frames(spark, reading.store, position, framed)
+        elif framed and only is not None:
+            raise SpecError(
+                f"view {min(framed)!r} is read by Python, so it can be no permanent view: register "
+                f"it without catalog={catalog!r}"
+            )
         reach_store(spark, store)
         log = TableRef(os.path.join(reading.store, "log"), None, delta=True)
         check_seen(spark, [] if is_remote(reading.store) else [log.some_file()])
-        _register_queries(spark, store, position, catalog, wanted)
+        _register_queries(spark, store, position, catalog, wanted - framed)
     spark.sql(EXPLODE)
 
 
@@ -114,9 +117,17 @@ def _choose_engine(
     if engine != "auto":
         return engine
     # Steps of views are only computed by Spark.
-    known = wanted <= VIEWS.keys() or wanted == set(view_texts())
+    known = wanted <= VIEWS.keys() or wanted == set(view_names())
     local = catalog is None and known and are_readable_here(spark, log_rows)
     return "local" if local else "spark"
+
+
+def _register_frames(
+    spark: SparkSession, store: str, position: int | None, names: Iterable[str]
+) -> None:
+    newest = newest_position(spark, store).scalar() if position is None else F.lit(position)
+    for name in sorted(names):
+        frame_view(spark, store, name, newest).createOrReplaceTempView(name)
 
 
 def _register_queries(
@@ -158,8 +169,8 @@ def _reason_names() -> dict[str, str]:
 
 
 def view_names() -> list[str]:
-    """Return the names of all views."""
-    return sorted(view_texts())
+    """Return the names of all views, and of the steps of those in SQL."""
+    return sorted(view_texts().keys() | VIEWS.keys())
 
 
 def _table(store: str | os.PathLike[str], name: str) -> str:

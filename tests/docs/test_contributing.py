@@ -38,9 +38,9 @@ REGISTERED = {
         "tests/wire/test_quirks.py": r"^def test_quirks_are_in_one_file",
     },
     "a view": {
+        "coordinator/history/frames.py": r'^    "partition_owners": ViewDefinition\(',
         "spark_jobs/sql/": r"^spark_jobs/sql/partition_owners\.sql$",
         "spark_jobs/sql/steps/": r"^spark_jobs/sql/steps/owned\.sql$",
-        "coordinator/history/frames.py": r'^    "partition_owners": ViewDefinition\(',
         "tests/sql/": r"^FROM partition_owners",
         "docs/guide/sql.md": r"^### `partition_owners`",
     },

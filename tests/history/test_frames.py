@@ -23,8 +23,9 @@ from coordinator.core.state.records import (
 )
 from coordinator.history import VIEWS, frame
 from coordinator.history.frames import read_view
+from coordinator.history.json_rows import to_json_rows
 from coordinator.history.log_reader import LogReader, format_time
-from coordinator.history.view_rows import explain_epochs, list_rows, to_json_rows
+from coordinator.history.view_rows import explain_epochs, list_rows
 from coordinator.storage.delta_log import DeltaLog, read_log
 from coordinator.storage.record_log import Batch, LogError, LostTarget
 from coordinator.storage.state_loader import write_snapshot

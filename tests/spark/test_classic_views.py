@@ -7,7 +7,7 @@ import json
 import pytest
 
 from coordinator.history import frame
-from coordinator.history.view_rows import to_json_rows
+from coordinator.history.json_rows import to_json_rows
 from coordinator.history.view_schemas import VIEW_SCHEMAS
 from tests.spark.test_views import computed_views
 from tests.support.classic_stories import classic_log

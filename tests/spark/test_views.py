@@ -12,8 +12,9 @@ from chispa.dataframe_comparer import assert_df_equality
 
 from coordinator.config import Config
 from coordinator.history import VIEWS, frame
+from coordinator.history.json_rows import to_json_rows
 from coordinator.history.log_reader import LogReader
-from coordinator.history.view_rows import describe_with_offsets, to_json_rows
+from coordinator.history.view_rows import describe_with_offsets
 from tests.conftest import ROOT
 from tests.support.stories import many_groups
 
@@ -29,6 +30,7 @@ BEFORE = ("assignment_history", "epochs", "members", "offsets", "partition_owner
 IN_ORDER = (
     "log", "audit", "topics", "members", "epochs", "current_assignments", "partition_owners", "offsets",
     "offset_commits", "groups", "plans", "targets", "target_assignments", "assignment_history",
+    "events",
 )  # fmt: skip
 """Views, those that others read before them."""
 

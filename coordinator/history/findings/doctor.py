@@ -12,9 +12,9 @@ import pyarrow as pa
 from coordinator.history.findings import members, ownership, present, rebalances
 from coordinator.history.findings.facts import Facts
 from coordinator.history.findings.limits import LEVELS, SCHEMAS, TITLES, Level, Limits
+from coordinator.history.json_rows import to_json_rows
 from coordinator.history.log_reader import EPOCH, MILLISECOND, AsOf, LogReader, check_as_of
 from coordinator.history.log_rows import LogRows
-from coordinator.history.view_rows import to_json_rows
 from coordinator.history.watched import read_watched
 from coordinator.storage.lease import read_holder
 from coordinator.storage.tables.store_files import files_at

@@ -45,7 +45,7 @@ def find_unowned_partitions(facts: Facts) -> pa.Table:
     stays = np.append(facts.stable, False)[place]
     stays |= (begun_ms >= 0) & (facts.now_ms - begun_ms > facts.limits.patience_ms)
     rows = rows.filter(pa.array(stays & (place >= 0)))
-    pieces = _Pieces.cut(rows, facts.history)
+    pieces = Pieces.cut(rows, facts.history)
     ours = pieces.row < len(rows)
     until_ms = np.append(np.full(len(rows), -1), to_ms(facts.history["until"]))[pieces.row]
     last = np.full(int(pieces.piece.max(initial=-1)) + 1, -1)
@@ -54,7 +54,7 @@ def find_unowned_partitions(facts: Facts) -> pa.Table:
     since = last[found.piece]
     row, low, high = found.join(since)
     columns = {name: pick(rows[name], found.row[row]) for name in KEY}
-    columns |= _range(found.low[low], found.high[high])
+    columns |= range_columns(found.low[low], found.high[high])
     columns["state"] = facts.state_of(columns["group_id"])
     return pa.table(columns | {"since": to_times(since[row])})
 
@@ -67,7 +67,7 @@ def find_ownership_gaps(facts: Facts) -> pa.Table:
     and what an owner gave up by its own change of subscription is no gap: nobody may have wanted
     it.
     """
-    turns = _Turns.of(facts)
+    turns = Turns.of(facts.history)
     own = np.append(_list_has(turns.history, "until_reason_codes", OWN_CHANGE), False)
     begins = np.maximum(turns.ended_ms[turns.before], facts.begin_ms)
     begins = np.where(turns.before < 0, turns.begun_ms, np.minimum(begins, turns.begun_ms))
@@ -105,7 +105,7 @@ def find_flapping_partitions(facts: Facts) -> pa.Table:
 
     A static member that comes back under another member id is the same owner.
     """
-    turns = _Turns.of(facts)
+    turns = Turns.of(facts.history)
     moved = (turns.before >= 0) & (turns.owner != np.append(turns.owner, -1)[turns.before])
     moved &= turns.begun_ms >= facts.begin_ms
     count = np.bincount(turns.piece[moved], minlength=turns.pieces)
@@ -133,14 +133,14 @@ def _list_has(rows: pa.Table, name: str, wanted: str) -> Bools:
     return found
 
 
-def _range(low: Longs, high: Longs) -> dict[str, pa.Array]:
+def range_columns(low: Longs, high: Longs) -> dict[str, pa.Array]:
     """Return the columns of ranges low … high - 1."""
     numbers = {FIRST: low, LAST: high - 1, COUNT: high - low}
     return {name: pa.array(one, pa.int32()) for name, one in numbers.items()}
 
 
 @dataclass(frozen=True, slots=True)
-class _Pieces:
+class Pieces:
     """Ranges of several tables, cut at all bounds.
 
     Attributes
@@ -158,7 +158,8 @@ class _Pieces:
     high: Longs
 
     @classmethod
-    def cut(cls, *tables: pa.Table) -> _Pieces:
+    def cut(cls, *tables: pa.Table) -> Pieces:
+        """Cut the ranges of tables."""
         columns = {
             name: pa.concat_arrays([combine_chunks(one[name]) for one in tables])
             for name in (*KEY, FIRST, COUNT)
@@ -172,10 +173,10 @@ class _Pieces:
         row, piece = number_runs(first, end - first)
         return cls(row, piece, key[row], edges[piece] % span, edges[piece + 1] % span)
 
-    def take(self, some: Longs | Bools) -> _Pieces:
+    def take(self, some: Longs | Bools) -> Pieces:
         """Return some of the pieces."""
         names = ("row", "piece", "line", "low", "high")
-        return _Pieces(*(getattr(self, name)[some] for name in names))
+        return Pieces(*(getattr(self, name)[some] for name in names))
 
     def join(self, *same: Longs) -> tuple[Longs, Longs, Longs]:
         """Join adjacent pieces of a topic, which are in order, where values are equal.
@@ -192,7 +193,7 @@ class _Pieces:
 
 
 @dataclass(frozen=True, slots=True)
-class _Turns:
+class Turns:
     """Who owned each piece, one owner after the other; sorted by piece and then by time.
 
     Attributes
@@ -208,7 +209,7 @@ class _Turns:
     """
 
     history: pa.Table
-    all: _Pieces
+    all: Pieces
     row: Longs
     piece: Longs
     before: Longs
@@ -218,9 +219,9 @@ class _Turns:
     cause: Longs
 
     @classmethod
-    def of(cls, facts: Facts) -> _Turns:
-        history = facts.history
-        cut = _Pieces.cut(history)
+    def of(cls, history: pa.Table) -> Turns:
+        """Cut the rows of the view."""
+        cut = Pieces.cut(history)
         begun, ended = (to_ms(history[name]) for name in ("since", "until"))
         member, instance = (combine_chunks(history[n]) for n in ("member_id", "instance_id"))
         # An instance id may read as a member id does.
@@ -247,11 +248,11 @@ class _Turns:
         """The row of the history of the turn before each; -1 is none."""
         return np.where(self.before < 0, -1, np.append(self.row, -1)[self.before])
 
-    def spans(self, pieces: Longs) -> _Pieces:
+    def spans(self, pieces: Longs) -> Pieces:
         """Return pieces by their codes, which are sorted."""
         return self.all.take(np.searchsorted(self.piece, pieces))
 
     def told(self, pieces: Longs, low: Longs, high: Longs) -> dict[str, pa.Array]:
         """Return the columns that say which partitions these are."""
         row = self.row[np.searchsorted(self.piece, pieces)]
-        return {name: pick(self.history[name], row) for name in KEY} | _range(low, high)
+        return {name: pick(self.history[name], row) for name in KEY} | range_columns(low, high)

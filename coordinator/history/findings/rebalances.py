@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -76,48 +78,97 @@ def _find_most(
     return np.append(last, -1)[best], np.append(times, 0)[best]
 
 
-def find_slow_rebalances(facts: Facts) -> pa.Table:
-    """Return when groups took longer than the limit to settle, or still do.
+@dataclass(frozen=True, slots=True)
+class Rebalances:
+    """The rebalances of all groups, also of deleted ones.
 
     A rebalance begins with an epoch. It ends when all members have what the epoch's target, or a
     later one, gives them, or when no member is left: epochs that end together are one rebalance.
-    The member that others waited for longest is named; of one that goes on, those that are waited
-    for now. Of classic groups the log has no epoch before it has settled.
+    Of classic groups the log has no epoch before it has settled.
+
+    Attributes
+    ----------
+    first, last, epochs
+        The rows of the first and the last epoch in `Facts.epochs`, and how many there are.
+    open
+        Whether it goes on.
+    begun_ms, ended_ms, ended_at
+        When it began and ended, and at which position; -1 while it goes on.
+    settled
+        The place in `Settled` of the target that ended it; -1 while it goes on.
     """
-    epochs, settled = facts.epochs, facts.settled
-    begun_ms, place = to_ms(epochs["recorded_at"]), facts.place_of(epochs["group_id"])
-    found, still = settled.place_of(to_numbers(epochs["target_position"])), find_open(facts)
-    done = np.append(settled.at_ms, -1)[found] >= begun_ms  # else the group was empty already
-    row = np.flatnonzero((place >= 0) & (still | done))
-    ended_at = np.where(still, -1, np.append(settled.ended_at, -1)[found])[row]
-    _, first, line, count = np.unique(
-        join_keys(place[row], ended_at + 1), return_index=True, return_inverse=True,
-        return_counts=True,
-    )  # fmt: skip
-    last = np.zeros(len(first), np.int64)
-    last[line] = row
-    row, now = row[first], still[row[first]]
-    ended_ms = np.where(now, -1, np.append(settled.at_ms, -1)[found[row]])
-    until_ms = np.where(now, facts.now_ms, ended_ms)
-    took_ms = until_ms - begun_ms[row]
-    slow = (took_ms > facts.limits.patience_ms) & (until_ms >= facts.begin_ms)
-    row, now, last = row[slow], now[slow], last[slow]
-    columns = {name: pick(epochs[name], row) for name in ("group_id", "group_epoch", "reason")}
+
+    first: Longs
+    last: Longs
+    epochs: Longs
+    open: Bools
+    begun_ms: Longs
+    ended_ms: Longs
+    ended_at: Longs
+    settled: Longs
+
+    @classmethod
+    def of(cls, facts: Facts) -> Rebalances:
+        """Find them."""
+        epochs, settled = facts.epochs, facts.settled
+        begun_ms = to_ms(epochs["recorded_at"])
+        found, still = settled.place_of(to_numbers(epochs["target_position"])), find_open(facts)
+        done = np.append(settled.at_ms, -1)[found] >= begun_ms  # else the group was empty already
+        row = np.flatnonzero(still | done)
+        group = encode_keys(combine_chunks(epochs["group_id"]))[row]
+        ended_at = np.where(still, -1, np.append(settled.ended_at, -1)[found])[row]
+        _, first, line, count = np.unique(
+            join_keys(group, ended_at + 1), return_index=True, return_inverse=True,
+            return_counts=True,
+        )  # fmt: skip
+        last = np.zeros(len(first), np.int64)
+        last[line] = row
+        row, ended_at = row[first], ended_at[first]
+        now = still[row]
+        place = np.where(now, -1, found[row])
+        ended_ms = np.where(now, -1, np.append(settled.at_ms, -1)[place])
+        return cls(row, last, count, now, begun_ms[row], ended_ms, ended_at, place)
+
+
+def find_rebalances(facts: Facts) -> tuple[Rebalances, pa.Table]:
+    """Return the rebalances, and the columns that tell of each.
+
+    The member that others waited for longest is named; of one that goes on, those that are waited
+    for now.
+    """
+    found, epochs = Rebalances.of(facts), facts.epochs
+    columns = {name: pick(epochs[name], found.first) for name in TOLD}
+    until_ms = np.where(found.open, facts.now_ms, found.ended_ms)
     columns |= {
-        "last_epoch": pick(epochs["group_epoch"], last),
-        "epochs": pa.array(count[slow]),
-        "began_at": to_times(begun_ms[row]),
-        "settled_at": to_times(ended_ms[slow]),
-        "seconds": pa.array(took_ms[slow] / 1000),
+        "last_epoch": pick(epochs["group_epoch"], found.last),
+        "epochs": pa.array(found.epochs),
+        "began_at": to_times(found.begun_ms),
+        "settled_at": to_times(found.ended_ms),
+        "seconds": pa.array((until_ms - found.begun_ms) / 1000),
     }
     waits, names = _find_waited_now(facts)
-    before = pick(settled.waited_for, np.where(now, -1, found[row]))
+    before = pick(facts.settled.waited_for, found.settled)
     there = to_mask(pc.is_valid(before))
     ends = pa.array(np.append(0, np.cumsum(there)), pa.int32())
     one = pa.ListArray.from_arrays(ends, before.drop_null())
-    columns["waits_for"] = pa.array(np.where(now, waits[place[row]], there))
-    columns["waited_for"] = pc.if_else(pa.array(now), names.take(pa.array(place[row])), one)
-    return pa.table(columns)
+    place = facts.place_of(columns["group_id"])
+    here = np.where(found.open, place, -1)
+    columns["waits_for"] = pa.array(np.where(found.open, np.append(waits, 0)[here], there))
+    now = names.take(pa.array(here, mask=here < 0))
+    columns["waited_for"] = pc.if_else(pa.array(found.open), now, one)
+    return found, pa.table(columns)
+
+
+TOLD = ("group_id", "group_epoch", "reason")
+
+
+def find_slow_rebalances(facts: Facts) -> pa.Table:
+    """Return when groups took longer than the limit to settle, or still do."""
+    found, rows = find_rebalances(facts)
+    until_ms = np.where(found.open, facts.now_ms, found.ended_ms)
+    slow = (until_ms - found.begun_ms > facts.limits.patience_ms) & (until_ms >= facts.begin_ms)
+    slow &= facts.place_of(rows["group_id"]) >= 0
+    return rows.filter(pa.array(slow))
 
 
 def find_open(facts: Facts) -> Bools:
