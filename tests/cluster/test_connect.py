@@ -35,11 +35,12 @@ QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 class Server:
     """A Spark Connect server on a port of its own."""
 
-    def __init__(self, folder, python):
+    def __init__(self, folder, python, **confs):
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
         self.folder, self.python, self._process = folder, python, ExitStack()
+        self._confs = confs
 
     @property
     def url(self):
@@ -50,6 +51,7 @@ class Server:
             "spark.connect.grpc.binding.port": self.port,
             "spark.sql.codegen.wholeStage": "false",
             "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+            **self._confs,
         }
         home = spark_jars().parent
         command = [home / "bin" / "spark-submit", "--master", "local[2]", "--properties-file"]
