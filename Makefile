@@ -55,7 +55,7 @@ test-readers: $(READY) ## a store and an output in DuckDB, on a disk and in S3: 
 test-cluster: $(READY) ## Spark clusters that lose executors, and Spark Connect: needs PyPI once
 	@MUSTER_CLUSTER=1 $(BIN)/pytest tests/cluster
 
-test-matrix: $(READY) ## the wheel on the oldest and the newest Spark that it allows
+test-matrix: $(READY) ## the wheel on each Spark and Python that it allows: needs PyPI once
 	@$(PYTHON) tools/matrix.py
 
 test-java: $(READY) ## groups of Java clients, and Kafka's tools: needs a JDK, and Maven Central once

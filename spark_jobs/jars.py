@@ -99,9 +99,10 @@ def fitting(spark: Path) -> Jars:
     version = cores[-1].stem.rpartition("-")[2]
     lines, line = read_lock(), ".".join(version.split(".")[:2])
     if line not in lines:
+        *others, last = lines
         raise JarsMissingError(
             f"Spark {version} in {spark} has no Delta, and Muster only knows the jars for Spark "
-            f"{' and '.join(lines)}: put Delta's jars for it into that folder"
+            f"{', '.join(others)} and {last}: put Delta's jars for it into that folder"
         )
     newest = _delta_installed()
     older = [jars for jars in lines[line] if newest is None or jars.version <= newest]

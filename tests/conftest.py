@@ -45,6 +45,9 @@ def pytest_addoption(parser):
 def pytest_configure(config):
     # pyspark leaves the sockets it reads results from to the garbage collector, in any later test.
     config.addinivalue_line("filterwarnings", "ignore:unclosed <socket:ResourceWarning")
+    # 4.2 says so where it is first used with pandas 3, as the locked one is.
+    said = "ignore:PySpark does not yet fully support pandas:FutureWarning"
+    config.addinivalue_line("filterwarnings", said)
 
 
 @pytest.hookimpl(trylast=True)

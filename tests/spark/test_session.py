@@ -156,6 +156,8 @@ def spark_of(folder, version):
         ("4.1.0", "4.1.0", "delta-spark_4.1_2.13-4.3.1.jar"),
         ("4.1.4", "4.4.1", "delta-spark_4.1_2.13-4.4.0.jar"),
         ("4.1.4", None, "delta-spark_4.1_2.13-4.4.0.jar"),
+        ("4.2.0", "4.4.0", "delta-spark_4.2_2.13-4.4.0.jar"),
+        ("4.2.1", "4.3.1", "delta-spark_4.2_2.13-4.4.0.jar"),
     ],
 )
 def test_delta_version_fits_the_spark_version(tmp_path, monkeypatch, spark, delta, jar):
@@ -173,7 +175,7 @@ def test_unknown_spark_version_is_refused(tmp_path, monkeypatch):
     spark_of(tmp_path, "3.5.6")
     assert not jars.in_spark()
     with pytest.raises(
-        jars.JarsMissingError, match=r"Spark 3\.5\.6 in .* for Spark 4\.0 and 4\.1: put"
+        jars.JarsMissingError, match=r"Spark 3\.5\.6 in .* for Spark 4\.0, 4\.1 and 4\.2: put"
     ):
         jars.delta_jars()
     (tmp_path / "jars" / "spark-core_2.13-3.5.6.jar").unlink()
