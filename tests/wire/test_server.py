@@ -199,10 +199,12 @@ def test_random_bytes_never_harm_a_member():
 def test_slow_and_idle_connections_are_closed():
     with contextlib.ExitStack() as stack:
         coordinator, address = stack.enter_context(served(request_ms=1_000, idle_ms=3_000))
-        names = ("member", "silent", "slow", "idle")
-        member, silent, slow, idle = (stack.enter_context(Client(address)) for _ in names)
-        for number, client in enumerate((idle, slow, member)):
+        joined = []
+        for number in range(3):  # each joins at once: until its first request, it is a slow one
+            joined.append(client := stack.enter_context(Client(address)))
             client.join(f"g{number}", "m", "clicks")
+        idle, slow, member = joined
+        silent = stack.enter_context(Client(address))
         slow.socket.sendall(struct.pack(">i", 1 << 20))
 
         def closed():

@@ -304,7 +304,10 @@ def _decision(
 
 
 def _forget_expired(config: Config, group: Group, now_ms: int) -> list[Record]:
-    """Return records that end what has expired: plans that waited, and decisions."""
+    """Return records that end what has expired: plans that waited, and decisions.
+
+    That a plan expired is known for as long again, so a late decision is answered with the reason.
+    """
     waited = [
         PlanDecided(
             group.group_id, plan.plan_id, EXPIRED, timestamp=now_ms, expires_ms=plan.expires_ms
@@ -316,6 +319,7 @@ def _forget_expired(config: Config, group: Group, now_ms: int) -> list[Record]:
         Tombstone(PlanDecided.kind, group.group_id, name=one.plan_id)
         for one in group.decided.values()
         if now_ms >= one.expires_ms
+        and (one.decision != EXPIRED or now_ms >= one.timestamp + config.plans.valid_ms)
     ]
     return [*waited, *old]
 
