@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSource, DataSourceReader
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -41,7 +41,13 @@ class DefaultSource(DataSource):
         """Return what reads the view's rows."""
         from pyspark_muster.view_reader import ViewReader  # noqa: PLC0415 - see above
 
-        return ViewReader(self._asked.check_columns(schema))
+        return ViewReader(self._asked.check_batch().check_columns(schema))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's
+        """Return what reads the events of the store as they come."""
+        from pyspark_muster.event_stream import EventStream  # noqa: PLC0415 - see above
+
+        return EventStream(self._asked.check_stream().check_columns(schema))
 
     @property
     def _asked(self) -> ReadOptions:

@@ -19,7 +19,11 @@ from coordinator.history.view_schemas import FUNCTION_SCHEMAS, TABLE_SCHEMAS, VI
 AS_OF = ("positionAsOf", "timestampAsOf")
 ARGUMENTS = {"epoch": "epoch", "otherEpoch": "other_epoch", "without": "without"}
 """Of table functions, by the names of options."""
-OPTIONS = ("path", "view", "groupId", *AS_OF, *ARGUMENTS)
+BEGIN = ("startingPosition", "startingTimestamp")
+"""Of streams: the first position or time to read."""
+LATEST = "latest"
+STREAMED = "events"
+OPTIONS = ("path", "view", "groupId", *AS_OF, *BEGIN, *ARGUMENTS)
 """Spark compares their names without case."""
 
 
@@ -39,6 +43,8 @@ class ReadOptions:
         The position or time to read up to; None: now, when a query is planned.
     arguments
         Of a table function, beside the group.
+    begin
+        Of a stream: the first position or time to read, or `LATEST`; None: all.
     """
 
     store: str
@@ -46,6 +52,7 @@ class ReadOptions:
     group_id: str | None
     as_of: int | datetime | None
     arguments: dict[str, object]
+    begin: int | str | datetime | None = None
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> ReadOptions:
@@ -59,6 +66,11 @@ class ReadOptions:
         known = {name.lower(): name for name in OPTIONS}
         given = {name.lower(): value for name, value in options.items()}
         for name in options:
+            if name.lower().startswith("max"):
+                raise SpecError(
+                    f"format 'muster' takes no {name}: a stream has no limit of rows, so give the "
+                    "query a trigger with an interval, and omit it"
+                )
             if name.lower() not in known:
                 raise SpecError(
                     f"unknown option {name!r} of format 'muster': the options are "
@@ -77,7 +89,40 @@ class ReadOptions:
         if group_id is not None and view in WITHOUT_GROUPS:
             raise SpecError(f"view {view!r} has no group_id: omit groupId={group_id!r}")
         arguments = _parse_arguments(view, given)
-        return cls(store, view, group_id, _parse_moment(given), arguments)
+        begin = given.get(BEGIN[0].lower())
+        first = LATEST if begin == LATEST else _parse_moment(given, BEGIN)
+        if begin == LATEST and given.get(BEGIN[1].lower()) is not None:
+            raise SpecError(f"{BEGIN[0]} and {BEGIN[1]} exclude each other: give one of them")
+        return cls(store, view, group_id, _parse_moment(given, AS_OF), arguments, first)
+
+    def check_batch(self) -> ReadOptions:
+        """Check that nothing is asked for that only streams have.
+
+        Raises
+        ------
+        SpecError
+            A beginning is.
+        """
+        if self.begin is not None:
+            raise SpecError(f"{BEGIN[0]} and {BEGIN[1]} are for readStream: omit them, or use that")
+        return self
+
+    def check_stream(self) -> ReadOptions:
+        """Check that the view can be read as a stream.
+
+        Raises
+        ------
+        SpecError
+            It is another view than events, or a moment is given.
+        """
+        if self.view != STREAMED:
+            raise SpecError(
+                f"view {self.view!r} is no stream, since its rows change: readStream reads view "
+                f"{STREAMED!r}"
+            )
+        if self.as_of is not None:
+            raise SpecError(f"a stream has no end: omit {AS_OF[0]} and {AS_OF[1]}")
+        return self
 
     def check_store(self) -> ReadOptions:
         """Check that there is a store, and that its log has what was asked for.
@@ -138,19 +183,19 @@ def _parse_arguments(view: str, given: Mapping[str, str]) -> dict[str, object]:
     return found
 
 
-def _parse_moment(given: Mapping[str, str]) -> int | datetime | None:
+def _parse_moment(given: Mapping[str, str], names: tuple[str, str]) -> int | datetime | None:
     """Return the position or the time that one of two options names."""
-    position, time = (given.get(name.lower()) for name in AS_OF)
+    position, time = (given.get(name.lower()) for name in names)
     if position is not None and time is not None:
-        raise SpecError(f"{AS_OF[0]} and {AS_OF[1]} exclude each other: give one of them")
+        raise SpecError(f"{names[0]} and {names[1]} exclude each other: give one of them")
     if position is not None:
-        parsed = parse_as_of(position, AS_OF[0])
+        parsed = parse_as_of(position, names[0])
         if not isinstance(parsed, int):
-            raise SpecError(f"{AS_OF[0]} {position!r} is a time: give it as {AS_OF[1]}")
+            raise SpecError(f"{names[0]} {position!r} is a time: give it as {names[1]}")
         return parsed
     if time is not None:
-        parsed = parse_as_of(time, AS_OF[1])
+        parsed = parse_as_of(time, names[1])
         if isinstance(parsed, int):
-            raise SpecError(f"{AS_OF[1]} {time!r} is a position: give it as {AS_OF[0]}")
+            raise SpecError(f"{names[1]} {time!r} is a position: give it as {names[0]}")
         return parsed
     return None

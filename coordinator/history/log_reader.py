@@ -143,6 +143,11 @@ class LogReader:
         return str(self._table.metadata().id)
 
     @property
+    def first_position(self) -> int:
+        """The first position that the log has."""
+        return int(self._parts[0].first)
+
+    @property
     def version(self) -> int:
         """The version of the table, when it was read last."""
         return int(self._table.version())

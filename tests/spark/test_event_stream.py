@@ -1,0 +1,109 @@
+"""`spark.readStream.format("muster")`: each event once, over restarts; another log is refused."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+from coordinator.history import frame
+from tests.support.stories import all_stories, billing, stored
+
+pytestmark = pytest.mark.spark
+
+
+def stream(spark, store, **options):
+    return spark.readStream.format("muster").options(view="events", **options).load(str(store))
+
+
+def run(frame_, out, checkpoint):
+    """Write what there is to read, and stop."""
+    query = (
+        frame_.writeStream.format("parquet")
+        .option("path", str(out))
+        .option("checkpointLocation", str(checkpoint))
+        .trigger(availableNow=True)
+        .start()
+    )
+    try:
+        query.awaitTermination(300)
+    finally:
+        query.stop()
+
+
+def rows_of(frame_):
+    return sorted(map(str, frame_.collect()))
+
+
+def test_a_stream_goes_on_where_it_ended_and_refuses_another_log(spark, tmp_path):
+    batches = billing().batches
+    store, out, checkpoint = (tmp_path / name for name in ("a störe", "out", "checkpoint"))
+    stored(batches[: len(batches) // 2], store)
+    run(stream(spark, store), out, checkpoint)
+    first = spark.read.parquet(str(out))
+    wanted = frame(store, "events")
+    assert len(wanted) > 10
+    assert rows_of(first) == sorted(map(str, spark.createDataFrame(wanted, first.schema).collect()))
+    shutil.rmtree(store)
+    stored(batches, store)
+    with pytest.raises(Exception, match="is another one than the query has read"):
+        run(stream(spark, store), out, checkpoint)
+
+
+def read_on(reader, start):
+    """Read what is new, as Spark does, and return where the batch ended."""
+    end = reader.latestOffset()
+    return end, [
+        row
+        for part in reader.partitions(start, end)
+        for batch in reader.read(part)
+        for row in batch.to_pylist()
+    ]
+
+
+def event_stream(store, **options):
+    from pyspark_muster import DefaultSource
+
+    source = DefaultSource({"path": str(store), "view": "events", **options})
+    return source.streamReader(source.schema())
+
+
+def test_a_running_store_is_read_without_gap_or_repetition(tmp_path):
+    """The reader alone, a new one for each batch, as after a restart."""
+    from coordinator.config import LogConfig
+    from coordinator.storage.delta_log import DeltaLog
+    from tests.support.stories import Story
+
+    store, read = tmp_path / "store", []
+    story = Story('o"live-ü', log=DeltaLog(store, LogConfig(fsync=False))).topics(orders=6)
+    offset = event_stream(store).initialOffset()
+    for turn, member in enumerate(("m1", "m2", "m3")):
+        story.at(turn).join(member, "orders")
+        offset, rows = read_on(event_stream(store), offset)
+        read += rows
+    story.at(3).leave("m2").fall_silent("m3").at(10)
+    read += read_on(event_stream(store), offset)[1]
+    story.trace.close()
+    wanted = frame(store, "events").to_pylist()
+    assert len(read) > 20
+    assert read == wanted
+    begin = wanted[20]["position"]
+    reader = event_stream(store, startingPosition=str(begin))
+    later = read_on(reader, reader.initialOffset())[1]
+    assert later == [row for row in wanted if row["position"] >= begin]
+
+
+def test_bad_options_of_streams_are_refused_by_name(tmp_path):
+    from assignors import SpecError
+
+    store = stored(all_stories(), tmp_path / "store")
+    for options, why in (
+        ({"view": "epochs"}, "view 'epochs' is no stream, since its rows change"),
+        ({"positionAsOf": "3"}, "a stream has no end: omit positionAsOf"),
+        ({"maxRecordsPerTrigger": "9"}, "takes no maxRecordsPerTrigger: a stream has no limit"),
+        ({"startingPosition": "999999"}, "startingPosition 999999 is not in the log"),
+        ({"startingPosition": "1", "startingTimestamp": "2026-03-01"}, "exclude each other"),
+        ({"startingPosition": "soon"}, "startingPosition 'soon' is neither a position nor a time"),
+    ):
+        with pytest.raises(SpecError, match=why):
+            event_stream(store, **options).initialOffset()
