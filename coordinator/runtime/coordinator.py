@@ -219,6 +219,10 @@ class Coordinator(ServiceRequests):
             while self._when_closed:
                 self._when_closed.pop()()
 
+    def make_way(self, *, on: bool) -> None:
+        """Let another claim the log: commit less often until it has, or until this is undone."""
+        self._inner.make_way(on=on)
+
     def when_closed(self, work: Callable[[], object]) -> None:
         """Have something done once the coordinator has closed.
 

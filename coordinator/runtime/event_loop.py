@@ -58,6 +58,8 @@ DEADLINE_S = 0.25
 """How often it is looked whether requests have waited for the store for too long."""
 ANSWERS_A_ROUND = 250
 """Answers that a round gives to those that waited: bounded for the same reason."""
+WAY_MS = 20, 200
+"""How long requests wait, least and most, so that another can claim the log between commits."""
 BRIEF = Heartbeat | ClassicHeartbeat | OffsetCommit
 """What members send all the time: a round takes `log.batch_records_max` of them. On the wire they
 are `connection.BRIEF`."""
@@ -121,6 +123,7 @@ class EventLoop:
         """Those of this round; what is left of them when the loop dies is refused."""
         self._later = LaterAnswers()
         self._idle_s = 0.0
+        self._makes_way_since: float | None = None
         self._regex_jobs = RegexJobs(processor, self.submit)
         self.target_jobs = TargetJobs(processor, self.submit, engine)
         self.maintenance_due = threading.Event()
@@ -284,7 +287,7 @@ class EventLoop:
                 self._wake.wait(self.processor.wait_ms(TICK_MS) / 1000)
             going = self._open
         self._idle_s += time.monotonic() - began
-        linger = max(self.processor.config.log.linger_ms, self._catch_up_ms())
+        linger = max(self.processor.config.log.linger_ms, self._catch_up_ms(), self._way_ms())
         if linger > 0 and self._waiting:
             time.sleep(linger / 1000)
         return going
@@ -296,6 +299,17 @@ class EventLoop:
         """
         late = self.processor.log.lag() - LATE
         return 0 if late <= 0 else min(CATCH_UP_MS, int(late * CATCH_UP_MS / LATE))
+
+    def make_way(self, *, on: bool) -> None:
+        """Commit less often while another is to claim the log, which races with every commit."""
+        self._makes_way_since = time.monotonic() if on else None
+
+    def _way_ms(self) -> int:
+        """Return how long requests wait for a claim: as long as one has been tried already."""
+        since = self._makes_way_since
+        if since is None or self.processor.status is not Status.ACTIVE:
+            return 0
+        return min(WAY_MS[1], max(WAY_MS[0], int((time.monotonic() - since) * 1000)))
 
     def _round(self) -> None:
         """Answer what waits, fire timers, hand out tasks.

@@ -37,7 +37,7 @@ from coordinator.status import LOST, STUCK, Status
 from coordinator.storage.delta_log import DeltaLog
 from coordinator.storage.nodes import StoreNodes
 from coordinator.storage.record_log import LogError
-from coordinator.storage.shards import Shards, root_at, shard_at
+from coordinator.storage.shards import NODES, SHARDS_TOPIC, Shards, root_at, shard_at
 from coordinator.storage.tables.recovery import log_folder
 from coordinator.storage.tables.store_files import files_at, root_of
 from coordinator.wire.call import ClusterNode, FindOffsets
@@ -47,8 +47,6 @@ from coordinator.wire.listener import RunningServer, as_node, serve
 if TYPE_CHECKING:
     from coordinator.web.server import WebServer
 
-NODES, SHARDS = "muster.nodes", "muster.shards"
-"""The group whose members are the nodes, and the topic whose partitions are the shards."""
 LOADS_AT_ONCE = 4
 LOOK_S = 0.2
 """How often it is looked whether a shard was lost, and how long ago nodes may have been read."""
@@ -96,7 +94,7 @@ class Node:
         self._catalog = SharedCatalog(
             catalog,
             max(1, config.topics.poll_ms - 500),
-            Topic.of(SHARDS, topic_id_of(SHARDS), shards.count, ()),
+            Topic.of(SHARDS_TOPIC, topic_id_of(SHARDS_TOPIC), shards.count, ()),
         )
         self.metrics: Metrics = _CountedShard(config.metrics.groups_max)
         self._here: dict[int, Coordinator] = {}
@@ -318,7 +316,7 @@ class Node:
                 opened = Coordinator.open(
                     root_at(self._root),
                     config=_config_of_nodes(self.config),
-                    topics={SHARDS: self._shards.count},
+                    topics={SHARDS_TOPIC: self._shards.count},
                     address=self._address,
                 )
             except (LogError, OSError, ConfigError) as error:
@@ -364,7 +362,7 @@ class Node:
             member = Member(
                 self._address,
                 group_id=NODES,
-                topics=[SHARDS],
+                topics=[SHARDS_TOPIC],
                 client_id=self._address,
                 member_id=self._owner,
                 session_timeout_ms=self.config.lease.ttl_ms,
@@ -384,6 +382,7 @@ class Node:
             with self._changing:
                 self._empty.add(shard)
             self._tell()
+        self._make_way(shard, on=False)
         try:
             while not stop.is_set():
                 if shard in self._empty or self._try_to_claim(shard):
@@ -393,6 +392,13 @@ class Node:
         finally:
             with self._changing:
                 self._empty.discard(shard)
+            self._make_way(shard, on=True)
+
+    def _make_way(self, shard: int, *, on: bool) -> None:
+        """Let another node claim a shard that is here, or no longer."""
+        ours = self._here.get(shard)
+        if ours is not None:
+            ours.make_way(on=on)
 
     def _wait_until_lost(self, shard: int, stop: Stop) -> None:
         """Wait until a shard is to go, or another has claimed it, and for as long as a session.

@@ -21,6 +21,8 @@ from coordinator.storage.tables.recovery import log_folder
 from coordinator.storage.tables.store_files import MEMORY, files_at, refuse_silence
 
 FILE, FOLDER, ROOT = "_shards.json", "shards", "root"
+NODES, SHARDS_TOPIC = "muster.nodes", "muster.shards"
+"""The group whose members are the nodes, and the topic whose partitions are the shards."""
 SHARDS_MOST = 1_024
 LOCK_S = 10.0
 
