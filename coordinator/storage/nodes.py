@@ -189,6 +189,15 @@ class StoreNodes:
         found = max(claimed, key=lambda one: one.shards[shard], default=None)
         return found, 0 if found is None else found.shards[shard]
 
+    def owners(self) -> dict[int, Node]:
+        """Return who of the others has claimed each shard last, as far as they say."""
+        found: dict[int, Node] = {}
+        for one in self.others:
+            for shard, epoch in one.shards.items():
+                if shard not in found or epoch > found[shard].shards[shard]:
+                    found[shard] = one
+        return found
+
     def _look(self) -> dict[int, str]:
         """Read all files, note whose servers are there, and return the files' tags by id."""
         tags, now = {}, self._clock()

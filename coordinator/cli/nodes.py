@@ -1,0 +1,83 @@
+"""`muster nodes` and `muster drain`: the nodes of a store of shards, and emptying one of them."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from typing import Annotated
+
+import typer
+
+from coordinator import progress
+from coordinator.cli import render
+from coordinator.cli.inspect import Json, Store, print_json, wants_json
+from coordinator.cli.main import load_config
+from coordinator.cli.plan import Reason, Settings
+from coordinator.cli.terminal import Terminal
+from coordinator.clock import wall_ms
+from coordinator.core.plans.planner import PlanOptions, make_plan
+from coordinator.printable import visible_values
+from coordinator.runtime.ask_coordinator import ask_coordinator, user_name
+
+
+def nodes(
+    store: Store,
+    shards: Annotated[
+        bool, typer.Option("--shards", help="List the shards instead, each with its node.")
+    ] = False,
+    json_: Json = False,
+    config: Settings = None,
+) -> None:
+    """List the nodes of a store of shards that are alive, and how many shards each has.
+
+    `target` is how many it is to have; a move has ended when both are the same.
+    """
+    from coordinator.history.nodes_view import list_nodes, list_owners  # noqa: PLC0415
+
+    settings = load_config(config)
+    with progress.show("reading the nodes"):
+        rows = (list_owners if shards else list_nodes)(store, settings)
+    if wants_json(json_):
+        print_json(rows)
+    else:
+        render.print_rows(Terminal(), visible_values(rows))
+
+
+def drain(
+    node: Annotated[int, typer.Argument(help="The node's id, as `muster nodes` lists it.")],
+    store: Store,
+    undo: Annotated[bool, typer.Option("--undo", help="Give it shards again.")] = False,
+    reason: Reason = "",
+    json_: Json = False,
+    config: Settings = None,
+) -> None:
+    """Empty a node: its shards go to the others, and it gets none until it starts again.
+
+    It is a plan for the group of the nodes, applied at once. The node answers for its groups until
+    the others have claimed their shards: `muster nodes` shows when it has none.
+    """
+    from coordinator.history.nodes_view import read_node  # noqa: PLC0415
+    from coordinator.storage.shards import NODES, root_at  # noqa: PLC0415
+
+    settings = load_config(config)
+    with progress.show("asking the nodes"):
+        basis, member_id = read_node(store, settings, node)
+        options = PlanOptions(owner=user_name(), reason=reason)
+        options = (
+            replace(options, undrain=(member_id,)) if undo else replace(options, drain=(member_id,))
+        )
+        made = make_plan(basis, options, settings, wall_ms()).plan
+        root = root_at(os.fspath(store))
+        epoch = ask_coordinator(root, settings, "apply", NODES, made.plan_id, made, reason)
+    row = {
+        "node_id": node,
+        "drained": not undo,
+        "moves": sum(one.partition_count for one in made.moves),
+        "plan_id": made.plan_id,
+        "group_epoch": epoch,
+    }
+    if wants_json(json_):
+        print_json([row])
+    else:
+        done = "gets shards again" if undo else "is drained"
+        typer.echo(f"node {node} {done}: {row['moves']} shards move (plan {made.plan_id})")

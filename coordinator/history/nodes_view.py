@@ -1,0 +1,122 @@
+"""The nodes of a store of shards: which there are, what each has, and what it is to have."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from assignors import SpecError
+from coordinator.config import Config
+from coordinator.core.plans.inputs import PlanBasis
+from coordinator.history.former_targets import read_basis
+from coordinator.history.log_reader import LogReader, format_time
+from coordinator.history.view_rows import list_rows
+from coordinator.storage.delta_log import find_root
+from coordinator.storage.nodes import Node, StoreNodes
+from coordinator.storage.record_log import NoLog
+from coordinator.storage.shards import NODES, Shards, read_shards, root_at
+
+Row = dict[str, Any]
+
+
+def list_nodes(store: str, config: Config) -> list[Row]:
+    """Return the nodes that are alive, by their ids.
+
+    Raises
+    ------
+    SpecError
+        The store is one shard, so that it has no nodes.
+    OSError
+        Its nodes cannot be read.
+    """
+    _, nodes = _look(store, config)
+    basis, owned = _read_group(store, config)
+    owners = Counter(one.node_id for one in nodes.owners().values())
+    root = nodes.coordinator()
+    rows = []
+    for one in nodes.others:
+        member_id = _member_of(one, basis)
+        drained = basis.input.loads.drained if basis and basis.input.loads else ()
+        rows.append(
+            {
+                "node_id": one.node_id,
+                "address": one.address,
+                "has_root": one is root,
+                "shards": owners[one.node_id],
+                "target": sum(
+                    row["partition_count"] for row in owned if row["member_id"] == member_id
+                ),
+                "drained": member_id in drained,
+                "member_id": member_id,
+                "seen_at": format_time(one.renewed_ms),
+            }
+        )
+    return rows
+
+
+def list_owners(store: str, config: Config) -> list[Row]:
+    """Return all shards, each with the node that has claimed it last; None where none has.
+
+    Raises
+    ------
+    SpecError, OSError
+        As `list_nodes`.
+    """
+    shards, nodes = _look(store, config)
+    owners = nodes.owners()
+    rows = []
+    for shard in range(shards.count):
+        one = owners.get(shard)
+        rows.append(
+            {
+                "shard": shard,
+                "node_id": one and one.node_id,
+                "address": one and one.address,
+                "coordinator_epoch": one and one.shards[shard],
+            }
+        )
+    return rows
+
+
+def read_node(store: str, config: Config, node_id: int) -> tuple[PlanBasis, str]:
+    """Return the group of the nodes, and who of its members a node is.
+
+    Raises
+    ------
+    SpecError
+        No such node is alive, or it has not joined yet; else as `list_nodes`.
+    """
+    _, nodes = _look(store, config)
+    basis, _ = _read_group(store, config)
+    found = next((one for one in nodes.others if one.node_id == node_id), None)
+    if found is None:
+        known = ", ".join(str(one.node_id) for one in nodes.others)
+        raise SpecError(f"node {node_id} of {store} is not alive: alive are {known or 'none'}")
+    member_id = _member_of(found, basis)
+    if basis is None or member_id is None:
+        raise SpecError(f"node {node_id} of {store} has not joined the others yet: try again")
+    return basis, member_id
+
+
+def _look(store: str, config: Config) -> tuple[Shards, StoreNodes]:
+    shards = read_shards(store)
+    if shards is None:
+        raise SpecError(f"{store} is no store of shards, so it has no nodes: name one that is")
+    nodes = StoreNodes(find_root(store), config.lease)
+    nodes.look()
+    return shards, nodes
+
+
+def _read_group(store: str, config: Config) -> tuple[PlanBasis | None, list[Row]]:
+    """Return the group of the nodes and its target; None before a node has joined."""
+    try:
+        reading = LogReader(root_at(find_root(store)))
+        return read_basis(reading, config, NODES), list_rows(reading, "target_assignments", NODES)
+    except (NoLog, SpecError):
+        return None, []
+
+
+def _member_of(node: Node, basis: PlanBasis | None) -> str | None:
+    """Return the member that a node is, which has the node's address as its client id."""
+    metas = {} if basis is None else basis.input.metas
+    return next((name for name, meta in metas.items() if meta.client_id == node.address), None)
