@@ -49,7 +49,7 @@ class ServedCoordinator(server.EventSubmitter, Protocol):
 
     @property
     def nodes(self) -> StoreNodes | None:
-        """The servers of its store, to be one of; None where nobody else can have it."""
+        """The servers of its store, to be one of; None where no one else can have it."""
 
 
 class RunningServer:
