@@ -220,7 +220,13 @@ class Coordinator(ServiceRequests):
                 self._when_closed.pop()()
 
     def make_way(self, *, on: bool) -> None:
-        """Let another claim the log: commit less often until it has, or until this is undone."""
+        """Let another claim the log by committing less often, as a node does with a shard.
+
+        Parameters
+        ----------
+        on
+            Whether another is to claim it; False where it is to stay after all.
+        """
         self._inner.make_way(on=on)
 
     def when_closed(self, work: Callable[[], object]) -> None:
