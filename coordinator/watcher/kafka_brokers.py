@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from coordinator.config import ConfigError
 from coordinator.core.events import CatalogTopic
+from coordinator.core.watched.lags import Place
 from coordinator.errors import GroupError
 from coordinator.member.kafka import error_of
 from coordinator.member.kafka_connection import KafkaConnection
@@ -21,7 +22,8 @@ from coordinator.wire.codec import Api
 ANSWER_S = 30.0
 INTERNAL = "__"
 NO_LEADER = ANY = -1
-LATEST = -1
+EARLIEST, LATEST = -2, -1
+"""Timestamps that stand for a place, in Kafka's requests and in Spark's offsets."""
 PLACES_A_REQUEST = 10_000
 READ_UNCOMMITTED = 0
 TOPIC_RESOURCE = 2
@@ -104,7 +106,7 @@ class KafkaBrokers:
                 found[topic.name] = {p.partition_index: int(p.leader_id) for p in topic.partitions}
         return found
 
-    async def end_offsets(self, places: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int]:
+    async def end_offsets(self, places: Iterable[Place]) -> dict[Place, int]:
         """Ask where partitions end, as Kafka's own tools do for a lag: at the high watermark.
 
         One that has no leader now, or may not be seen, is left out.
@@ -112,15 +114,15 @@ class KafkaBrokers:
         wanted: defaultdict[str, set[int]] = defaultdict(set)
         for topic, partition in places:
             wanted[topic].add(partition)
-        led: defaultdict[int, list[tuple[str, int]]] = defaultdict(list)
+        led: defaultdict[int, list[Place]] = defaultdict(list)
         for topic, leaders in (await self.leaders(wanted) if wanted else {}).items():
             for partition in sorted(wanted[topic] & leaders.keys()):
                 led[leaders[partition]].append((topic, partition))
-        found: dict[tuple[str, int], int] = {}
+        found: dict[Place, int] = {}
         for node_id in sorted(led.keys() - {NO_LEADER}):
             left = iter(led[node_id])
             while some := list(islice(left, PLACES_A_REQUEST)):
-                answer = await self.ask(node_id, Api.LIST_OFFSETS, **ends_of(some))
+                answer = await self.ask(node_id, Api.LIST_OFFSETS, **offsets_asked(some, LATEST))
                 found |= {
                     (topic.name, int(one.partition_index)): int(one.offset)
                     for topic in answer.topics
@@ -258,13 +260,15 @@ def ask_cluster(settings: ClientSettings, topic: str) -> ClusterMetadata:
     return found
 
 
-def ends_of(places: Iterable[tuple[str, int]]) -> dict[str, object]:
-    """Return the fields of a request for the ends of partitions."""
+def offsets_asked(
+    places: Iterable[Place], at: int, isolation: int = READ_UNCOMMITTED
+) -> dict[str, object]:
+    """Return the fields of a request for where partitions begin (EARLIEST) or end (LATEST)."""
     asked: defaultdict[str, list[object]] = defaultdict(list)
     for topic, partition in places:
-        asked[topic].append({"partition_index": partition, "timestamp": LATEST})
+        asked[topic].append({"partition_index": partition, "timestamp": at})
     topics = [{"name": topic, "partitions": some} for topic, some in asked.items()]
-    return {"replica_id": -1, "isolation_level": READ_UNCOMMITTED, "topics": topics}
+    return {"replica_id": -1, "isolation_level": isolation, "topics": topics}
 
 
 async def _close(connection: KafkaConnection) -> None:

@@ -25,7 +25,14 @@ from coordinator.errors import GroupError
 from coordinator.runtime.topic_catalog import TopicCatalog
 from coordinator.status import LOST
 from coordinator.watcher.client_settings import ClientSettings
-from coordinator.watcher.kafka_brokers import ClusterMetadata, KafkaBrokers, ask_cluster
+from coordinator.watcher.kafka_brokers import (
+    EARLIEST,
+    READ_UNCOMMITTED,
+    ClusterMetadata,
+    KafkaBrokers,
+    ask_cluster,
+    offsets_asked,
+)
 from coordinator.watcher.lag_notes import follow_lags
 from coordinator.watcher.partition_changes import PartitionChanges
 from coordinator.watcher.record_batches import (
@@ -40,12 +47,10 @@ from coordinator.watcher.watched_store import TOPIC, WatchedStore
 from coordinator.wire.codec import Api
 
 OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC, NOT_AUTHORIZED = 1, 3, 29
-EARLIEST = -2
 WAIT_MS = 500
 FETCH_BYTES, PARTITION_BYTES = 32 << 20, 4 << 20
 PAUSES_S = (0.1, 0.3, 1.0, 3.0)
 LOOK_S = 0.1
-READ_COMMITTED_NOT = 0
 TOMBSTONES_MS = 86_400_000
 """How long a cleaned topic keeps tombstones by Kafka's default of `delete.retention.ms`."""
 PATIENCE_LEAST_MS = 60_000
@@ -304,7 +309,7 @@ class _Following:
             "max_wait": WAIT_MS,
             "min_bytes": 1,
             "max_bytes": FETCH_BYTES,
-            "isolation_level": READ_COMMITTED_NOT,
+            "isolation_level": READ_UNCOMMITTED,
             "topics": [{"topic": self._topic, "partitions": partitions}],
             "forgotten_topics_data": [],
         }
@@ -386,14 +391,8 @@ class _Following:
         anew, and what it has not any more ends.
         """
         leader = self._leaders.get(partition, -1)
-        asked = {"partition_index": partition, "timestamp": EARLIEST}
-        answer = await self._brokers.ask(
-            leader,
-            Api.LIST_OFFSETS,
-            replica_id=-1,
-            isolation_level=READ_COMMITTED_NOT,
-            topics=[{"name": self._topic, "partitions": [asked]}],
-        )
+        asked = offsets_asked([(self._topic, partition)], EARLIEST)
+        answer = await self._brokers.ask(leader, Api.LIST_OFFSETS, **asked)
         ((found,),) = [topic.partitions for topic in answer.topics]
         if int(found.error_code):
             return True

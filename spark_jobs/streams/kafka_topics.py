@@ -13,11 +13,9 @@ from coordinator.member import loop_thread
 from coordinator.member.kafka import check_access, error_of, parse_addresses
 from coordinator.member.transport import TopicPartition
 from coordinator.watcher.client_settings import ClientSettings
-from coordinator.watcher.kafka_brokers import KafkaBrokers
+from coordinator.watcher.kafka_brokers import KafkaBrokers, offsets_asked
 from coordinator.wire.codec import Api
 
-EARLIEST, LATEST = -2, -1
-"""Timestamps that stand for a place, in Kafka's requests and in Spark's offsets."""
 ANSWER_S = 10.0
 PATIENCE_S, PAUSE_S, PAUSE_MAX_S = 30.0, 0.1, 2.0
 T = TypeVar("T")
@@ -120,17 +118,8 @@ class KafkaTopics:
     async def _ask(
         self, node_id: int, places: Sequence[TopicPartition], at: int, isolation: int
     ) -> dict[TopicPartition, int]:
-        topics: dict[str, list[Mapping[str, int]]] = {}
-        for topic, number in places:
-            asked = {"partition_index": number, "current_leader_epoch": -1, "timestamp": at}
-            topics.setdefault(topic, []).append(asked)
-        answer: Any = await self._brokers.ask(
-            node_id,
-            Api.LIST_OFFSETS,
-            replica_id=-1,
-            isolation_level=isolation,
-            topics=[{"name": name, "partitions": asked} for name, asked in topics.items()],
-        )
+        asked = offsets_asked(places, at, isolation)
+        answer: Any = await self._brokers.ask(node_id, Api.LIST_OFFSETS, **asked)
         found = {}
         for topic in answer.topics:
             for one in topic.partitions:

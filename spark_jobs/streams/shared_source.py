@@ -23,9 +23,10 @@ from coordinator.member.application import Held
 from coordinator.member.member import Member
 from coordinator.member.options import Place
 from coordinator.member.transport import TopicPartition
+from coordinator.watcher.kafka_brokers import EARLIEST, LATEST
 from coordinator.wire.apis.list_offsets_api import END
 from spark_jobs.streams.batch_bounds import Pace, Weights, bound_batch, weight_of
-from spark_jobs.streams.kafka_topics import EARLIEST, LATEST, KafkaTopics, as_json
+from spark_jobs.streams.kafka_topics import KafkaTopics, as_json
 from spark_jobs.streams.source_options import SourceOptions, read_options
 from spark_jobs.streams.stream_metrics import stream_metrics
 

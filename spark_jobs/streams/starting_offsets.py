@@ -10,9 +10,8 @@ from coordinator.member.events import MemberSettings
 from coordinator.member.kafka import Kafka
 from coordinator.member.options import check_texts
 from coordinator.member.transport import TopicPartition
+from coordinator.watcher.kafka_brokers import EARLIEST, LATEST
 from spark_jobs.streams.kafka_topics import (
-    EARLIEST,
-    LATEST,
     KafkaTopics,
     as_json,
     ask_patiently,

@@ -9,9 +9,8 @@ import pytest
 
 import spark_jobs
 from coordinator import TopicPartition
+from coordinator.watcher.kafka_brokers import EARLIEST, LATEST
 from spark_jobs.streams.kafka_topics import (
-    EARLIEST,
-    LATEST,
     KafkaTopics,
     ask_patiently,
     kafka_settings,

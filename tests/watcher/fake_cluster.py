@@ -9,8 +9,8 @@ from types import SimpleNamespace
 
 from crc32c import crc32c
 
-from coordinator.watcher.kafka_brokers import ClusterMetadata
-from coordinator.watcher.kafka_source import EARLIEST, OFFSET_OUT_OF_RANGE, KafkaSource, _Following
+from coordinator.watcher.kafka_brokers import EARLIEST, ClusterMetadata
+from coordinator.watcher.kafka_source import OFFSET_OUT_OF_RANGE, KafkaSource, _Following
 from coordinator.watcher.record_batches import HEAD, KafkaRecord
 from coordinator.watcher.watched_store import TOPIC
 from coordinator.wire.codec import Api
