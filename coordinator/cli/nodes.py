@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -62,10 +61,8 @@ def drain(
     settings = load_config(config)
     with progress.show("asking the nodes"):
         basis, member_id = read_node(store, settings, node)
-        options = PlanOptions(owner=user_name(), reason=reason)
-        options = (
-            replace(options, undrain=(member_id,)) if undo else replace(options, drain=(member_id,))
-        )
+        drained, undrained = ((), (member_id,)) if undo else ((member_id,), ())
+        options = PlanOptions(drain=drained, undrain=undrained, owner=user_name(), reason=reason)
         made = make_plan(basis, options, settings, wall_ms()).plan
         root = root_at(os.fspath(store))
         epoch = ask_coordinator(root, settings, "apply", NODES, made.plan_id, made, reason)

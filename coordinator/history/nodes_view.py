@@ -33,10 +33,10 @@ def list_nodes(store: str, config: Config) -> list[Row]:
     basis, owned = _read_group(store, config)
     owners = Counter(one.node_id for one in nodes.owners().values())
     root = nodes.coordinator()
+    drained = basis.input.loads.drained if basis and basis.input.loads else ()
     rows = []
     for one in nodes.others:
         member_id = _member_of(one, basis)
-        drained = basis.input.loads.drained if basis and basis.input.loads else ()
         rows.append(
             {
                 "node_id": one.node_id,

@@ -191,12 +191,8 @@ class StoreNodes:
 
     def owners(self) -> dict[int, Node]:
         """Return who of the others has claimed each shard last, as far as they say."""
-        found: dict[int, Node] = {}
-        for one in self.others:
-            for shard, epoch in one.shards.items():
-                if shard not in found or epoch > found[shard].shards[shard]:
-                    found[shard] = one
-        return found
+        claimed = sorted({shard for one in self.others for shard in one.shards})
+        return {shard: one for shard in claimed if (one := self.owner_of(shard)[0]) is not None}
 
     def _look(self) -> dict[int, str]:
         """Read all files, note whose servers are there, and return the files' tags by id."""
