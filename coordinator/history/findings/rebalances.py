@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 import pyarrow as pa
@@ -129,16 +129,25 @@ class Rebalances:
         ended_ms = np.where(now, -1, np.append(settled.at_ms, -1)[place])
         return cls(row, last, count, now, begun_ms[row], ended_ms, ended_at, place)
 
+    def take(self, some: Bools) -> Rebalances:
+        """Return some of the rebalances."""
+        return Rebalances(*(getattr(self, one.name)[some] for one in fields(self)))
 
-def find_rebalances(facts: Facts) -> tuple[Rebalances, pa.Table]:
-    """Return the rebalances, and the columns that tell of each.
+
+def find_slow_rebalances(facts: Facts) -> pa.Table:
+    """Return when groups took longer than the limit to settle, or still do.
 
     The member that others waited for longest is named; of one that goes on, those that are waited
     for now.
     """
     found, epochs = Rebalances.of(facts), facts.epochs
-    columns = {name: pick(epochs[name], found.first) for name in TOLD}
+    place = facts.place_of(epochs["group_id"])[found.first]
     until_ms = np.where(found.open, facts.now_ms, found.ended_ms)
+    slow = (until_ms - found.begun_ms > facts.limits.patience_ms) & (until_ms >= facts.begin_ms)
+    slow &= place >= 0
+    found, place, until_ms = found.take(slow), place[slow], until_ms[slow]
+    names = ("group_id", "group_epoch", "reason")
+    columns = {name: pick(epochs[name], found.first) for name in names}
     columns |= {
         "last_epoch": pick(epochs["group_epoch"], found.last),
         "epochs": pa.array(found.epochs),
@@ -146,29 +155,14 @@ def find_rebalances(facts: Facts) -> tuple[Rebalances, pa.Table]:
         "settled_at": to_times(found.ended_ms),
         "seconds": pa.array((until_ms - found.begun_ms) / 1000),
     }
-    waits, names = _find_waited_now(facts)
+    waits, named = _find_waited_now(facts)
     before = pick(facts.settled.waited_for, found.settled)
     there = to_mask(pc.is_valid(before))
     ends = pa.array(np.append(0, np.cumsum(there)), pa.int32())
     one = pa.ListArray.from_arrays(ends, before.drop_null())
-    place = facts.place_of(columns["group_id"])
-    here = np.where(found.open, place, -1)
-    columns["waits_for"] = pa.array(np.where(found.open, np.append(waits, 0)[here], there))
-    now = names.take(pa.array(here, mask=here < 0))
-    columns["waited_for"] = pc.if_else(pa.array(found.open), now, one)
-    return found, pa.table(columns)
-
-
-TOLD = ("group_id", "group_epoch", "reason")
-
-
-def find_slow_rebalances(facts: Facts) -> pa.Table:
-    """Return when groups took longer than the limit to settle, or still do."""
-    found, rows = find_rebalances(facts)
-    until_ms = np.where(found.open, facts.now_ms, found.ended_ms)
-    slow = (until_ms - found.begun_ms > facts.limits.patience_ms) & (until_ms >= facts.begin_ms)
-    slow &= facts.place_of(rows["group_id"]) >= 0
-    return rows.filter(pa.array(slow))
+    columns["waits_for"] = pa.array(np.where(found.open, waits[place], there))
+    columns["waited_for"] = pc.if_else(pa.array(found.open), named.take(pa.array(place)), one)
+    return pa.table(columns)
 
 
 def find_open(facts: Facts) -> Bools:
