@@ -89,11 +89,8 @@ class ReadOptions:
         if group_id is not None and view in WITHOUT_GROUPS:
             raise SpecError(f"view {view!r} has no group_id: omit groupId={group_id!r}")
         arguments = _parse_arguments(view, given)
-        begin = given.get(BEGIN[0].lower())
-        first = LATEST if begin == LATEST else _parse_moment(given, BEGIN)
-        if begin == LATEST and given.get(BEGIN[1].lower()) is not None:
-            raise SpecError(f"{BEGIN[0]} and {BEGIN[1]} exclude each other: give one of them")
-        return cls(store, view, group_id, _parse_moment(given, AS_OF), arguments, first)
+        begin = LATEST if _one_of(given, BEGIN)[0] == LATEST else _parse_moment(given, BEGIN)
+        return cls(store, view, group_id, _parse_moment(given, AS_OF), arguments, begin)
 
     def check_batch(self) -> ReadOptions:
         """Check that nothing is asked for that only streams have.
@@ -183,11 +180,17 @@ def _parse_arguments(view: str, given: Mapping[str, str]) -> dict[str, object]:
     return found
 
 
-def _parse_moment(given: Mapping[str, str], names: tuple[str, str]) -> int | datetime | None:
-    """Return the position or the time that one of two options names."""
+def _one_of(given: Mapping[str, str], names: tuple[str, str]) -> tuple[str | None, str | None]:
+    """Return the values of two options, of which one may be given."""
     position, time = (given.get(name.lower()) for name in names)
     if position is not None and time is not None:
         raise SpecError(f"{names[0]} and {names[1]} exclude each other: give one of them")
+    return position, time
+
+
+def _parse_moment(given: Mapping[str, str], names: tuple[str, str]) -> int | datetime | None:
+    """Return the position or the time that one of two options names."""
+    position, time = _one_of(given, names)
     if position is not None:
         parsed = parse_as_of(position, names[0])
         if not isinstance(parsed, int):
