@@ -22,6 +22,7 @@ from coordinator.core.state.records import (
     Record,
     Tombstone,
 )
+from coordinator.core.watched.lags import Place
 from coordinator.core.watched_events import KafkaWrote
 from coordinator.errors import GroupError
 from coordinator.runtime.topic_catalog import TopicCatalog
@@ -31,7 +32,6 @@ from coordinator.watcher.described_groups import (
     Committed,
     DescribedGroup,
     DescribedMember,
-    Place,
     compare_classic,
     compare_groups,
     compare_offsets,

@@ -7,7 +7,7 @@ them, nobody tells.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import msgspec
 
@@ -25,10 +25,8 @@ from coordinator.core.state.records import (
     TargetMetadata,
     Tombstone,
 )
+from coordinator.core.watched.lags import Place
 from coordinator.reasons import Reason
-
-Place: TypeAlias = tuple[str, int]
-"""A topic and a partition."""
 
 
 class DescribedMember(NamedTuple):

@@ -8,7 +8,8 @@ from coordinator.core.state.classic_written import record_of
 from coordinator.core.state.groups import Group, State
 from coordinator.core.state.partition_spans import drop_epochs
 from coordinator.core.state.records import ClassicGroupWritten
-from coordinator.watcher.described_groups import Committed, DescribedGroup, DescribedMember, Place
+from coordinator.core.watched.lags import Place
+from coordinator.watcher.described_groups import Committed, DescribedGroup, DescribedMember
 
 
 @dataclass(slots=True)
