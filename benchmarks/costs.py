@@ -19,11 +19,11 @@ from benchmarks.report import Section
 from benchmarks.shape import EPOCH, GROUP, Shape
 from benchmarks.store import temporary_store, write_group
 from coordinator.clock import wall_ms
-from coordinator.compute.engine import TargetRequest, compute_target
+from coordinator.compute.engine import compute_target
 from coordinator.compute.stored_target import read_stored_target
 from coordinator.config import Config
 from coordinator.core.targets.assignor_options import AssignorOptions
-from coordinator.core.targets.basis import AssignorInput, MemberChange, build_input
+from coordinator.core.targets.basis import AssignorInput, Basis, MemberChange, build_input
 from coordinator.history.former_targets import read_basis
 from coordinator.history.log_reader import LogReader
 from coordinator.storage.delta_log import DeltaLog
@@ -138,17 +138,24 @@ def _local(shape: Shape) -> tuple[float, float]:
         log.close()
     gone = frozenset(shape.ids()[::100])
     given = build_input(state, state.groups[GROUP], MemberChange(removed=gone))
-    compute_target(_job(given, shape))
+    compute_target(_basis(given, shape))
     Path("/proc/self/clear_refs").write_text("5")  # the peak from here on
     before, began = resident_mib("VmRSS"), time.perf_counter()
-    compute_target(_job(given, shape))
+    compute_target(_basis(given, shape))
     return time.perf_counter() - began, resident_mib() - before
 
 
-def _job(given: AssignorInput, shape: Shape) -> TargetRequest:
+def _basis(given: AssignorInput, shape: Shape) -> Basis:
     options = AssignorOptions("uniform")
-    return TargetRequest(
-        GROUP, "benchmark", EPOCH + 1, 0, "uniform", {}, options, given, classes=shape.classes
+    return Basis(
+        GROUP,
+        EPOCH + 1,
+        "uniform",
+        {},
+        options,
+        given,
+        computation_id="benchmark",
+        classes=shape.classes,
     )
 
 
@@ -163,7 +170,7 @@ def _spark(shape: Shape) -> float:
         basis = read_basis(LogReader(store), Config(), GROUP)
         for run_id in ("warm", "measured"):
             began = time.perf_counter()
-            request = replace(_job(basis.input, shape), computation_id=run_id, store=str(store))
-            found = delegated(spark, request, Config())
+            asked = replace(_basis(basis.input, shape), computation_id=run_id, store=str(store))
+            found = delegated(spark, asked, Config())
             read_stored_target(str(store), found, basis.input)
         return time.perf_counter() - began

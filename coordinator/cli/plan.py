@@ -104,7 +104,7 @@ def plan(
     options = PlanOptions(
         assignor, wanted, without or (), add, drain or (), undrain or (), user_name(), reason
     )
-    assign = open_engine(engine, settings).assign
+    compute = open_engine(engine, settings).compute
     with progress.show("reading the group"):
         reading = LogReader(store_of(store, group), as_of)
         basis = read_basis(reading, settings, group)
@@ -117,7 +117,7 @@ def plan(
             loads = read_plan_loads(weights, settings, basis)
         options = replace(options, loads=loads)
     with progress.show("computing the plan"):
-        shown = make_plan(basis, options, settings, wall_ms(), assign)
+        shown = make_plan(basis, options, settings, wall_ms(), compute)
     _show(shown, output, findings, json_=json_)
 
 

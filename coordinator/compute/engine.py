@@ -6,61 +6,24 @@ the coordinator can run Spark without importing it.
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from collections.abc import Container, Sequence
 from importlib.metadata import EntryPoint, entry_points
 from typing import Protocol
 
-from assignors import PartitionRanges, SpecError
+from assignors import SpecError
 from assignors.registry import assignor_names
 from coordinator.compute.group_columns import GroupColumns
 from coordinator.config import Config
-from coordinator.core.plans.planner import assign_here
 from coordinator.core.state.target_candidate import TargetCandidate
 from coordinator.core.targets import compute_here
-from coordinator.core.targets.assignor_options import AssignorOptions
-from coordinator.core.targets.basis import AssignorInput
+from coordinator.core.targets.basis import Basis
+from coordinator.core.targets.compute_here import compute_ranges
 
 ENTRY_POINTS = "muster.engines"
 LOCAL = "local"
 GROUPS_KEPT = 4
 """For how many groups an engine keeps the columns it started from: about 50 MiB for a million
 members."""
-
-
-@dataclass(frozen=True, slots=True)
-class TargetRequest:
-    """A target to compute.
-
-    Attributes
-    ----------
-    computation_id
-        The id of the computation. It marks the rows written.
-    group_epoch, position
-        The group epoch to compute for, and the log position that the group is as of.
-    assignor, settings
-        The assignor's name, and the group's settings.
-    options
-        How to assign, by these settings.
-    input
-        The group.
-    store
-        Root path of the tables; None if everything is in memory.
-    classes
-        The approximate number of distinct subscriptions.
-    """
-
-    group_id: str
-    computation_id: str
-    group_epoch: int
-    position: int
-    assignor: str
-    settings: Mapping[str, str]
-    options: AssignorOptions
-    input: AssignorInput
-    store: str | None = None
-    classes: int = 1
 
 
 class ComputationProgress(Protocol):
@@ -72,25 +35,32 @@ class ComputationProgress(Protocol):
 
 
 class Engine(Protocol):
-    """Runs assignors. Of targets it computes one at a time per group, several groups at once."""
+    """Computes targets. Of a group one at a time, of several groups `at_once`."""
+
+    at_once: int = 1
+    """How many targets it computes at the same time."""
 
     @property
     def assignors(self) -> Container[str]:
         """The assignors that the engine has."""
         return assignor_names()
 
-    def assign(self, found: AssignorInput, options: AssignorOptions) -> PartitionRanges:
-        """Return what the assignor gives to whom; on every engine the same rows.
+    def compute(self, basis: Basis) -> TargetCandidate:
+        """Compute a target; on every engine the same one. Several threads may ask at a time.
+
+        Returns
+        -------
+        TargetCandidate
+            `ranges` if the log has no computation of it, as for a plan; else what is to be
+            installed: `changes` of the last target, or rows that were `stored`.
 
         Raises
         ------
         SpecError
             The engine has no such assignor, or the assignor refuses the group.
+        GroupError
+            INVALID_ASSIGNMENT: what it returned is no valid assignment of the group.
         """
-        return assign_here(found, options)
-
-    def submit(self, request: TargetRequest) -> Future[TargetCandidate]:
-        """Start the computation of a target. The future fails if the computation does."""
 
     def cancel(self, group_id: str) -> None:
         """Cancel the computation for a group, if possible."""
@@ -126,7 +96,7 @@ def open_engine(name: str, config: Config) -> Engine:
 
 
 class LocalEngine(Engine):
-    """Computes with NumPy, in one thread of this process.
+    """Computes with NumPy, in this process.
 
     Parameters
     ----------
@@ -136,39 +106,36 @@ class LocalEngine(Engine):
 
     def __init__(self, groups_kept: int = GROUPS_KEPT) -> None:
         self._groups_kept = groups_kept
-        self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="muster-engine")
         self._before: dict[str, GroupColumns] = {}
         """What the last computations started from. The next ones are mostly equal."""
 
-    def submit(self, request: TargetRequest) -> Future[TargetCandidate]:
-        """Start a computation."""
-        return self._pool.submit(self._compute, request)
-
-    def _compute(self, request: TargetRequest) -> TargetCandidate:
+    def compute(self, basis: Basis) -> TargetCandidate:
+        """Compute a target, from the columns of the one before where the log has a computation."""
+        if not basis.computation_id:
+            return compute_ranges(basis)
         columns = GroupColumns.of(
-            request.input, request.assignor, self._before.pop(request.group_id, None)
+            basis.input, basis.options.assignor, self._before.pop(basis.group_id, None)
         )
         if columns.mark is not None:
-            self._before[request.group_id] = columns
+            self._before[basis.group_id] = columns
         if len(self._before) > self._groups_kept:
             del self._before[next(iter(self._before))]
-        return compute_target(request, columns)
+        return compute_target(basis, columns)
 
     def cancel(self, group_id: str) -> None:
         """Do nothing: a computation in NumPy cannot be interrupted. Its result will be refused."""
 
     def close(self) -> None:
-        """Wait for the running computation, and drop those that wait."""
-        self._pool.shutdown(wait=True, cancel_futures=True)
+        """Do nothing: nothing is held."""
 
 
-def compute_target(request: TargetRequest, columns: GroupColumns | None = None) -> TargetCandidate:
-    """Run the assignor in this process, and check its result.
+def compute_target(basis: Basis, columns: GroupColumns | None = None) -> TargetCandidate:
+    """Run the assignor in this process, check its result, and compare it with the last target.
 
     Parameters
     ----------
     columns
-        The request's input, if it was put into columns already.
+        The input, if it was put into columns already.
 
     Raises
     ------
@@ -177,18 +144,18 @@ def compute_target(request: TargetRequest, columns: GroupColumns | None = None) 
     GroupError
         INVALID_ASSIGNMENT: what it returned is no valid assignment of the group.
     """
-    columns = columns or GroupColumns.of(request.input, request.options.assignor)
+    columns = columns or GroupColumns.of(basis.input, basis.options.assignor)
     spec = columns.spec
-    ranges = compute_here.assign_checked(spec, request.options)
+    ranges = compute_here.assign_checked(spec, basis.options)
     owned = None if columns.mark is None else spec
-    changes, moved = compute_here.diff_targets(request.group_id, request.input, ranges, owned)
+    changes, moved = compute_here.diff_targets(basis.group_id, basis.input, ranges, owned)
     return TargetCandidate(
-        request.group_id,
-        request.group_epoch,
-        request.assignor,
+        basis.group_id,
+        basis.group_epoch,
+        basis.assignor,
         moved,
         ranges.partial,
         changes,
-        computation_id=request.computation_id,
-        position=request.position,
+        computation_id=basis.computation_id,
+        position=basis.position,
     )

@@ -8,9 +8,10 @@ import pyarrow.compute as pc
 
 from assignors import SpecError
 from coordinator.config import Config
-from coordinator.core.plans.inputs import PlanBasis, take_basis
+from coordinator.core.plans.inputs import take_basis
 from coordinator.core.state.records import TargetMetadata
 from coordinator.core.state.target_assignment import Targets
+from coordinator.core.targets.basis import Basis
 from coordinator.errors import GroupError
 from coordinator.history.log_reader import LogReader
 from coordinator.history.log_rows import LogRows
@@ -18,7 +19,7 @@ from coordinator.history.log_rows import LogRows
 INT64_BITS = 64
 
 
-def read_basis(reading: LogReader, config: Config, group_id: str) -> PlanBasis:
+def read_basis(reading: LogReader, config: Config, group_id: str) -> Basis:
     """Return a group as a plan finds it.
 
     Raises
@@ -68,7 +69,7 @@ def find_target_position(reading: LogReader, group_id: str, epoch: int) -> int:
     return int(found["position"][-1].as_py())
 
 
-def read_former_targets(reading: LogReader, basis: PlanBasis, epoch: int) -> Targets:
+def read_former_targets(reading: LogReader, basis: Basis, epoch: int) -> Targets:
     """Return what an epoch's target gave to members that are there today.
 
     A static member's successor has what its predecessor had.

@@ -7,7 +7,7 @@ from typing import Any
 
 from assignors import SpecError
 from coordinator.config import Config
-from coordinator.core.plans.inputs import PlanBasis
+from coordinator.core.targets.basis import Basis
 from coordinator.history.former_targets import read_basis
 from coordinator.history.log_reader import LogReader, format_time
 from coordinator.history.view_rows import list_rows
@@ -78,7 +78,7 @@ def list_owners(store: str, config: Config) -> list[Row]:
     return rows
 
 
-def read_node(store: str, config: Config, node_id: int) -> tuple[PlanBasis, str]:
+def read_node(store: str, config: Config, node_id: int) -> tuple[Basis, str]:
     """Return the group of the nodes, and who of its members a node is.
 
     Raises
@@ -107,7 +107,7 @@ def _look(store: str, config: Config) -> tuple[Shards, StoreNodes]:
     return shards, nodes
 
 
-def _read_group(store: str, config: Config) -> tuple[PlanBasis | None, list[Row]]:
+def _read_group(store: str, config: Config) -> tuple[Basis | None, list[Row]]:
     """Return the group of the nodes and its target; None before a node has joined."""
     try:
         reading = LogReader(root_at(find_root(store)))
@@ -116,7 +116,7 @@ def _read_group(store: str, config: Config) -> tuple[PlanBasis | None, list[Row]
         return None, []
 
 
-def _member_of(node: Node, basis: PlanBasis | None) -> str | None:
+def _member_of(node: Node, basis: Basis | None) -> str | None:
     """Return the member that a node is, which has the node's address as its client id."""
     metas = {} if basis is None else basis.input.metas
     return next((name for name, meta in metas.items() if meta.client_id == node.address), None)

@@ -11,7 +11,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -20,7 +20,6 @@ from coordinator.compute.cost_model import GroupSize, choose_engine, fits_memory
 from coordinator.compute.engine import (
     LOCAL,
     Engine,
-    TargetRequest,
     list_engines,
     open_engine,
 )
@@ -33,6 +32,7 @@ from coordinator.core.events import (
 )
 from coordinator.core.state.target_candidate import TargetCandidate
 from coordinator.core.targets.assignor_options import AssignorOptions
+from coordinator.core.targets.basis import Basis
 from coordinator.core.targets.rebase import restore_input
 from coordinator.errors import GroupError
 from coordinator.extras import MissingExtraError
@@ -51,6 +51,7 @@ class RunningComputation:
 
     task: ComputeTarget
     engine: Engine
+    target: Future[TargetCandidate]
     began: float
     deadline: threading.Timer
 
@@ -71,6 +72,8 @@ class TargetJobs:
         self._submit = submit
         self._given = engine
         self._engines: dict[str, Engine] = {}
+        self._threads: dict[int, ThreadPoolExecutor] = {}
+        """Those in which an engine computes targets, by the engine's id."""
         self._opening = threading.Lock()
         self._lacking: set[str] = set()
         """Engines of which an extra is missing, as the log says once."""
@@ -81,28 +84,33 @@ class TargetJobs:
         self._timers: set[threading.Timer] = set()
 
     def begin(self, task: ComputeTarget) -> None:
-        """Submit a computation to its engine; cancels one that still runs for the group.
+        """Give a computation to its engine; cancels one that still runs for the group.
 
         Called in the loop's thread.
         """
         self._cancel(task.group_id)
-        request = restore_request(self._processor, task)
-        if request is None:
+        basis = restore_basis(self._processor, task)
+        if basis is None:
             return
-        timeout_s = self._processor.config.engine.timeout_ms / 1000
-        deadline = self._later(timeout_s, lambda: self._time_out(running, timeout_s))
         try:
-            engine = self._engine_for(request)
-            running = RunningComputation(task, engine, time.monotonic(), deadline)
-            with self._lock:
-                self._running[task.group_id] = running
-            future = engine.submit(request)
+            engine = self._engine_for(basis)
+            target = self._threads_of(engine).submit(engine.compute, basis)
         except Exception as error:
-            self._stop_timer(deadline)
             logger.exception("engine failed to start for group %s", task.group_id)
             self._retry_later(task, str(error))
             return
-        future.add_done_callback(lambda found: self._install_result(running, found))
+        timeout_s = self._processor.config.engine.timeout_ms / 1000
+        with self._lock:
+            deadline = self._later(timeout_s, lambda: self._time_out(task, timeout_s))
+            running = RunningComputation(task, engine, target, time.monotonic(), deadline)
+            self._running[task.group_id] = running
+        target.add_done_callback(lambda found: self._install_result(running, found))
+
+    def _threads_of(self, engine: Engine) -> ThreadPoolExecutor:
+        """Return the threads in which an engine computes targets."""
+        if id(engine) not in self._threads:
+            self._threads[id(engine)] = ThreadPoolExecutor(engine.at_once, "muster-engine")
+        return self._threads[id(engine)]
 
     def cancel(self, group_id: str) -> bool:
         """Cancel a group's computation; it is retried after the backoff."""
@@ -130,17 +138,25 @@ class TargetJobs:
             self._cancel(group_id)
 
     def close(self) -> None:
-        """Cancel all computations, and close the engines that were started here."""
+        """Cancel all computations, and close the engines that were started here.
+
+        What those compute is waited for; the engine that was given is its owner's to wait for.
+        """
         self.cancel_all()
         for timer in list(self._timers):
             timer.cancel()
+        for threads in self._threads.values():
+            threads.shutdown(wait=False, cancel_futures=True)
         for engine in self._engines.values():
+            if id(engine) in self._threads:
+                self._threads[id(engine)].shutdown(wait=True)
             engine.close()
 
     def _cancel(self, group_id: str) -> RunningComputation | None:
         running = self._running.get(group_id)
         if running is None or not self._finish(running):
             return None
+        running.target.cancel()
         running.engine.cancel(group_id)
         return running
 
@@ -153,10 +169,11 @@ class TargetJobs:
         self._stop_timer(running.deadline)
         return True
 
-    def _time_out(self, running: RunningComputation, timeout_s: float) -> None:
-        if self._finish(running):
-            running.engine.cancel(running.task.group_id)
-            self._retry_later(running.task, f"timed out after {timeout_s:g} s")
+    def _time_out(self, task: ComputeTarget, timeout_s: float) -> None:
+        with self._lock:
+            running = self._running.get(task.group_id)
+        if running is not None and running.task is task and self._cancel(task.group_id):
+            self._retry_later(task, f"timed out after {timeout_s:g} s")
 
     def _install_result(self, running: RunningComputation, found: Future[TargetCandidate]) -> None:
         """Install what was computed; in a thread of the engine's."""
@@ -214,14 +231,14 @@ class TargetJobs:
         timer.cancel()
         self._timers.discard(timer)
 
-    def _engine_for(self, request: TargetRequest) -> Engine:
+    def _engine_for(self, basis: Basis) -> Engine:
         """Choose by the group's setting, else by cost; after many failures the local one."""
         config = self._processor.config
-        size = GroupSize(len(request.input.metas), request.classes, request.input.targets.rows())
-        wanted = request.settings.get("consumer.assignor.engine", config.engine.engine)
-        assignor = request.options.assignor
+        size = GroupSize(len(basis.input.metas), basis.classes, basis.input.targets.rows())
+        wanted = basis.settings.get("consumer.assignor.engine", config.engine.engine)
+        assignor = basis.options.assignor
         name = choose_engine(config, wanted, size, whole=knows_loads(assignor))
-        failures = self._failures.get(request.group_id, 0)
+        failures = self._failures.get(basis.group_id, 0)
         if failures >= config.engine.max_failures and fits_memory(config, size):
             name = LOCAL
         engine = self._find_engine(name)
@@ -261,8 +278,8 @@ class TargetJobs:
             return self._engines[name]
 
 
-def restore_request(processor: EventProcessor, task: ComputeTarget) -> TargetRequest | None:
-    """Return a computation with the input it was prepared for; None when it is outdated."""
+def restore_basis(processor: EventProcessor, task: ComputeTarget) -> Basis | None:
+    """Return what a computation was prepared from; None when it is outdated."""
     group = processor.state.groups.get(task.group_id)
     found = group.computation if group else None
     if group is None or found is None or found.record.computation_id != task.computation_id:
@@ -270,16 +287,16 @@ def restore_request(processor: EventProcessor, task: ComputeTarget) -> TargetReq
     settings = dict(processor.state.settings.get(task.group_id, {}))
     loads = processor.state.loads.get(task.group_id)
     asked = restore_input(group, found, loads, processor.steady())
-    return TargetRequest(
+    return Basis(
         task.group_id,
-        task.computation_id,
         task.group_epoch,
-        task.position,
         task.assignor,
         settings,
         AssignorOptions.of_target(task.assignor, settings, processor.config),
         # Others do not wait for topics that nobody may have.
         asked.without(asked.find_drained_topics()),
-        processor.log.store,
-        len(group.lists),
+        computation_id=task.computation_id,
+        position=task.position,
+        store=processor.log.store,
+        classes=len(group.lists),
     )

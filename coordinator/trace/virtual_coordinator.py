@@ -13,7 +13,7 @@ from coordinator.config import Config
 from coordinator.core.events import ResolveRegexes
 from coordinator.runtime.event_processor import EventProcessor, Fired
 from coordinator.runtime.regex_jobs import prepare_resolution
-from coordinator.runtime.target_jobs import restore_request
+from coordinator.runtime.target_jobs import restore_basis
 from coordinator.runtime.topic_catalog import DictCatalog
 from coordinator.storage.record_log import RecordLog
 
@@ -67,6 +67,6 @@ class VirtualCoordinator:
         for task in tasks:
             if isinstance(task, ResolveRegexes):
                 self.processor.run([prepare_resolution(self.processor, task)()])
-            elif (job := restore_request(self.processor, task)) is not None:
+            elif (job := restore_basis(self.processor, task)) is not None:
                 self.processor.run([compute_target(job)])
         return bool(tasks)

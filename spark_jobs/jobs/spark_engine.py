@@ -11,20 +11,19 @@ from __future__ import annotations
 import logging
 import threading
 import time
+import uuid
 from collections.abc import Callable, Container, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from assignors import PartitionRanges
 from coordinator import progress
-from coordinator.compute.engine import Engine, TargetRequest
+from coordinator.compute.engine import Engine
 from coordinator.compute.stored_target import read_stored_target
 from coordinator.config import Config
 from coordinator.core.state.target_candidate import TargetCandidate
-from coordinator.core.targets.assignor_options import AssignorOptions
-from coordinator.core.targets.basis import AssignorInput
+from coordinator.core.targets.basis import Basis
 from coordinator.error_text import gist
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.extras import require
@@ -35,8 +34,6 @@ if TYPE_CHECKING:
 
     from spark_jobs.session.kinds import SessionKind
 
-AT_ONCE = 4
-"""How many groups are computed at once."""
 logger = logging.getLogger("muster.spark")
 
 
@@ -69,10 +66,11 @@ class SparkProgress:
 
 @dataclass(slots=True, eq=False)
 class _Computation:
-    """A running computation."""
+    """A running computation; `store` is None of one whose rows are returned, as for a plan."""
 
     group_id: str
     tag: str
+    store: str | None
     began: float
     stage: str = "waiting"
     rows: int = 0
@@ -95,12 +93,13 @@ class SparkEngine(Engine):
         `muster[spark]` is not installed.
     """
 
+    at_once = 4
+
     def __init__(self, spark: SparkSession | None = None, config: Config | None = None) -> None:
         require("the engine spark", "spark")
         self._spark = spark
         self._config = config or Config()
-        self._threads = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="muster-spark")
-        self._lock = threading.Lock()
+        self._lock = threading.Condition()
         self._runs: list[_Computation] = []
         self._kind: SessionKind | None = None
 
@@ -109,49 +108,88 @@ class SparkEngine(Engine):
         """The assignors that have a twin on Spark."""
         return (*TWINS, WEIGHTED)
 
-    def submit(self, request: TargetRequest) -> Future[TargetCandidate]:
-        """Start a computation."""
-        run = _Computation(request.group_id, request.computation_id, time.monotonic())
+    def compute(self, basis: Basis) -> TargetCandidate:
+        """Compute a target: the rows of a computation are written, read back and checked."""
+        from spark_jobs.session.cluster import await_executors, try_again_if_lost  # noqa: PLC0415 - imports pyspark
+
+        store = _store_of(basis) if basis.computation_id else None
+        tag = basis.computation_id or f"plan-{uuid.uuid4()}"
+        run = _Computation(basis.group_id, tag, store, time.monotonic())
         with self._lock:
             self._runs.append(run)
-        return self._threads.submit(self._compute_and_load, request, run)
+        try:
+            kind, said = self._session(), f"Muster: the target of {run.group_id}"
+            with kind.tagged(run.tag, said), _failures_in_one_line():
+                await_executors(kind.spark, self._config.engine.timeout_ms / 1000, run.tag)
+                work = self._return_ranges if store is None else self._store_rows
+                return try_again_if_lost(lambda: work(kind.spark, basis, run))
+        finally:
+            with self._lock:
+                self._runs.remove(run)
+                self._lock.notify_all()
 
-    def assign(self, found: AssignorInput, options: AssignorOptions) -> PartitionRanges:
+    def _return_ranges(
+        self, spark: SparkSession, basis: Basis, _run: _Computation
+    ) -> TargetCandidate:
         """Assign a group, and return what the rows on Spark say."""
         from spark_jobs.jobs.group_frames import assign_on_spark  # noqa: PLC0415 - imports pyspark
         from spark_jobs.session.session import active_tasks  # noqa: PLC0415 - the same
 
-        names = found.spec()
-        with (
-            _failures_in_one_line(),
-            progress.task("tasks of Spark's stages", poll=active_tasks),
-        ):
-            done = assign_on_spark(self._session().spark, found, options, self._config)
-            return PartitionRanges.from_arrow(names.member_ids, names.topics, done.rows.toArrow())
+        names = basis.input.spec()
+        with progress.task("tasks of Spark's stages", poll=active_tasks):
+            done = assign_on_spark(spark, basis.input, basis.options, self._config)
+            rows = done.rows.toArrow()
+        ranges = PartitionRanges.from_arrow(names.member_ids, names.topics, rows)
+        return TargetCandidate(
+            basis.group_id, basis.group_epoch, basis.assignor, done.moved, done.partial,
+            ranges=ranges,
+        )  # fmt: skip
+
+    def _store_rows(self, spark: SparkSession, basis: Basis, run: _Computation) -> TargetCandidate:
+        """Write the rows of a target to the store, read them back, and check them."""
+        from spark_jobs.jobs.target_job import compute_on_spark  # noqa: PLC0415 - imports pyspark
+
+        assert run.store is not None
+        target = compute_on_spark(spark, basis, self._config, self._say(run))
+        stored = target.stored
+        assert stored is not None
+        self._say(run)("loading", stored.ranges)
+        target = read_stored_target(run.store, target, basis.input)
+        logger.info(
+            "%s: %d ranges of %d members in %.1f s", run.group_id, stored.ranges,
+            stored.members, time.monotonic() - run.began,
+        )  # fmt: skip
+        return target
 
     def cancel(self, group_id: str) -> None:
         """Cancel the computation for a group: its Spark jobs end, and no more are started."""
         with self._lock:
-            runs = [run for run in self._runs if run.group_id == group_id]
+            runs = [run for run in self._runs if run.store and run.group_id == group_id]
         for run in runs:
-            run.given_up = True
-            try:
-                if self._kind is not None:
-                    self._kind.cancel(run.tag)
-            except Exception as error:  # noqa: BLE001 - a session that is gone has no jobs left
-                logger.warning("the Spark jobs of %s cannot be cancelled: %s", group_id, error)
+            self._give_up(run)
+
+    def _give_up(self, run: _Computation) -> None:
+        run.given_up = True
+        try:
+            if self._kind is not None:
+                self._kind.cancel(run.tag)
+        except Exception as error:  # noqa: BLE001 - a session that is gone has no jobs left
+            logger.warning("the Spark jobs of %s cannot be cancelled: %s", run.group_id, error)
 
     def progress(self) -> list[SparkProgress]:
         """Return the progress of each running computation."""
         with self._lock:
-            runs = list(self._runs)
+            runs = [run for run in self._runs if run.store]
         return [self._progress(run) for run in runs]
 
     def close(self) -> None:
         """Cancel all computations. The session that was given stays open."""
-        for run in list(self._runs):
-            self.cancel(run.group_id)
-        self._threads.shutdown(wait=True, cancel_futures=True)
+        with self._lock:
+            runs = list(self._runs)
+        for run in runs:
+            self._give_up(run)
+        with self._lock:
+            self._lock.wait_for(lambda: not self._runs)
         if self._kind is not None:
             self._kind.end()
 
@@ -166,32 +204,6 @@ class SparkEngine(Engine):
             elif not self._kind.alive():
                 self._kind = self._kind.again()
             return self._kind
-
-    def _compute_and_load(self, request: TargetRequest, run: _Computation) -> TargetCandidate:
-        """Compute, read back, and check; runs in a thread of the engine."""
-        from spark_jobs.jobs.target_job import compute_on_spark  # noqa: PLC0415 - imports pyspark
-        from spark_jobs.session.cluster import await_executors, try_again_if_lost  # noqa: PLC0415 - the same
-
-        try:
-            kind, said = self._session(), f"Muster: the target of {run.group_id}"
-            with kind.tagged(run.tag, said), _failures_in_one_line():
-                await_executors(kind.spark, self._config.engine.timeout_ms / 1000, run.tag)
-                store = _store_of(request)
-                target = try_again_if_lost(
-                    lambda: compute_on_spark(kind.spark, request, self._config, self._say(run))
-                )
-            stored = target.stored
-            assert stored is not None
-            self._say(run)("loading", stored.ranges)
-            target = read_stored_target(store, target, request.input)
-        finally:
-            with self._lock:
-                self._runs.remove(run)
-        logger.info(
-            "%s: %d ranges of %d members in %.1f s", run.group_id, stored.ranges,
-            stored.members, time.monotonic() - run.began,
-        )  # fmt: skip
-        return target
 
     def _say(self, run: _Computation) -> Callable[[str, int], None]:
         def say(stage: str, rows: int) -> None:
@@ -208,13 +220,13 @@ class SparkEngine(Engine):
         return SparkProgress(run.group_id, run.stage, run.rows, done, tasks, seconds)
 
 
-def _store_of(request: TargetRequest) -> str:
-    if request.store is None:
+def _store_of(basis: Basis) -> str:
+    if basis.store is None:
         raise GroupError(
             ErrorCode.UNKNOWN_SERVER_ERROR,
             "Spark writes targets to a store, but this coordinator has none: open it with one.",
         )
-    return request.store
+    return basis.store
 
 
 @contextmanager

@@ -14,10 +14,10 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from coordinator.compute.engine import TargetRequest
 from coordinator.config import Config
 from coordinator.core.state.target_assignment import StoredTarget
 from coordinator.core.state.target_candidate import TargetCandidate
+from coordinator.core.targets.basis import Basis
 from coordinator.storage.log_scan import list_data_files
 from coordinator.storage.tables.store_files import is_remote
 from coordinator.storage.target_digest import join_halves
@@ -41,7 +41,7 @@ Say = Callable[[str, int], None]
 
 def compute_on_spark(
     spark: SparkSession,
-    request: TargetRequest,
+    basis: Basis,
     config: Config,
     say: Say = lambda _stage, _rows: None,
 ) -> TargetCandidate:
@@ -49,9 +49,8 @@ def compute_on_spark(
 
     Parameters
     ----------
-    request
-        The request, which must name a store. A repeated request with the same computation id
-        writes nothing.
+    basis
+        Must name a store. A repeated computation with the same id writes nothing.
     say
         Called with each stage that begins, and its number of rows.
 
@@ -64,24 +63,24 @@ def compute_on_spark(
     ConfigError
         The store is on this machine's disk, and executors do not see it.
     """
-    assert request.store is not None
-    check_seen(spark, list_data_files(request.store)[:1])
+    assert basis.store is not None
+    check_seen(spark, list_data_files(basis.store)[:1])
     work_session = WorkSession(spark)
     try:
-        work_session.reach(request.store)
-        return _compute_and_write(work_session, request, config, say)
+        work_session.reach(basis.store)
+        return _compute_and_write(work_session, basis, config, say)
     finally:
         work_session.release()
 
 
 def _compute_and_write(
-    work_session: WorkSession, request: TargetRequest, config: Config, say: Say
+    work_session: WorkSession, basis: Basis, config: Config, say: Say
 ) -> TargetCandidate:
     session = work_session.spark
     say("assigning", 0)
-    assigned = assign_on_spark(session, request.input, request.options, config)
+    assigned = assign_on_spark(session, basis.input, basis.options, config)
     say("sorting", assigned.members)
-    keys = [topic.key for topic in request.input.topics]
+    keys = [topic.key for topic in basis.input.topics]
     ids = small(
         session,
         {
@@ -94,25 +93,25 @@ def _compute_and_write(
     rows = work_session.keep(rows.sortWithinPartitions("member_id", "topic", "first_partition"))
     count, digest = count_and_digest(rows)
     say("writing", count)
-    version = _write(request, config, rows, count, digest)
+    version = _write(basis, config, rows, count, digest)
     stored = StoredTarget(
-        request.group_id,
-        request.group_epoch,
-        request.computation_id,
+        basis.group_id,
+        basis.group_epoch,
+        basis.computation_id,
         version,
         digest,
         assigned.members,
         count,
     )
     return TargetCandidate(
-        request.group_id,
-        request.group_epoch,
-        request.assignor,
+        basis.group_id,
+        basis.group_epoch,
+        basis.assignor,
         assigned.moved,
         assigned.partial,
         stored=stored,
-        computation_id=request.computation_id,
-        position=request.position,
+        computation_id=basis.computation_id,
+        position=basis.position,
     )
 
 
@@ -126,13 +125,13 @@ def count_and_digest(rows: DataFrame) -> tuple[int, int]:
     return int(row[0]), join_halves(int(row[1] or 0), int(row[2] or 0))
 
 
-def _write(request: TargetRequest, config: Config, rows: DataFrame, count: int, digest: int) -> int:
+def _write(basis: Basis, config: Config, rows: DataFrame, count: int, digest: int) -> int:
     """Write the rows, commit their files by one put, and return a version that has them.
 
     Spark's own writer of Delta is not safe on an object store with several drivers, and runs a
     second job.
     """
-    store, run_id, folder = request.store, request.computation_id, f"run-{uuid.uuid4().hex}"
+    store, run_id, folder = basis.store, basis.computation_id, f"run-{uuid.uuid4().hex}"
     assert store is not None
     patience_s = config.engine.timeout_ms / 1000
     with nullcontext() if is_remote(store) else lock_targets(store, patience_s):
@@ -143,6 +142,6 @@ def _write(request: TargetRequest, config: Config, rows: DataFrame, count: int, 
         )
         write_plain(named, f"{targets_path(store)}/{folder}")
         return commit_target(
-            store, folder, request.group_id, request.group_epoch, run_id, count, digest,
+            store, folder, basis.group_id, basis.group_epoch, run_id, count, digest,
             sync=config.log.fsync,
         )  # fmt: skip

@@ -9,11 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coordinator.core.plans.input_digest import hash_columns
-from coordinator.core.plans.inputs import PlanBasis, describe_inputs
+from coordinator.core.plans.inputs import describe_inputs
 from coordinator.core.state.partition_spans import TopicKey
 from coordinator.core.state.records import MemberMetadata
 from coordinator.core.state.target_assignment import Targets, WholeTarget
-from coordinator.core.targets.basis import AssignorInput
+from coordinator.core.targets.assignor_options import AssignorOptions
+from coordinator.core.targets.basis import AssignorInput, Basis
 
 texts = st.lists(st.none() | st.text(alphabet="aé\x1f", max_size=3), max_size=4)
 
@@ -35,7 +36,8 @@ KEYS = [TopicKey("a", "id-a"), TopicKey("b", "id-b"), TopicKey("unused", "id-c")
 
 def basis(targets, members=("m1", "m2")):
     metas = {one: MemberMetadata("g", one, subscribed_topic_names=("a",)) for one in members}
-    return PlanBasis("g", 3, 3, "uniform", {}, AssignorInput(metas, targets, []))
+    found = AssignorInput(metas, targets, [])
+    return Basis("g", 3, "uniform", {}, AssignorOptions("uniform"), found, assignment_epoch=3)
 
 
 def digest(targets):

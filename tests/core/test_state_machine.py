@@ -31,7 +31,7 @@ from coordinator.core.state.partition_spans import kafka_id
 from coordinator.core.state_machine import step
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.runtime.regex_jobs import prepare_resolution
-from coordinator.runtime.target_jobs import restore_request
+from coordinator.runtime.target_jobs import restore_basis
 from tests.support import invariants
 from tests.support.coordinator_shell import Shell
 from tests.support.fingerprint import fingerprint
@@ -287,7 +287,7 @@ class Machine(RuleBasedStateMachine):
         for task in self.processor.take_tasks():
             if isinstance(task, ResolveRegexes):
                 self.landing.append(prepare_resolution(self.processor, task)())
-            elif (job := restore_request(self.processor, task)) is not None:
+            elif (job := restore_basis(self.processor, task)) is not None:
                 self.landing.append(compute_target(job))
         if now:
             self.land()

@@ -29,7 +29,7 @@ from coordinator.core.state.target_candidate import TargetCandidate
 from coordinator.errors import GroupError
 from coordinator.kafka_config import kafka_config
 from coordinator.runtime.event_processor import EventProcessor
-from coordinator.runtime.target_jobs import restore_request
+from coordinator.runtime.target_jobs import restore_basis
 from coordinator.runtime.topic_catalog import DictCatalog
 from coordinator.storage.record_log import MemoryLog, find_position
 from tests.support.coordinator_core import STABLE, Code, lists
@@ -296,7 +296,7 @@ def test_a_delegated_target_is_computed_once_and_off_the_heartbeat_path(engine):
     assert isinstance(task, ComputeTarget)
     engine.join("m1")  # heartbeats go on, with the last target; none is begun beside it
     assert engine.processor.take_tasks() == []
-    engine.processor.run([compute_target(restore_request(engine.processor, task))])
+    engine.processor.run([compute_target(restore_basis(engine.processor, task))])
     assert engine.group.assignment_epoch == engine.group.epoch == task.group_epoch
     assert engine.target("m1") == {"a": [0, 1, 2, 3, 4, 5]}
 
@@ -319,7 +319,7 @@ def test_a_task_has_the_position_of_its_computation(engine):
         rows |= dict(enumerate(batch.records, start=first))
     assert rows[task.position].computation_id == task.computation_id
     assert task.position < engine.processor.position  # m2 and m3 came after it
-    assert restore_request(engine.processor, task).position == task.position
+    assert restore_basis(engine.processor, task).position == task.position
 
 
 @pytest.mark.behaviour("G-159", "K-49", "S-30")
@@ -327,12 +327,12 @@ def test_who_joins_in_the_same_batch_is_assigned_by_the_next_one(engine):
     """The input is what it was when the computation was prepared, however late the job begins."""
     engine.join("m1", "m2")
     (task,) = engine.processor.take_tasks()
-    (landed,) = engine.processor.run([compute_target(restore_request(engine.processor, task))])
+    (landed,) = engine.processor.run([compute_target(restore_basis(engine.processor, task))])
     assert landed.response["assignment_epoch"] == task.group_epoch < engine.group.epoch
     assert (engine.target("m1"), engine.target("m2")) == ({"a": [0, 1, 2, 3, 4, 5]}, {})
     engine.join("m1")
     (task,) = engine.processor.take_tasks()
-    engine.processor.run([compute_target(restore_request(engine.processor, task))])
+    engine.processor.run([compute_target(restore_basis(engine.processor, task))])
     assert engine.target("m2") == {"a": [3, 4, 5]}
 
 
@@ -340,13 +340,13 @@ def test_who_joins_in_the_same_batch_is_assigned_by_the_next_one(engine):
 def test_a_late_target_is_refused(engine):
     engine.join("m1")
     (task,) = engine.processor.take_tasks()
-    late = compute_target(restore_request(engine.processor, task))
+    late = compute_target(restore_basis(engine.processor, task))
     engine.now += engine.config.engine.timeout_ms
     engine.join("m1")
     (newer,) = engine.processor.take_tasks()
-    assert restore_request(engine.processor, task) is None
+    assert restore_basis(engine.processor, task) is None
     assert engine.processor.run([late])[0].code is Code.UNKNOWN_MEMBER_ID
-    assert restore_request(engine.processor, newer) is not None
+    assert restore_basis(engine.processor, newer) is not None
 
 
 @pytest.mark.behaviour("G-39", "G-159")
@@ -354,7 +354,7 @@ def test_a_computation_that_failed_is_begun_again(engine):
     engine.join("m1")
     (task,) = engine.processor.take_tasks()
     engine.processor.run([TargetFailed("g", task.computation_id, "no")])
-    assert restore_request(engine.processor, task) is None
+    assert restore_basis(engine.processor, task) is None
     engine.join("m1")
     assert len(engine.processor.take_tasks()) == 1
     assert engine.processor.run([TargetFailed("g", "engine-other", "no")])[0].records == []
@@ -376,14 +376,14 @@ def test_members_with_different_wishes_bump_no_epoch_while_a_target_is_made(engi
     engine.join("m2", server_assignor="range")
     for _ in range(6):
         for task in engine.processor.take_tasks():
-            engine.processor.run([compute_target(restore_request(engine.processor, task))])
+            engine.processor.run([compute_target(restore_basis(engine.processor, task))])
         engine.processor.run(
             [Heartbeat("g", m, engine.group.members[m].epoch) for m in ("m1", "m2")]
         )
     epoch = engine.group.epoch
     for _ in range(6):
         for task in engine.processor.take_tasks():
-            engine.processor.run([compute_target(restore_request(engine.processor, task))])
+            engine.processor.run([compute_target(restore_basis(engine.processor, task))])
         engine.processor.run(
             [Heartbeat("g", m, engine.group.members[m].epoch) for m in ("m1", "m2")]
         )
@@ -397,7 +397,7 @@ def test_an_assignor_that_makes_no_assignment_fails_in_the_engine(engine, monkey
 
     engine.join("m1")
     (task,) = engine.processor.take_tasks()
-    job = restore_request(engine.processor, task)
+    job = restore_basis(engine.processor, task)
     one_less = get_assignor("uniform").assign(
         GroupSpec.from_dict({"topics": {"a": 5}, "members": {"m1": {"subscribed": ["a"]}}})
     )
@@ -410,7 +410,7 @@ def test_an_assignor_that_makes_no_assignment_fails_in_the_engine(engine, monkey
 def test_a_topic_that_went_during_the_computation_is_given_to_nobody(engine):
     engine.join("m1")
     (task,) = engine.processor.take_tasks()
-    computed = compute_target(restore_request(engine.processor, task))
+    computed = compute_target(restore_basis(engine.processor, task))
     engine.catalog.delete("a")
     engine.processor.see_topics()
     engine.processor.run([computed])

@@ -22,7 +22,7 @@ from coordinator import Coordinator
 from coordinator.config import Config, EngineConfig
 from coordinator.storage.target_table import targets_path
 from tests.support.members import Members, wait_for
-from tests.support.table_engine import installed_runs, runs_of, target_request
+from tests.support.table_engine import installed_runs, runs_of, target_basis
 
 from . import drivers
 from .crowd import Broken
@@ -343,7 +343,7 @@ def two_jobs(store: Path, _seed: int, times: int) -> Outcome:
 def _compute(store: Path, run_id: str) -> str:
     from spark_jobs.jobs.target_job import compute_on_spark
 
-    compute_on_spark(spark(), target_request(store, run_id), ON_SPARK)
+    compute_on_spark(spark(), target_basis(store, run_id), ON_SPARK)
     return run_id
 
 

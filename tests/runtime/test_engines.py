@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from concurrent.futures import Future
 from dataclasses import replace
 
 import pyarrow as pa
@@ -82,19 +81,12 @@ class HoldingEngine(LocalEngine):
     def __init__(self):
         super().__init__()
         self.let = threading.Event()
+        self.asked = []
 
-    def submit(self, job):
-        future: Future = Future()
-
-        def work():
-            self.let.wait()
-            try:
-                future.set_result(LocalEngine.submit(self, job).result())
-            except Exception as error:  # noqa: BLE001
-                future.set_exception(error)
-
-        threading.Thread(target=work, daemon=True).start()
-        return future
+    def compute(self, basis):
+        self.asked.append(basis.group_id)
+        self.let.wait()
+        return super().compute(basis)
 
 
 def test_a_stale_target_is_installed_and_the_next_one_computed():
@@ -122,16 +114,27 @@ def test_a_stale_target_is_installed_and_the_next_one_computed():
         assert target_assignment == {"m1": [0, 1], "m2": [2, 3]}
 
 
+def test_a_computation_that_was_cancelled_before_its_turn_is_never_begun():
+    engine = HoldingEngine()
+    with Coordinator.open(None, topics={"a": 4}, config=DELEGATED, engine=engine) as coordinator:
+        for group in ("busy", "g"):
+            coordinator.alter_group_config(group, {"consumer.assignor.engine": "spark"})
+            join(coordinator, "m", group=group)
+        for _ in range(3):
+            wait_for(lambda: coordinator.cancel_computation("g"))
+        engine.let.set()
+        wait_for(lambda: coordinator.group_epochs("g") == [(2, 2)])
+    assert engine.asked == ["busy", "g"]
+
+
 class FailingEngine(LocalEngine):
     def __init__(self):
         super().__init__()
         self.asked = 0
 
-    def submit(self, _job):
+    def compute(self, _basis):
         self.asked += 1
-        future: Future = Future()
-        future.set_exception(RuntimeError("no executors"))
-        return future
+        raise RuntimeError("no executors")
 
 
 class CountingEngine(LocalEngine):
@@ -139,9 +142,9 @@ class CountingEngine(LocalEngine):
         super().__init__()
         self.planned = 0
 
-    def assign(self, found, options):
-        self.planned += 1
-        return super().assign(found, options)
+    def compute(self, basis):
+        self.planned += not basis.computation_id
+        return super().compute(basis)
 
 
 def test_plans_are_computed_by_the_engine_that_the_coordinator_was_given():
@@ -163,9 +166,9 @@ class Made:
         opened.append(self)
         self.closed = False
 
-    def assign(self, found, options):
-        from coordinator.core.plans.planner import assign_here
-        return assign_here(found, options)
+    def compute(self, basis):
+        from coordinator.core.targets.compute_here import compute_ranges
+        return compute_ranges(basis)
 
     def close(self):
         self.closed = True

@@ -21,7 +21,7 @@ from coordinator.errors import GroupError
 from coordinator.runtime.event_processor import EventProcessor
 from coordinator.runtime.metrics import Metrics
 from coordinator.runtime.regex_jobs import prepare_resolution
-from coordinator.runtime.target_jobs import restore_request
+from coordinator.runtime.target_jobs import restore_basis
 from coordinator.status import Status
 from coordinator.storage.record_log import LogError
 from tests.support.watched_processor import WatchedProcessor
@@ -334,7 +334,7 @@ class Node:
     def _compute(self, task: ComputeTarget, number: int) -> None:
         """Compute a target off the heartbeat path, as the loop does with an engine."""
         assert self.processor is not None
-        job = restore_request(self.processor, task)
+        job = restore_basis(self.processor, task)
         if job is None:
             return
         chance, name = self.world.chance, (self.name, number)

@@ -26,7 +26,7 @@ from tests.compute.test_assignor_options import TOPICS, subscriptions
 from tests.compute.test_target_jobs import records
 from tests.storage.test_store_modes import wrong
 from tests.support.members import WHILE_JOBS_RUN, Members, join, wait_for
-from tests.support.table_engine import TableEngine, target_request
+from tests.support.table_engine import TableEngine, target_basis
 
 pytestmark = pytest.mark.spark
 LONG = pytest.mark.skipif(
@@ -57,9 +57,9 @@ class Compared(SparkEngine):
         super().__init__(spark, config)
         self.pairs = []
 
-    def _compute_and_load(self, job, run):
-        ranges = run_assignor(job.input.spec(job.options.assignor), job.options)
-        found = super()._compute_and_load(job, run)
+    def compute(self, basis):
+        ranges = run_assignor(basis.input.spec(basis.options.assignor), basis.options)
+        found = super().compute(basis)
         whole = found.whole
         members = ranges.member_ids.to_pylist()
         ours = {m: {} for m in members} | {
@@ -141,10 +141,10 @@ def test_repeated_run_writes_nothing(tmp_path, spark):
         members = Members(coordinator)
         members.join("m1", "m2")
         members.settle()
-    request = target_request(tmp_path, "my-run")
-    first = compute_on_spark(spark, request, SPARK)
+    asked = target_basis(tmp_path, "my-run")
+    first = compute_on_spark(spark, asked, SPARK)
     version = DeltaTable(targets_path(tmp_path)).version()
-    assert compute_on_spark(spark, request, SPARK) == first
+    assert compute_on_spark(spark, asked, SPARK) == first
     assert DeltaTable(targets_path(tmp_path)).version() == version == first.stored.version
 
 
@@ -204,12 +204,12 @@ def test_exact_edges_mean_the_same_on_spark(spark, assignor):
         with Coordinator.open(None, topics=TOPICS, config=Config(kafka=WHILE_JOBS_RUN)) as group:
             for member, topics in subscriptions(seed).items():
                 join(group, member, topics=topics, server_assignor="range")
-            found = group._take_basis("g").input
-        options = AssignorOptions.of_target(assignor, {}, config)
-        rows = engine.assign(found, options).to_dict()
-        assert rows == here.assign(found, options).to_dict()
-        by_default = AssignorOptions.of_target(assignor, {}, SPARK)
-        differs += rows != here.assign(found, by_default).to_dict()
+            found = group._take_basis("g")
+        asked = replace(found, options=AssignorOptions.of_target(assignor, {}, config))
+        rows = engine.compute(asked).ranges.to_dict()
+        assert rows == here.compute(asked).ranges.to_dict()
+        by_default = replace(found, options=AssignorOptions.of_target(assignor, {}, SPARK))
+        differs += rows != here.compute(by_default).ranges.to_dict()
     engine.close()
     assert differs == 3, "groups to which the setting makes no difference show nothing"
 

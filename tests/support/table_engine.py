@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import threading
 import uuid
-from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
 
-from coordinator.compute.engine import Engine, TargetRequest
+from coordinator.compute.engine import Engine
 from coordinator.compute.stored_target import read_stored_target
 from coordinator.config import Config
 from coordinator.core.state.records import TargetMetadata
@@ -44,14 +44,14 @@ def write_rows(store, group_id, epoch, run_id, rows, parts=1):
     )
 
 
-def target_request(store, run_id, group_id="g", assignor="uniform"):
-    """Return a request for the target of a store's group, as it is now."""
+def target_basis(store, run_id, group_id="g", assignor="uniform"):
+    """Return what the target of a store's group is computed from, as it is now."""
     reading, config = LogReader(store), Config()
     basis = read_basis(reading, config, group_id)
     options = AssignorOptions.of_target(assignor, basis.settings, config)
-    return TargetRequest(
-        group_id, run_id, basis.group_epoch, reading.position, assignor, basis.settings, options,
-        basis.input, str(store),
+    return replace(
+        basis, assignor=assignor, options=options, computation_id=run_id,
+        position=reading.position, store=str(store),
     )  # fmt: skip
 
 
@@ -91,13 +91,11 @@ class TableEngine(Engine):
         self.named = {}
         self.cancelled = []
         self.jobs = []
-        self._pool = ThreadPoolExecutor(4)
 
-    def submit(self, job) -> Future:
+    at_once = 4
+
+    def compute(self, job):
         self.jobs.append(job)
-        return self._pool.submit(self._work, job)
-
-    def _work(self, job):
         self.let.wait()
         spec, run_id = job.input.spec(), job.computation_id
         ranges = run_assignor(spec, job.options)
@@ -122,7 +120,6 @@ class TableEngine(Engine):
     def close(self):
         self.let.set()
         self.deliver.set()
-        self._pool.shutdown()
 
 
 @pytest.fixture

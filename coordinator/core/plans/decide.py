@@ -18,7 +18,6 @@ from coordinator.config import Config
 from coordinator.core.bounded import INT32_MAX
 from coordinator.core.events import DecidePlan, Result
 from coordinator.core.plans.inputs import (
-    PlanBasis,
     describe_inputs,
     find_drift,
     find_group,
@@ -52,6 +51,7 @@ from coordinator.core.state.records import (
 )
 from coordinator.core.state.target_candidate import TargetCandidate, list_records
 from coordinator.core.targets.approval import WEIGHTED, end_of, list_waiting
+from coordinator.core.targets.basis import Basis
 from coordinator.core.targets.validate import check_ranges, to_rows
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.reasons import Reason
@@ -233,7 +233,7 @@ def _apply(
     return records
 
 
-def move_targets(basis: PlanBasis, moves: Sequence[PlannedMove]) -> dict[str, Spans]:
+def move_targets(basis: Basis, moves: Sequence[PlannedMove]) -> dict[str, Spans]:
     """Return the targets that moves change, and those of members that had none."""
     targets = basis.input.targets
     live = {topic.key: topic.partitions for topic in basis.input.topics}
@@ -259,7 +259,7 @@ def move_targets(basis: PlanBasis, moves: Sequence[PlannedMove]) -> dict[str, Sp
     return changed | dict.fromkeys(new, ())
 
 
-def _drained(basis: PlanBasis, plan: PlanMade) -> LoadsNoted | None:
+def _drained(basis: Basis, plan: PlanMade) -> LoadsNoted | None:
     if not (plan.drains or plan.undrains):
         return None
     try:
@@ -269,7 +269,7 @@ def _drained(basis: PlanBasis, plan: PlanMade) -> LoadsNoted | None:
 
 
 def _refuse_invalid(
-    basis: PlanBasis, plan: PlanMade, changes: Mapping[str, Spans], loads: LoadsNoted | None
+    basis: Basis, plan: PlanMade, changes: Mapping[str, Spans], loads: LoadsNoted | None
 ) -> None:
     """Refuse a target with a partition that has no owner or two, or that breaks a hard rule."""
     found = basis.input

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +17,8 @@ from coordinator.core.state.embedded import MalformedError, read_subscription, t
 from coordinator.core.state.groups import Group, State
 from coordinator.core.state.records import LoadsNoted, MemberMetadata
 from coordinator.core.state.target_assignment import Targets
-from coordinator.core.targets.basis import AssignorInput, MemberChange, build_input
+from coordinator.core.targets.assignor_options import AssignorOptions
+from coordinator.core.targets.basis import AssignorInput, Basis, MemberChange, build_input
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.kafka_config import CLASSIC_ASSIGNOR, OFF
 
@@ -26,37 +26,6 @@ MEMBERS, TOPICS, TARGET = "members", "topics", "target"
 WEIGHTS, CONSTRAINTS, SETTINGS = "weights", "constraints", "settings"
 NAMES_TOLD = 50
 NO_TARGET = "none"
-
-
-@dataclass(frozen=True, slots=True)
-class PlanBasis:
-    """A group as a plan finds it.
-
-    Attributes
-    ----------
-    assignor
-        That the group's next target would have.
-    settings
-        The group's own.
-    input
-        Members, topics, targets, weights and constraints.
-    assigned_ms
-        When the target came: a group that was deleted and made anew may have an equal one.
-    supposes
-        What the group is not: of a group that Kafka coordinates, that Muster did.
-    committed
-        Its offsets by topic and partition, where they are read.
-    """
-
-    group_id: str
-    group_epoch: int
-    assignment_epoch: int
-    assignor: str
-    settings: Mapping[str, str]
-    input: AssignorInput
-    assigned_ms: int = 0
-    supposes: str = ""
-    committed: Mapping[tuple[str, int], int] = field(default_factory=dict)
 
 
 def find_group(state: State, group_id: str) -> Group:
@@ -79,7 +48,7 @@ def find_group(state: State, group_id: str) -> Group:
     raise GroupError(ErrorCode.GROUP_ID_NOT_FOUND, f"Consumer group {group_id} not found.")
 
 
-def take_basis(state: State, config: Config, group_id: str, now_ms: int) -> PlanBasis:
+def take_basis(state: State, config: Config, group_id: str, now_ms: int) -> Basis:
     """Return a group as it is now; no later change reaches it.
 
     Raises
@@ -92,13 +61,16 @@ def take_basis(state: State, config: Config, group_id: str, now_ms: int) -> Plan
     if state.watched is not None and classic is not None:
         return _take_watched_classic(state, config, classic, now_ms)
     group = find_group(state, group_id)
-    return PlanBasis(
+    assignor = preferred_assignor(config, group.wishes)
+    settings = dict(state.settings.get(group_id, {}))
+    return Basis(
         group_id,
         group.epoch,
-        group.assignment_epoch,
-        preferred_assignor(config, group.wishes),
-        dict(state.settings.get(group_id, {})),
+        assignor,
+        settings,
+        AssignorOptions.of_group(assignor, settings, config),
         build_input(state, group, MemberChange(), now_ms),
+        group.assignment_epoch,
         group.assignment_timestamp,
         _suppose_muster(state),
     )
@@ -110,9 +82,7 @@ def _suppose_muster(state: State) -> str:
     return f"that Muster coordinates, not the Kafka cluster {state.watched.cluster.cluster_id}"
 
 
-def _take_watched_classic(
-    state: State, config: Config, group: ClassicGroup, now_ms: int
-) -> PlanBasis:
+def _take_watched_classic(state: State, config: Config, group: ClassicGroup, now_ms: int) -> Basis:
     """Return a classic group as one of the consumer protocol: its leader's assignment, the target.
 
     Raises
@@ -145,34 +115,37 @@ def _take_watched_classic(
         targets[member.member_id] = member.assigned
     known = {name for names in lists for name in names}
     topics = [state.topics[name] for name in sorted(known) if name in state.topics]
-    return PlanBasis(
+    assignor = preferred_assignor(config, Counter())
+    return Basis(
         group.group_id,
         group.generation,
-        group.generation,
-        preferred_assignor(config, Counter()),
+        assignor,
         {},
+        AssignorOptions.of_group(assignor, {}, config),
         AssignorInput(metas, targets, topics, as_of_ms=now_ms),
+        group.generation,
         supposes=f"of the consumer protocol {_suppose_muster(state)}",
     )
 
 
-def take_classic_basis(state: State, group: ClassicGroup) -> PlanBasis:
+def take_classic_basis(state: State, group: ClassicGroup) -> Basis:
     """Return what weights of a classic group are about: its topics, and what was noted of it."""
     settings = state.settings.get(group.group_id, {})
     told = (one.metadata for member in group.members.values() for one in member.protocols)
     names = sorted(topics_of(told) or ())
     topics = [state.topics[name] for name in names if name in state.topics]
-    return PlanBasis(
+    assignor = settings.get(CLASSIC_ASSIGNOR, OFF)
+    return Basis(
         group.group_id,
         group.generation,
-        0,
-        settings.get(CLASSIC_ASSIGNOR, OFF),
+        assignor,
         dict(settings),
+        AssignorOptions(assignor),
         AssignorInput({}, Targets(), topics, loads=state.loads.get(group.group_id)),
     )
 
 
-def describe_inputs(basis: PlanBasis) -> dict[str, str]:
+def describe_inputs(basis: Basis) -> dict[str, str]:
     """Return each input of a plan as "digest description"."""
     found = basis.input
     counts = [f"{topic.key.name}={topic.partitions}" for topic in found.topics]
@@ -248,7 +221,7 @@ def _list_names(names: list[str], what: str) -> str:
     return ", ".join(names) if len(names) <= NAMES_TOLD else f"{len(names)} {what}"
 
 
-def _describe_target(basis: PlanBasis) -> tuple[list[Column], str]:
+def _describe_target(basis: Basis) -> tuple[list[Column], str]:
     """Return the target in columns, by member, topic and partition; that there is none is said."""
     targets = basis.input.targets
     members = sorted(targets)

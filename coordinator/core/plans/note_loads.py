@@ -12,11 +12,10 @@ from assignors.registry import knows_loads
 from assignors.weighted.assignor import parse_share
 from coordinator.config import Config
 from coordinator.core.events import ReportLoads, Result
-from coordinator.core.plans.inputs import PlanBasis
 from coordinator.core.state.groups import State
 from coordinator.core.state.records import GroupMetadata, LoadsNoted, Record, Tombstone
 from coordinator.core.targets.approval import list_waiting
-from coordinator.core.targets.assignor_options import AssignorOptions
+from coordinator.core.targets.basis import Basis
 from coordinator.core.targets.compute_here import run_assignor
 from coordinator.reasons import Reason
 
@@ -56,7 +55,7 @@ def rules_of(loads: LoadsNoted) -> object:
     return loads.capacities, loads.constraints
 
 
-def would_pay(basis: PlanBasis, loads: LoadsNoted, config: Config) -> bool:
+def would_pay(basis: Basis, loads: LoadsNoted, config: Config) -> bool:
     """Tell whether a target of other weights is worth its moves.
 
     It is if the makespan falls by more than `weights.improvement`, or a hard constraint is broken.
@@ -78,8 +77,7 @@ def would_pay(basis: PlanBasis, loads: LoadsNoted, config: Config) -> bool:
         if bound is not None and was.makespan * (1 - share) <= bound:
             return False  # no assignment is better by so much
     try:
-        options = AssignorOptions.of_group(assignor, basis.settings, config)
-        will = certify(spec, run_assignor(spec, options))
+        will = certify(spec, run_assignor(spec, basis.options))
     except SpecError:
         return False
     if will is None:

@@ -15,21 +15,21 @@ from assignors.certificate import certify, weigh_members
 from assignors.quality import Report, report
 from coordinator.config import Config
 from coordinator.core.plans.input_digest import hash_columns, hash_texts
-from coordinator.core.plans.inputs import PlanBasis, describe_inputs
+from coordinator.core.plans.inputs import describe_inputs
 from coordinator.core.state.plan_values import PlannedMove, PlanSummary
 from coordinator.core.state.records import LoadsNoted, MemberMetadata, PlanMade
 from coordinator.core.state.target_assignment import Targets
+from coordinator.core.state.target_candidate import TargetCandidate
 from coordinator.core.targets.approval import WEIGHTED, move_nothing
 from coordinator.core.targets.assignor_options import AssignorOptions
-from coordinator.core.targets.basis import AssignorInput
-from coordinator.core.targets.compute_here import assign_checked
-from coordinator.errors import GroupError
+from coordinator.core.targets.basis import AssignorInput, Basis
+from coordinator.core.targets.compute_here import compute_ranges
 
 ADDED = "added-"
 ADD_MAX = 100_000
 ROUNDING = 1e-9
-Assign: TypeAlias = Callable[[AssignorInput, AssignorOptions], PartitionRanges]
-"""Runs an assignor on a group, on some engine."""
+Compute: TypeAlias = Callable[[Basis], TargetCandidate]
+"""Computes a target, on some engine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,33 +99,19 @@ class ShownPlan:
     overloaded: tuple[tuple[str, float], ...] = ()
 
 
-def assign_here(found: AssignorInput, options: AssignorOptions) -> PartitionRanges:
-    """Run an assignor in this process.
-
-    Raises
-    ------
-    SpecError
-        The assignor refuses the group, or returned no valid assignment of it.
-    """
-    try:
-        return assign_checked(found.spec(options.assignor), options)
-    except GroupError as error:
-        raise SpecError(error.message) from None
-
-
 def make_plan(
-    basis: PlanBasis,
+    basis: Basis,
     options: PlanOptions,
     config: Config,
     now_ms: int,
-    assign: Assign = assign_here,
+    compute: Compute = compute_ranges,
 ) -> ShownPlan:
     """Compute the target that a group would get.
 
     Parameters
     ----------
-    assign
-        Runs the assignor; another engine gives the same plan.
+    compute
+        Of an engine; another one gives the same plan.
 
     Raises
     ------
@@ -133,15 +119,18 @@ def make_plan(
         An option names nobody, or the assignor refuses the group.
     """
     assignor = options.assignor or (basis.assignor if options.loads is None else WEIGHTED)
-    supposed = suppose(basis, options)
     settings = {**basis.settings, **options.settings}
-    ranges = assign(supposed, AssignorOptions.of_group(assignor, settings, config))
-    until_ms = now_ms + config.plans.valid_ms
-    return _show(basis, supposed, options, assignor, ranges, (now_ms, until_ms))
+    supposed = replace(
+        basis,
+        assignor=assignor,
+        options=AssignorOptions.of_group(assignor, settings, config),
+        input=suppose(basis, options),
+    )
+    return _show(basis, supposed, options, compute(supposed), (now_ms, config))
 
 
 def make_rollback(
-    basis: PlanBasis,
+    basis: Basis,
     targets: Targets,
     epoch: int,
     options: PlanOptions,
@@ -157,18 +146,20 @@ def make_rollback(
     targets
         Of that epoch, for members of today.
     """
-    supposed = suppose(basis, options)
     settings = {**basis.settings, **options.settings}
     assignor, settings = move_nothing(basis.assignor, settings)
-    former = replace(supposed, targets=targets)
-    ranges = assign_here(former, AssignorOptions.of_group(assignor, settings, config))
-    reason = options.reason or f"rollback to epoch {epoch}"
-    until_ms = now_ms + config.plans.valid_ms
-    options = replace(options, reason=reason)
-    return _show(basis, supposed, options, assignor, ranges, (now_ms, until_ms))
+    supposed = replace(
+        basis,
+        assignor=assignor,
+        options=AssignorOptions.of_group(assignor, settings, config),
+        input=suppose(basis, options),
+    )
+    former = replace(supposed, input=replace(supposed.input, targets=targets))
+    options = replace(options, reason=options.reason or f"rollback to epoch {epoch}")
+    return _show(basis, supposed, options, compute_ranges(former), (now_ms, config))
 
 
-def suppose(basis: PlanBasis, options: PlanOptions) -> AssignorInput:
+def suppose(basis: Basis, options: PlanOptions) -> AssignorInput:
     """Return a group as a plan supposes it: without some members, with others, some drained.
 
     Raises
@@ -198,7 +189,7 @@ def suppose(basis: PlanBasis, options: PlanOptions) -> AssignorInput:
     return leave_out(basis, replace(found, metas=metas, targets=targets, loads=loads))
 
 
-def leave_out(basis: PlanBasis, after: AssignorInput) -> AssignorInput:
+def leave_out(basis: Basis, after: AssignorInput) -> AssignorInput:
     """Return a group without the topics that nobody may have, before a plan and after it.
 
     A plan that takes the last member from a topic is refused, when it is assigned or checked.
@@ -206,7 +197,7 @@ def leave_out(basis: PlanBasis, after: AssignorInput) -> AssignorInput:
     return after.without(basis.input.find_drained_topics() & after.find_drained_topics())
 
 
-def drain_members(basis: PlanBasis, options: PlanOptions) -> LoadsNoted | None:
+def drain_members(basis: Basis, options: PlanOptions) -> LoadsNoted | None:
     """Return what is noted of the group, with other members drained."""
     loads = options.loads or basis.input.loads
     if not (options.drain or options.undrain):
@@ -263,15 +254,16 @@ def _new_name(name: str, metas: Mapping[str, MemberMetadata]) -> str:
 
 
 def _show(
-    basis: PlanBasis,
-    supposed: AssignorInput,
+    basis: Basis,
+    supposed: Basis,
     options: PlanOptions,
-    assignor: str,
-    ranges: PartitionRanges,
-    valid: tuple[int, int],
+    candidate: TargetCandidate,
+    made: tuple[int, Config],
 ) -> ShownPlan:
+    ranges, (now_ms, config) = candidate.ranges, made
+    assert ranges is not None  # nothing was prepared, so an engine returns all of it
     # With weights, whatever the assignor: who looks at a plan wants to know what it does to them.
-    spec = supposed.spec(WEIGHTED)
+    spec = supposed.input.spec(WEIGHTED)
     found = report(spec, ranges)
     moves = tuple(_list_moves(basis, supposed, found))
     inputs = describe_inputs(basis)
@@ -286,23 +278,24 @@ def _show(
         "",
         basis.group_epoch,
         basis.assignment_epoch,
-        assignor,
+        supposed.assignor,
         dict(sorted(options.settings.items())),
         inputs,
         moves,
-        _summarise(spec, found, ranges, supposed.loads),
+        _summarise(spec, found, ranges, supposed.input.loads),
         "",
         tuple(options.drain),
         tuple(options.undrain),
         supposes,
         options.owner,
         options.reason,
-        *valid,
+        now_ms,
+        now_ms + config.plans.valid_ms,
     )
     digest = digest_of(plan)
-    plan_id = hash_texts([digest, str(valid[0]), options.owner, options.reason])
-    made = msgspec.structs.replace(plan, plan_id=plan_id, plan_digest=digest)
-    return ShownPlan(made, found, _find_overloaded(spec, made.summary.lower_bound))
+    plan_id = hash_texts([digest, str(now_ms), options.owner, options.reason])
+    shown = msgspec.structs.replace(plan, plan_id=plan_id, plan_digest=digest)
+    return ShownPlan(shown, found, _find_overloaded(spec, shown.summary.lower_bound))
 
 
 def digest_of(plan: PlanMade) -> str:
@@ -332,9 +325,9 @@ def _digest_moves(moves: Sequence[PlannedMove]) -> str:
     return hash_columns([*numbers, *texts])
 
 
-def _list_moves(basis: PlanBasis, supposed: AssignorInput, found: Report) -> Iterable[PlannedMove]:
+def _list_moves(basis: Basis, supposed: Basis, found: Report) -> Iterable[PlannedMove]:
     """Yield the moves from the targets of today."""
-    ids = {topic.key.name: topic.key.topic_id for topic in supposed.topics}
+    ids = {topic.key.name: topic.key.topic_id for topic in supposed.input.topics}
     names = ("topic", "first_partition", "partition_count", "from_member_id", "to_member_id")
     columns = [found.changes[name].to_pylist() for name in names]
     for topic, first, count, giver, taker in zip(*columns, strict=True):

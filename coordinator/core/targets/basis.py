@@ -1,8 +1,8 @@
-"""What a target is computed from: the members of a group, their targets, topics and weights."""
+"""What a target is computed from: a group, its members, targets, topics and weights; and how."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -15,6 +15,7 @@ from coordinator.core.state.groups import Group, Mark, State, Topic, TopicList
 from coordinator.core.state.partition_spans import Spans
 from coordinator.core.state.records import LoadsNoted, MemberMetadata
 from coordinator.core.state.target_assignment import Ranges, Targets
+from coordinator.core.targets.assignor_options import AssignorOptions
 from coordinator.core.targets.load_columns import list_racks, load_columns
 
 
@@ -150,6 +151,51 @@ class AssignorInput:
         had = self.targets.ranges()
         numbers = self.listed.keys.find(had.keys)
         return had, np.append(numbers, -1)[had.topic]
+
+
+@dataclass(frozen=True, slots=True)
+class Basis:
+    """What a target is computed from, by whichever engine: a group, and how to assign it.
+
+    Attributes
+    ----------
+    group_epoch, assignment_epoch
+        Of the group, and of the target that it has.
+    assignor, settings
+        The assignor that the target names, and the group's settings.
+    options
+        How to assign, by these settings.
+    input
+        Members, topics, targets, weights and constraints.
+    assigned_ms
+        When the target came: a group that was deleted and made anew may have an equal one.
+    supposes
+        What the group is not: of a group that Kafka coordinates, that Muster did.
+    committed
+        Its offsets by topic and partition, where they are read.
+    computation_id, position
+        Of the computation that the log has, and where; of none, as of a plan, "" and 0.
+    store
+        Root path of the tables, to which an engine may write the rows of a computation; None if
+        everything is in memory.
+    classes
+        The approximate number of distinct subscriptions.
+    """
+
+    group_id: str
+    group_epoch: int
+    assignor: str
+    settings: Mapping[str, str]
+    options: AssignorOptions
+    input: AssignorInput
+    assignment_epoch: int = 0
+    assigned_ms: int = 0
+    supposes: str = ""
+    committed: Mapping[tuple[str, int], int] = field(default_factory=dict)
+    computation_id: str = ""
+    position: int = 0
+    store: str | None = None
+    classes: int = 1
 
 
 def build_input(

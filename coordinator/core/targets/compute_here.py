@@ -25,8 +25,9 @@ from coordinator.core.state.partition_spans import (
 )
 from coordinator.core.state.records import TargetMember
 from coordinator.core.state.span_columns import SpanColumns, TopicKeys
+from coordinator.core.state.target_candidate import TargetCandidate
 from coordinator.core.targets.assignor_options import AssignorOptions
-from coordinator.core.targets.basis import AssignorInput
+from coordinator.core.targets.basis import AssignorInput, Basis
 from coordinator.core.targets.validate import check_ranges
 from coordinator.errors import ErrorCode, GroupError
 
@@ -60,6 +61,24 @@ def assign_checked(spec: GroupSpec, options: AssignorOptions) -> PartitionRanges
         "; correct the assignor or choose another",
     )
     return check_ranges(spec, run_assignor(spec, options), refused)
+
+
+def compute_ranges(basis: Basis) -> TargetCandidate:
+    """Compute a target in this process, whole, and compare it with none.
+
+    Raises
+    ------
+    SpecError
+        The assignor refuses the group, or returned no valid assignment of it.
+    """
+    options = basis.options
+    try:
+        ranges = assign_checked(basis.input.spec(options.assignor), options)
+    except GroupError as error:
+        raise SpecError(error.message) from None
+    return TargetCandidate(
+        basis.group_id, basis.group_epoch, basis.assignor, partial=ranges.partial, ranges=ranges
+    )
 
 
 def assign_in_step(

@@ -8,11 +8,12 @@ from typing import Any, TypeVar
 from assignors import SpecError
 from coordinator.compute.engine import LOCAL
 from coordinator.core.events import DecidePlan
-from coordinator.core.plans.inputs import PlanBasis, find_group, take_basis
+from coordinator.core.plans.inputs import find_group, take_basis
 from coordinator.core.plans.planner import PlanOptions, ShownPlan, make_plan, make_rollback
 from coordinator.core.state.groups import State
 from coordinator.core.state.records import PlanMade
 from coordinator.core.targets.approval import list_waiting
+from coordinator.core.targets.basis import Basis
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.history.former_targets import read_former_targets
 from coordinator.history.log_reader import LogReader
@@ -79,8 +80,8 @@ class PlanRequests(HeartbeatRequests):
                 *(without, add, drain, undrain, owner, reason),
             )
             config = self._processor.config
-            assign = self._loop.target_jobs.engine(engine).assign
-            return make_plan(basis, options, config, self._processor.steady(), assign)
+            chosen = self._loop.target_jobs.engine(engine)
+            return make_plan(basis, options, config, self._processor.steady(), chosen.compute)
 
         return _raise_as_group_error(compute)
 
@@ -255,7 +256,7 @@ class PlanRequests(HeartbeatRequests):
         except ConfigError as error:
             raise GroupError(ErrorCode.INVALID_CONFIG, str(error)) from None
 
-    def _take_basis(self, group_id: str) -> PlanBasis:
+    def _take_basis(self, group_id: str) -> Basis:
         processor = self._processor
         return self._read(
             lambda state: take_basis(state, processor.config, group_id, processor.steady())

@@ -7,10 +7,11 @@ import logging
 from assignors import SpecError
 from coordinator.core.events import DecidePlan
 from coordinator.core.plans.decide import COORDINATOR
-from coordinator.core.plans.inputs import PlanBasis, take_basis
+from coordinator.core.plans.inputs import take_basis
 from coordinator.core.plans.planner import PlanOptions, make_plan
 from coordinator.core.state.groups import State
 from coordinator.core.targets.approval import is_manual, keeps_target, list_waiting
+from coordinator.core.targets.basis import Basis
 from coordinator.errors import GroupError
 from coordinator.runtime.event_loop import EventLoop
 from coordinator.status import Status
@@ -60,7 +61,7 @@ class PlanSubmitter:
             self._planned.pop(group_id, None)
             self._loop.submit([DecidePlan("expire", group_id, "")]).result()
 
-    def _find_waiting(self) -> list[PlanBasis]:
+    def _find_waiting(self) -> list[Basis]:
         """Return the groups that wait for approval, and for which nothing is planned yet."""
         processor = self._loop.processor
         if processor.status is not Status.ACTIVE:
@@ -81,7 +82,7 @@ class PlanSubmitter:
                 found.append(take_basis(state, processor.config, group_id, processor.steady()))
         return found
 
-    def _plan(self, basis: PlanBasis) -> None:
+    def _plan(self, basis: Basis) -> None:
         """Propose a plan; one that moves nothing needs no approval."""
         processor = self._loop.processor
         options = PlanOptions(owner=COORDINATOR, reason=f"group epoch {basis.group_epoch}")

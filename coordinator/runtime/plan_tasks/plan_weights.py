@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 
 from coordinator.config import Config
-from coordinator.core.plans.inputs import PlanBasis
 from coordinator.core.state.records import LoadsNoted
+from coordinator.core.targets.basis import Basis
 from coordinator.runtime.plan_tasks.kafka_weights import (
     LAG,
     GroupPosition,
@@ -19,7 +19,7 @@ RATE_S = 5.0
 """Between the two looks at a cluster that a rate needs."""
 
 
-def read_plan_loads(source: str, config: Config, basis: PlanBasis) -> LoadsNoted:
+def read_plan_loads(source: str, config: Config, basis: Basis) -> LoadsNoted:
     """Return what a source says of one group now.
 
     Parameters

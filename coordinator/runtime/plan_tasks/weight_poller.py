@@ -11,10 +11,11 @@ import msgspec
 from assignors import SpecError
 from assignors.registry import knows_loads
 from coordinator.core.events import ReportLoads
-from coordinator.core.plans.inputs import PlanBasis, take_basis, take_classic_basis
+from coordinator.core.plans.inputs import take_basis, take_classic_basis
 from coordinator.core.plans.note_loads import rules_of, would_pay
 from coordinator.core.state.plan_values import UNKNOWN, TopicWeights
 from coordinator.core.state.records import LoadsNoted
+from coordinator.core.targets.basis import Basis
 from coordinator.errors import GroupError
 from coordinator.kafka_config import CLASSIC_ASSIGNOR, OFF
 from coordinator.runtime.event_loop import EventLoop
@@ -94,7 +95,7 @@ class WeightPoller:
             for basis in self._find_groups(set())
         }
 
-    def _find_groups(self, named: set[str]) -> list[PlanBasis]:
+    def _find_groups(self, named: set[str]) -> list[Basis]:
         """Return the groups that are named, or whose assignor knows weights."""
         processor = self._loop.processor
         if processor.status is not Status.ACTIVE:
@@ -115,7 +116,7 @@ class WeightPoller:
             del self._smoothed[group_id]
         return found
 
-    def _report(self, tables: WeightTables, basis: PlanBasis) -> None:
+    def _report(self, tables: WeightTables, basis: Basis) -> None:
         processor = self._loop.processor
         topics = {topic.key.name: topic.partitions for topic in basis.input.topics}
         loads = self._smooth(read_group_loads(tables, basis.group_id, topics), processor.steady())
