@@ -40,7 +40,8 @@ test-spark: $(READY) ## tests that need Spark, the largest too
 test-clients: $(READY) ## groups of real Kafka clients for Python, the longer lives too
 	@MUSTER_LONG=1 $(BIN)/pytest tests/clients/test_groups.py tests/clients/test_classic_clients.py \
 	  tests/clients/test_upgrade.py tests/wire/test_commands.py tests/wire/test_hostile.py \
-	  tests/member/test_processes.py tests/push/test_processes.py
+	  tests/member/test_processes.py tests/push/test_processes.py \
+	  tests/watcher/test_watch_killed.py tests/watcher/test_watched_store.py
 
 test-shards: $(READY) ## nodes that share a store of shards, killed and frozen, as processes
 	@MUSTER_LONG=1 $(BIN)/pytest tests/shards
@@ -81,7 +82,7 @@ soak-web: $(READY) ## pages left open while a group rebalances: 5 minutes; memor
 	@$(BIN)/python -m tests.web.soak
 
 sim: $(READY)    ## simulate coordinators under faults: 19,000 seeds, of groups and stores of each kind
-	@MUSTER_LONG=1 $(BIN)/pytest tests/assignors/test_twins.py
+	@MUSTER_LONG=1 $(BIN)/pytest tests/assignors/test_twins.py tests/assignors/test_properties.py
 	@$(BIN)/python -m tests.sim
 	@$(BIN)/python -m tests.sim --classic --seeds 5000
 	@$(BIN)/python -m tests.sim --mixed --seeds 2000

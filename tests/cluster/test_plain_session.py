@@ -18,6 +18,9 @@ from coordinator.history import frame
 from tests.support.members import join
 
 pytestmark = pytest.mark.spark
+LONG = pytest.mark.skipif(
+    not os.environ.get("MUSTER_LONG"), reason="a JVM more, in test_s3.py too: make test-spark"
+)
 SCRIPT = Path(__file__).with_name("plain_session.py")
 
 
@@ -49,7 +52,7 @@ def expected(store):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("where", ["disk", "s3"])
+@pytest.mark.parametrize("where", ["disk", pytest.param("s3", marks=LONG, id="s3")])
 def test_a_store_in_a_session_that_is_not_ours(where, tmp_path, installed, request):
     store = tmp_path / "a störe" if where == "disk" else request.getfixturevalue("s3").new_store()
     address = filled(store)

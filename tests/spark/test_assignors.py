@@ -6,6 +6,8 @@ classes and types on the driver.
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from tests.support.spark.groups import crowd, mixed, same_as_numpy, tables
@@ -13,7 +15,7 @@ from tests.support.spark.watch import watch
 
 pytestmark = pytest.mark.spark
 
-MIXED = mixed(range(120))
+MIXED = mixed(range(120 if os.environ.get("MUSTER_LONG") else 60))
 CROWD, EQUAL = crowd(1, members=600, classes=2), crowd(2, members=200, classes=1)
 
 WHOLE = {

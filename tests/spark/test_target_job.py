@@ -200,7 +200,8 @@ def test_exact_edges_mean_the_same_on_spark(spark, assignor):
     """Whatever `plan.exact_edges` says, a group has the same rows on every engine."""
     config = replace(SPARK, plan=PlanConfig(exact_edges=0))
     engine, here, differs = SparkEngine(spark, config), LocalEngine(), 0
-    for seed in (10, 18, 37):
+    seeds = (10, 18, 37) if os.environ.get("MUSTER_LONG") else (10,)
+    for seed in seeds:
         with Coordinator.open(None, topics=TOPICS, config=Config(kafka=WHILE_JOBS_RUN)) as group:
             for member, topics in subscriptions(seed).items():
                 join(group, member, topics=topics, server_assignor="range")
@@ -211,7 +212,7 @@ def test_exact_edges_mean_the_same_on_spark(spark, assignor):
         by_default = replace(found, options=AssignorOptions.of_target(assignor, {}, SPARK))
         differs += rows != here.compute(by_default).ranges.to_dict()
     engine.close()
-    assert differs == 3, "groups to which the setting makes no difference show nothing"
+    assert differs == len(seeds), "groups to which the setting makes no difference show nothing"
 
 
 def test_a_weighted_group_goes_to_spark(tmp_path, spark):

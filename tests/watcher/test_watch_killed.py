@@ -1,6 +1,7 @@
 """`muster watch` is killed in the middle, twice; in the end the store says what Kafka said."""
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -14,6 +15,10 @@ from tests.support.processes import run_as_text, running
 
 from .recorded import FILES, FOLDER, read_lines
 from .test_watched_groups import NO_GROUP, normal
+
+LONG = pytest.mark.skipif(
+    not os.environ.get("MUSTER_LONG"), reason="another topic: make test-clients"
+)
 
 PATIENCE_S = 60
 
@@ -44,7 +49,9 @@ def rows(command, *arguments):
     return [json.loads(line) for line in told.stdout.splitlines()]
 
 
-@pytest.mark.parametrize("name", ["wide-00.jsonl", FILES[-1]])
+@pytest.mark.parametrize(
+    "name", ["wide-00.jsonl", pytest.param(FILES[-1], marks=LONG, id=FILES[-1])]
+)
 def test_killed_twice_nothing_is_missing_and_nothing_is_there_twice(tmp_path, name):
     store, whole = tmp_path / "store", tmp_path / "whole"
     assert kill_at(name, store, 3)
