@@ -28,6 +28,7 @@ from coordinator.history import (
     current_views,
     epoch_views,
     events_view,
+    finding_views,
     owners_view,
     ownership_view,
     plan_view,
@@ -243,6 +244,7 @@ VIEWS = {
     ),
     "partition_owners": ViewDefinition(owners_view.read_partition_owners, (*_SPAN, "member_id")),
     "plans": ViewDefinition(plan_view.read_plans, ("group_id", "position")),
+    "rebalances": ViewDefinition(finding_views.read_rebalances, ("position", "group_id")),
     "target_assignments": ViewDefinition(
         current_views.read_target_assignments, (*_SPAN, "member_id")
     ),

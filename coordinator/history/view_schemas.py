@@ -93,6 +93,13 @@ _COLUMNS = {
         "makespan_before": REAL, "makespan_after": REAL, "lower_bound": REAL, "decided_at": TIME,
         "decided_by": TEXT, "decision_reason": TEXT, "applied_epoch": INT, "moves": MOVES,
     },
+    "rebalances": {
+        "group_id": TEXT, "incarnation": INT, "group_epoch": INT, "last_epoch": INT,
+        "epochs": LONG, "position": LONG, "recorded_at": TIME, "reason": TEXT,
+        "reason_codes": TEXTS, "member_id": TEXT, "instance_id": TEXT, "client_id": TEXT,
+        "client_host": TEXT, "settled_position": LONG, "settled_at": TIME, "seconds": REAL,
+        "waited_for": TEXT, "moved": LONG, "partitions": LONG,
+    },
     "target_assignments": {
         "group_id": TEXT, "assignment_epoch": INT, "member_id": TEXT, "topic_id": TEXT,
         "topic": TEXT, "first_partition": INT, "partition_count": INT,

@@ -39,7 +39,7 @@ from tests.conftest import ROOT
 
 DERIVED = {"incarnation", "reason_codes", "until_reason_codes", "reached_at"}
 """Columns that came later, and follow from what there was."""
-LATER = {"events", "offset_commits"}
+LATER = {"events", "offset_commits", "rebalances"}
 """Views that came later, of what there was."""
 FOLDER = ROOT / "tests" / "golden" / "store-0.1"
 TOPICS = {

@@ -52,14 +52,14 @@ class Settled:
         group = encode_keys(combine_chunks(rows["group_id"]))
         life, told = reached.find_lives(rows, group), reached.MemberSteps.of(rows, group)
         members = told.count_members(group)
-        rests = np.union1d(
-            reached.find_settled(rows, group, life, told), _find_empty(rows, group, told, members)
-        )
-        target = reached.find_targets(rows)
-        newest = Timeline(group, np.unique(told.row)).newest(target)
-        at = np.searchsorted(told.row, newest, side="right") - 1
-        # A target for no member: the group has been at rest since its last one went.
-        idle = (newest >= 0) & (np.append(members, 0)[at] == 0)
+        empty = _find_empty(rows, group, told, members)
+        rests = np.union1d(reached.find_settled(rows, group, life, told), empty)
+        target, at_ms = reached.find_targets(rows), to_ms(rows["at"])
+        steps = Timeline(group, np.unique(told.row))
+        newest, later = steps.newest(target), steps.next(group[target], target)
+        # A target for no member: the group has been at rest since its last one went, unless one
+        # came at the same time.
+        idle = np.isin(newest, empty) & (np.append(at_ms, -1)[later] != at_ms[target])
         found = np.where(idle, newest, Timeline(life, rests).next(life[target], target))
         there = found >= 0
         waits = _Waits.of(rows, group, told)
@@ -67,7 +67,7 @@ class Settled:
         position = to_numbers(rows["position"])
         ended = reached.find_ends(rows)
         return cls(
-            position[target[there]], position[found[there]], to_ms(rows["at"])[found[there]],
+            position[target[there]], position[found[there]], at_ms[found[there]],
             who, position[ended], pick(rows["group_id"], ended),
         )  # fmt: skip
 
