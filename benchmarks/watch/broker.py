@@ -30,13 +30,15 @@ class Broker:
 
     Attributes
     ----------
+    port
+        Where, on loopback; 0 before it serves for one that is free.
     fetched
         Whether anybody has fetched.
     answers
         Whether who fetches gets an answer.
     """
 
-    def __init__(self, topic: TopicBytes, ends: Mapping[int, int]) -> None:
+    def __init__(self, topic: TopicBytes, ends: Mapping[int, int], port: int = 0) -> None:
         self.topic = topic
         self._ends = dict(ends)
         self._more: dict[int, list[bytes]] = {number: [] for number in ends}
@@ -46,7 +48,7 @@ class Broker:
         self.fetched = threading.Event()
         self.answers = threading.Event()
         self.answers.set()
-        self.port = 0
+        self.port = port
         self._loop = asyncio.new_event_loop()
 
     def grow(self, ends: Mapping[int, int]) -> None:
@@ -81,7 +83,9 @@ class Broker:
 
     def _run(self, started: threading.Event) -> None:
         asyncio.set_event_loop(self._loop)
-        server = self._loop.run_until_complete(asyncio.start_server(self._serve, "127.0.0.1", 0))
+        server = self._loop.run_until_complete(
+            asyncio.start_server(self._serve, "127.0.0.1", self.port)
+        )
         self.port = server.sockets[0].getsockname()[1]
         committing = self._loop.create_task(self._write_commits())
         committing.add_done_callback(lambda done: done.cancelled() or done.result())

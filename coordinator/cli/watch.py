@@ -109,8 +109,9 @@ def _run(source: Source, named: str, store: str, settings: Config, takeover: str
     following: list[Watch] = []
 
     def open_watched(stop: Stop) -> Watch | None:
-        opening = open_in_thread(stop, lambda: open_store(source, store, settings, takeover))
-        return None if opening is None else Watch(opening.result(), source)
+        opening = open_in_thread(stop, lambda: open_store(source, store, settings, takeover, stop))
+        found = opening and opening.result()
+        return None if found is None else Watch(found, source)
 
     def start(opened: Watch, open_now: ExitStack) -> tuple[Coordinator, str]:
         following.append(open_now.enter_context(opened))

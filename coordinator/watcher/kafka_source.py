@@ -26,6 +26,7 @@ from coordinator.runtime.topic_catalog import TopicCatalog
 from coordinator.status import LOST
 from coordinator.watcher.client_settings import ClientSettings
 from coordinator.watcher.kafka_brokers import (
+    ANY,
     EARLIEST,
     READ_UNCOMMITTED,
     ClusterMetadata,
@@ -166,7 +167,8 @@ class _Following:
         self._fetchers: dict[int, asyncio.Task[None]] = {}
         self._writing = asyncio.Lock()
         self._described_s = 0.0
-        self._said = ""
+        self._said: dict[int, str] = {}
+        """By broker, `ANY` for the cluster: what was said of why it is not read."""
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def run(self, stop: threading.Event) -> None:
@@ -216,11 +218,14 @@ class _Following:
         except (OSError, GroupError) as error:
             self._complain(f"the Kafka cluster does not answer, trying again: {error}")
             return
-        if found.error == UNKNOWN_TOPIC:
+        if not found.error:
+            if self._said.pop(ANY, ""):
+                logger.warning("the Kafka cluster can be read now")
+        elif found.error == UNKNOWN_TOPIC:
             self._complain(f"the cluster has no topic {self._topic} yet: it has no groups")
             if not self._store.next_offsets():  # else it comes back, as while a broker starts
                 self._note_end()
-        elif found.error:
+        else:
             self._complain(f"{self._topic} cannot be read: Kafka's error {found.error}")
         await self._write(partial(self._store.report_topics, found.topics, 0))
         if self._patience_ms is None:
@@ -259,11 +264,11 @@ class _Following:
             self._offsets[partition] = 0
             self._loads[partition] = _Load()
 
-    def _complain(self, text: str) -> None:
+    def _complain(self, text: str, node_id: int = ANY) -> None:
         """Say something once, and again when it is something else."""
-        if text != self._said:
+        if text != self._said.get(node_id):
             logger.warning("%s", text)
-        self._said = text
+        self._said[node_id] = text
 
     # Fetching ------------------------------------------------------------------------------------
 
@@ -288,7 +293,7 @@ class _Following:
                     if self._offsets.get(int(one.partition_index)) == asked[one.partition_index]
                 ]
             except (OSError, BatchError) as error:
-                self._complain(f"broker {node_id} cannot be read, trying again: {error}")
+                self._complain(f"broker {node_id} cannot be read, trying again: {error}", node_id)
                 moved = [True]
             if any(moved):
                 self._described_s = 0.0
@@ -296,6 +301,7 @@ class _Following:
                 failed += 1
             else:
                 failed = 0
+                self._said.pop(node_id, None)
 
     def _may_read(self, partition: int) -> bool:
         return partition in self._loads or self._order.has_room(partition)

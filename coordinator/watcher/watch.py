@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from pathlib import Path
 from typing import Self
 
 from coordinator.config import KAFKA, Config, ConfigError
+from coordinator.core.state.records import KafkaWatched
 from coordinator.errors import GroupError
+from coordinator.history.log_reader import LogReader
+from coordinator.history.watched import read_watched
 from coordinator.runtime.coordinator import Coordinator
+from coordinator.storage.store_claim import has_log
 from coordinator.watcher.describe_source import DescribeSource
 from coordinator.watcher.kafka_source import KafkaSource
 from coordinator.watcher.records_file import RecordsFile
@@ -17,6 +22,8 @@ from coordinator.watcher.watched_store import WatchedStore
 
 TOPIC, DESCRIBE = "topic", "describe"
 """How a cluster is followed."""
+ASK_AGAIN_S = 1.0
+logger = logging.getLogger("muster.watch")
 
 
 class Watch:
@@ -107,13 +114,15 @@ def watch(
     ConfigError
         The source or the store cannot be used.
     OSError
-        The cluster cannot be reached.
+        The cluster cannot be reached, and the store does not show its groups yet.
     BusyError
         Another process has the store, and takeover is "refuse".
     """
     config = config or Config()
     followed = open_source(source, config, by) if isinstance(source, str | Path) else source
-    return Watch(open_store(followed, store, config, takeover), followed)
+    opened = open_store(followed, store, config, takeover)
+    assert opened is not None, "nobody stops it"
+    return Watch(opened, followed)
 
 
 def open_source(source: str | Path, config: Config, by: str = TOPIC) -> Source:
@@ -138,13 +147,31 @@ def open_source(source: str | Path, config: Config, by: str = TOPIC) -> Source:
 
 
 def open_store(
-    source: Source, store: str | Path | None, config: Config, takeover: str
-) -> WatchedStore:
-    """Return a store that a source can be written to."""
+    source: Source,
+    store: str | Path | None,
+    config: Config,
+    takeover: str,
+    stop: threading.Event | None = None,
+) -> WatchedStore | None:
+    """Return a store that a source can be written to.
+
+    Parameters
+    ----------
+    stop
+        What ends the wait for a cluster that does not answer yet; None: it is not waited for.
+
+    Returns
+    -------
+    WatchedStore or None
+        None after a stop.
+    """
+    cluster = _find_cluster(source, store, stop)
+    if cluster is None:
+        return None
     try:
         return WatchedStore.open(
             store,
-            source.find_cluster(),
+            cluster,
             config=config,
             topics=source.topics,
             takeover=takeover,
@@ -153,3 +180,23 @@ def open_store(
         )
     except GroupError as error:
         raise ConfigError(str(error)) from None
+
+
+def _find_cluster(
+    source: Source, store: str | Path | None, stop: threading.Event | None
+) -> KafkaWatched | None:
+    """Ask which cluster it is; while no broker answers, the store says it, or it is waited for."""
+    said = ""
+    while True:
+        try:
+            return source.find_cluster()
+        except OSError as error:
+            known = read_watched(LogReader(store)) if store and has_log(store) else None
+            if known is None and stop is None:
+                raise
+            then = "showing what is in the store, and trying again" if known else "standing by"
+            if str(error) != said:
+                logger.warning("the Kafka cluster does not answer, %s: %s", then, error)
+            said = str(error)
+        if known is not None or stop is None or stop.wait(ASK_AGAIN_S):
+            return known

@@ -67,13 +67,6 @@ def test_what_cannot_be_watched_is_refused(tmp_path, arguments, said):
     assert not (tmp_path / "s").exists()
 
 
-def test_a_cluster_that_is_away_is_named(tmp_path):
-    told = run("watch", "kafka://127.0.0.1:1", "--store", tmp_path / "s")
-    assert told.returncode != 0
-    assert "127.0.0.1:1" in told.stderr
-    assert "Traceback" not in told.stderr
-
-
 def test_a_server_that_is_no_broker_is_named():
     """It takes the connection, and says nothing that Kafka would."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
