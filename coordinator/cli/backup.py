@@ -29,11 +29,14 @@ def backup(
     """
     # Imported here because it is slow to import, and other commands do not need it.
     from coordinator.backup import backup as backed_up  # noqa: PLC0415
+    from coordinator.cli.inspect import say_watched  # noqa: PLC0415
+    from coordinator.history.log_reader import LogReader  # noqa: PLC0415
     from coordinator.storage.shards import refuse_shards  # noqa: PLC0415
 
     refuse_shards(store)
     with progress.show("backup"):
         done = backed_up(store, into, check=verify)
+    say_watched(LogReader(into))
     typer.echo(json.dumps(asdict(done)))
 
 
@@ -54,7 +57,10 @@ def restore(
     """
     # Imported here for the same reason.
     from coordinator.backup import restore as restored  # noqa: PLC0415
+    from coordinator.cli.inspect import say_watched  # noqa: PLC0415
+    from coordinator.history.log_reader import LogReader  # noqa: PLC0415
 
     with progress.show("restore"):
         done = restored(source, store, to, check=verify)
+    say_watched(LogReader(store))
     typer.echo(json.dumps(asdict(done)))

@@ -27,7 +27,9 @@ def verify(
     """
     from coordinator.storage.shards import stores_of  # noqa: PLC0415
 
-    # Imported here because it is slow to import, and other commands do not need it.
+    # Imported here because they are slow to import, and other commands do not need them.
+    from coordinator.cli.inspect import say_watched  # noqa: PLC0415
+    from coordinator.history.log_reader import LogReader  # noqa: PLC0415
     from coordinator.verify import verify as verified  # noqa: PLC0415
 
     try:
@@ -36,6 +38,8 @@ def verify(
             found = [asdict(verified(one)) for one in stores]
     except CorruptLog as error:
         exit_with_error(str(error), FAILURE)
+    for one in stores:
+        say_watched(LogReader(one))
     if stores == [store]:
         typer.echo(json.dumps({"sound": True, **found[0]}))
         return

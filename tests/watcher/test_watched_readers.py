@@ -46,17 +46,31 @@ def store(tmp_path_factory):
         ("explain", "g", "--partition", "a/0"),
         ("plan", "g"),
         ("plans",),
+        ("verify",),
+        ("doctor",),
     ],
 )
 def test_commands_that_read_say_who_coordinates(store, arguments):
     told = run_as_text(*arguments, "--store", store)
-    assert told.returncode == 0, told.stderr
+    assert told.returncode == (arguments == ("doctor",)), told.stderr
     (line,) = told.stderr.splitlines()
     assert "the Kafka cluster of-" in line
     assert f"watched since {BEGUN}, from a dump of its topic of groups" in line
     assert "read up to 1970-01-01T00:25:16" in line
     for row in told.stdout.splitlines():
         json.loads(row)
+
+
+def test_copies_say_who_coordinates(store, tmp_path):
+    for words in (
+        ("backup", "--store", store, "--into", tmp_path / "copy"),
+        ("restore", "--from", tmp_path / "copy", "--store", tmp_path / "again"),
+        ("verify", "--store", tmp_path / "again"),
+    ):
+        told = run_as_text(*words)
+        assert told.returncode == 0, told.stderr
+        assert "the Kafka cluster of-" in told.stderr
+        json.loads(told.stdout)
 
 
 def test_a_partition_is_explained_by_what_was_seen(store):
