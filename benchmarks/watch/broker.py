@@ -22,6 +22,7 @@ from coordinator.wire.encoder import entity_writer
 SERVED = {Api.FETCH: 12, Api.LIST_OFFSETS: 7, Api.METADATA: 12, Api.API_VERSIONS: 0}
 NODE = {"partition_index": 0, "leader_id": 1, "replica_nodes": (1,), "isr_nodes": (1,)}
 TICK_S = 0.005
+END = 1 << 40
 HEADER = struct.Struct(">hhih")
 
 
@@ -139,6 +140,8 @@ class Broker:
             values = await self._fetch(asked)
         elif key == Api.METADATA:
             values = self._metadata()
+        elif key == Api.LIST_OFFSETS:
+            values = self._list_offsets(asked)
         else:
             values = {"error_code": 0, "api_keys": [_served(*one) for one in SERVED.items()]}
         out = bytearray(struct.pack(">ii", 0, number))
@@ -159,6 +162,21 @@ class Broker:
                 _topic("__consumer_offsets", UUID(int=2), own), _topic(TOPIC, TOPIC_ID, theirs)
             ],
         }  # fmt: skip
+
+    def _list_offsets(self, asked: Any) -> dict[str, Any]:
+        """Say that each partition ends at `END`, whatever was committed of it."""
+        found = [
+            {
+                "name": topic.name,
+                "partitions": [
+                    {"partition_index": one.partition_index, "error_code": 0, "offset": END,
+                     "timestamp": -1, "leader_epoch": 0}
+                    for one in topic.partitions
+                ],
+            }
+            for topic in asked.topics
+        ]  # fmt: skip
+        return {"throttle_time": 0, "topics": found}
 
     async def _fetch(self, asked: Any) -> dict[str, Any]:
         wait_s = asked.max_wait.total_seconds() if hasattr(asked.max_wait, "total_seconds") else 0.5

@@ -25,11 +25,10 @@ def verify(
     all of it now, nothing is known of the rest: exits with 75, try again. Of a store of shards,
     every shard is checked.
     """
-    from coordinator.storage.shards import stores_of  # noqa: PLC0415
-
     # Imported here because they are slow to import, and other commands do not need them.
     from coordinator.cli.inspect import say_watched  # noqa: PLC0415
     from coordinator.history.log_reader import LogReader  # noqa: PLC0415
+    from coordinator.storage.shards import stores_of  # noqa: PLC0415
     from coordinator.verify import verify as verified  # noqa: PLC0415
 
     try:

@@ -110,7 +110,7 @@ def _run(source: Source, named: str, store: str, settings: Config, takeover: str
 
     def open_watched(stop: Stop) -> Watch | None:
         opening = open_in_thread(stop, lambda: open_store(source, store, settings, takeover, stop))
-        found = opening and opening.result()
+        found = None if opening is None else opening.result()
         return None if found is None else Watch(found, source)
 
     def start(opened: Watch, open_now: ExitStack) -> tuple[Coordinator, str]:
