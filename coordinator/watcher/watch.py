@@ -121,7 +121,7 @@ def watch(
     config = config or Config()
     followed = open_source(source, config, by) if isinstance(source, str | Path) else source
     opened = open_store(followed, store, config, takeover)
-    assert opened is not None, "nobody stops it"
+    assert opened is not None, "without a stop it is waited for"
     return Watch(opened, followed)
 
 
