@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import errno
 import logging
+import threading
 import time
 import uuid
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime
 
 import msgspec
@@ -212,6 +213,33 @@ class Lease:
             except SwapLostError:
                 return False
         return True
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """Renew the lease beside other work, such as to open and claim a log that is long.
+
+        Otherwise a stand-by takes it over meanwhile, and fences us as soon as we serve. Nothing
+        else may be asked of the lease until this ends.
+        """
+        done = threading.Event()
+        thread = threading.Thread(
+            target=self._renew_until, args=(done,), name="muster-lease-kept", daemon=True
+        )
+        thread.start()
+        try:
+            yield
+        finally:
+            done.set()
+            thread.join()
+
+    def _renew_until(self, done: threading.Event) -> None:
+        """Renew the lease again and again; whose it is now does not matter, the log will say."""
+        while not done.wait(self._config.renew_ms / 1000):
+            try:
+                if not self.renew(self._clock()):
+                    return
+            except OSError as error:
+                logger.warning("the lease could not be renewed, retrying: %s", error)
 
     def retake(self) -> bool:
         """Take the lease again if nobody has it; only while the log is seen to be ours.

@@ -68,16 +68,22 @@ def claim_store(
             with progress.task("waiting until no other coordinator has the store"):
                 lease.wait(takeover, patience)
             taken = True
-            log = DeltaLog.open(root, config.log)
+            with lease.kept():
+                log = DeltaLog.open(root, config.log)
+                try:
+                    epoch = log.claim(owner, address, dated())
+                except Fenced:
+                    log.close()  # another stand-by was faster: wait for its end
+                    continue
+                except BaseException:
+                    log.close()
+                    raise
             try:
-                lease.publish_epoch(log.claim(owner, address, dated()))
-            except Fenced:
-                log.close()  # another stand-by was faster: wait for its end
+                lease.publish_epoch(epoch)
             except BaseException:
                 log.close()
                 raise
-            else:
-                return log
+            return log
 
     try:
         log = patience.run(claim)

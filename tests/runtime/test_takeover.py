@@ -13,7 +13,10 @@ from coordinator import Coordinator
 from coordinator.config import Config, LeaseConfig, LogConfig
 from coordinator.core.events import OffsetCommit, OffsetFetch
 from coordinator.errors import ErrorCode, GroupError
+from coordinator.storage.delta_log import DeltaLog
+from coordinator.storage.lease import read_holder
 from coordinator.storage.record_log import CommitFailed, LogError, MemoryLog
+from coordinator.storage.tables.filesystem import Filesystem
 from coordinator.storage.tables.table_io import BusyError
 from tests.support.members import AT_ONCE, beat, code_of, join, wait_for
 
@@ -121,6 +124,24 @@ def test_an_idle_zombie_does_not_take_the_lease_after_its_successor_closed(tmp_p
         zombie._background._renew()
         wait_for(lambda: zombie.status == "fenced")
         assert not lease.exists()
+
+
+@pytest.mark.parametrize("step", ["open", "claim"])
+def test_a_lease_is_renewed_while_the_log_is_opened_and_claimed(tmp_path, monkeypatch, step):
+    store, disk = tmp_path / "store", Filesystem()
+    config = Config(lease=LeaseConfig(renew_ms=50))
+    inner, seen = getattr(DeltaLog, step), []
+
+    def slowly(*args):
+        began = read_holder(disk, str(store))
+        wait_for(lambda: read_holder(disk, str(store)).expires_ms > began.expires_ms)
+        seen.append(began)
+        return inner(*args)
+
+    monkeypatch.setattr(DeltaLog, step, slowly)
+    with Coordinator.open(store, topics={"a": 4}, config=config) as coordinator:
+        join(coordinator, "m1")
+    assert len(seen) == 1
 
 
 def test_a_lease_that_somebody_removed_is_taken_again(tmp_path, caplog):

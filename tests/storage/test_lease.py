@@ -332,6 +332,28 @@ def test_a_renewal_of_an_object_is_one_request_as_long_as_it_is_ours(place, leas
     assert lease("two").holder().owner == "one"
 
 
+def test_a_lease_is_kept_though_a_renewal_fails_and_no_longer_than_asked(lease, clock):
+    one = lease("one", config=LeaseConfig(renew_ms=5))
+    one.wait()
+    failed, renewed = threading.Event(), threading.Event()
+
+    def fail_once(now_ms):
+        if not failed.is_set():
+            failed.set()
+            raise OSError(errno.EIO, "injected")
+        renewed.set()
+        return Lease.renew(one, now_ms)
+
+    one.renew = fail_once
+    with one.kept():
+        clock.now_ms += LATE_MS
+        renewed.clear()
+        assert renewed.wait(60)
+    assert failed.is_set()
+    assert lease("two").holder().expires_ms == clock() + TTL_MS
+    assert "muster-lease-kept" not in {thread.name for thread in threading.enumerate()}
+
+
 def test_a_lost_answer_of_a_renewal_is_no_loss_of_the_lease(place, lease, clock):
     one = lease("one")
     one.wait()
