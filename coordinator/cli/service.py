@@ -129,6 +129,7 @@ class Service(Generic[T]):
             pages = PageServer(server) if server.http_listen else None
         if pages is not None and store is not None:
             pages.status = lambda: WAITS if is_waited_for(store) else Status.STANDS_BY.value
+        ready = Ready(self.is_ready)
         with progress.show("opening the store"):
             opened = self.open(stop)
         if opened is None:
@@ -142,12 +143,14 @@ class Service(Generic[T]):
             if settings.web.listen:
                 with explain_address("web.listen (--web)"):
                     shown = open_now.enter_context(coordinator.serve_web())
+                if not self.is_ready():
+                    ready.prepare = shown.prepare
                 typer.echo(f"muster shows the groups at {shown.url}")
             if pages is not None:
                 open_now.callback(pages.close)  # wrong logins up to now are in the audit
                 pages.registry = coordinator.metrics.registry
-                pages.status = lambda: self._look_at_health(coordinator)
-                pages.confirm = lambda: self._unless_behind(coordinator.confirm_status())
+                pages.status = lambda: ready.unless_behind(look_at_health(coordinator))
+                pages.confirm = lambda: ready.unless_behind(coordinator.confirm_status())
                 pages.remark = lambda: _explain_topics(coordinator)
                 if server.audit_ms:
                     pages.audit = lambda records: coordinator.submit([RecordAudit(records)])
@@ -158,16 +161,41 @@ class Service(Generic[T]):
                     self.hang_up()
                 if coordinator.status in LOST:
                     raise LogError(_explain_end(coordinator.status, store))
+                ready.look()
                 if self.look():
                     return
             logger.info("stopped by %s", stop.asked_by)
 
-    def _look_at_health(self, coordinator: Coordinator | Node) -> str:
-        return self._unless_behind(look_at_health(coordinator))
 
-    def _unless_behind(self, status: str) -> str:
+class Ready:
+    """Whether others may rely on a service, its first page included.
+
+    Parameters
+    ----------
+    is_ready
+        Whether it has come so far.
+
+    Attributes
+    ----------
+    prepare
+        Begins to read what the first page needs; None where pages were opened on all of it.
+    """
+
+    def __init__(self, is_ready: Callable[[], bool]) -> None:
+        self._is_ready = is_ready
+        self.prepare: Callable[[], Future[None]] | None = None
+        self._preparing: Future[None] | None = None
+
+    def look(self) -> None:
+        """Have the first page prepared, once what it shows is there."""
+        if self.prepare is not None and self._preparing is None and self._is_ready():
+            self._preparing = self.prepare()
+
+    def unless_behind(self, status: str) -> str:
         """Return a status, or that what is relied on is still being read."""
-        ready = status != Status.ACTIVE.value or self.is_ready()
+        self.look()
+        is_shown = self.prepare is None or (self._preparing is not None and self._preparing.done())
+        ready = status != Status.ACTIVE.value or (self._is_ready() and is_shown)
         return status if ready else Status.LOADING.value
 
 

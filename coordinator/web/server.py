@@ -8,7 +8,7 @@ import os
 import socket
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from typing import Self
 
@@ -100,7 +100,8 @@ class WebServer:
         self._server = self._make_server(site, config)
         self._reread_s = config.server.reread_ms / 1000
         self._audit, self._audit_s = audit, config.server.audit_ms / 1000
-        self._readers.submit(_warm, pages, Viewer("", "", logged_in=False, access=self._access))
+        self._pages = pages
+        self.prepare()
         self._thread = threading.Thread(target=self._run, name="muster-web", daemon=True)
         self._thread.start()
         if self._reread_s:
@@ -111,6 +112,11 @@ class WebServer:
 
     def __exit__(self, *_error: object) -> None:
         self.close()
+
+    def prepare(self) -> Future[None]:
+        """Prepare what the first page needs, while nobody asks for it yet."""
+        viewer = Viewer("", "", logged_in=False, access=self._access)
+        return self._readers.submit(_warm, self._pages, viewer)
 
     def close(self) -> None:
         """Close all connections, and stop; twice is no fault."""
@@ -189,7 +195,7 @@ def _limit_stalls(listening: socket.socket) -> None:
 
 
 def _warm(pages: Pages, viewer: Viewer) -> None:
-    """Prepare what the first page needs, while nobody asks for it yet."""
+    """Read what the first page needs; see `WebServer.prepare`."""
     try:
         compile_templates()
         pages.groups({}, viewer)

@@ -3,11 +3,17 @@
 import http.client
 import subprocess
 import sys
+import threading
 import time
+from concurrent.futures import Future
+
+import pytest
 
 from benchmarks.watch.broker import Broker
 from benchmarks.watch.topic import TopicBytes
+from coordinator.cli.service import Ready
 from coordinator.config import Config
+from coordinator.history.log_reader import LogReader
 from coordinator.watcher.describe_source import DescribeSource
 from coordinator.watcher.kafka_source import KafkaSource
 from coordinator.watcher.watch import Watch, open_store
@@ -61,3 +67,41 @@ def asked(port, path):
         return answer.status, answer.read().decode().strip()
     finally:
         connection.close()
+
+
+def test_a_watcher_with_pages_is_ready_once_the_first_page_is():
+    """Pages are opened on an empty store: what the first one reads is read when all is there."""
+    pytest.importorskip("starlette")
+    caught_up, asked_for, page = threading.Event(), [], Future()
+
+    def prepare():
+        asked_for.append(page)
+        return page
+
+    ready = Ready(caught_up.is_set)
+    ready.prepare = prepare
+    ready.look()
+    assert (ready.unless_behind("active"), asked_for) == ("loading", [])
+    caught_up.set()
+    assert ready.unless_behind("active") == "loading"
+    assert ready.unless_behind("standby") == "standby"
+    page.set_result(None)
+    ready.look()
+    assert (ready.unless_behind("active"), asked_for) == ("active", [page])
+
+
+def test_the_first_page_is_read_when_it_is_prepared(tmp_path):
+    pytest.importorskip("starlette")
+    from coordinator.web.server import WebServer
+
+    with Broker(TOPIC, ENDS).serving() as address:
+        source = KafkaSource(address)
+        with (
+            Watch(open_store(source, tmp_path / "s", Config(), "wait"), source) as watching,
+            WebServer(tmp_path / "s", Config(), "127.0.0.1:0") as shown,
+        ):
+            end = time.monotonic() + PATIENCE_S
+            while not watching.store.has_caught_up and time.monotonic() < end:
+                watching.wait(0.02)
+            shown.prepare().result(PATIENCE_S)
+            assert shown._pages.reader.position == LogReader(tmp_path / "s").position
