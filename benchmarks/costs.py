@@ -19,11 +19,11 @@ from benchmarks.report import Section
 from benchmarks.shape import EPOCH, GROUP, Shape
 from benchmarks.store import temporary_store, write_group
 from coordinator.clock import wall_ms
-from coordinator.compute.engine import compute_target
-from coordinator.compute.stored_target import read_stored_target
 from coordinator.config import Config
 from coordinator.core.targets.assignor_options import AssignorOptions
 from coordinator.core.targets.basis import AssignorInput, Basis, MemberChange, build_input
+from coordinator.engines.engine import compute_target
+from coordinator.engines.stored_target import read_stored_target
 from coordinator.history.former_targets import read_basis
 from coordinator.history.log_reader import LogReader
 from coordinator.storage.delta_log import DeltaLog

@@ -21,10 +21,10 @@ from coordinator.cli.inspect import say_watched
 from coordinator.cli.main import load_config
 from coordinator.cli.terminal import Terminal
 from coordinator.clock import wall_ms
-from coordinator.compute.engine import LOCAL, open_engine
 from coordinator.config import Config, ConfigError
 from coordinator.core.plans.planner import PlanOptions, ShownPlan, make_plan, make_rollback
 from coordinator.core.state.records import PlanMade
+from coordinator.engines.engine import LOCAL, open_engine
 from coordinator.history.findings import Finding, examine, find_end
 from coordinator.history.former_targets import read_basis, read_former_targets
 from coordinator.history.json_rows import to_json_rows

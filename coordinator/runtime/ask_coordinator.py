@@ -8,10 +8,10 @@ import time
 import uuid
 
 from coordinator.clock import wall_ms
-from coordinator.compute.plan_answers import ask_about_plan
 from coordinator.config import Config
 from coordinator.core.events import Action, DecidePlan
 from coordinator.core.state.records import PlanMade
+from coordinator.engines.plan_answers import ask_about_plan
 from coordinator.storage.inbox import Inbox
 from coordinator.storage.lease import Lease
 from coordinator.storage.tables.table_io import BusyError

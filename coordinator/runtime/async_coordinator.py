@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from coordinator.compute.engine import LOCAL
 from coordinator.core.events import Heartbeat
 from coordinator.core.plans.planner import ShownPlan
 from coordinator.core.state.groups import State
 from coordinator.core.state.records import PlanMade
+from coordinator.engines.engine import LOCAL
 from coordinator.runtime.plan_tasks.plan_requests import PROCESS
 from coordinator.runtime.responses import Answers, GroupAnswer, HeartbeatAnswer
 from coordinator.runtime.service_requests import ServiceRequests, T

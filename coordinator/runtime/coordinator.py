@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Self
 
 from coordinator.clock import Clock, monotonic_ms, wall_ms
-from coordinator.compute.engine import Engine
 from coordinator.config import Config, ConfigError
+from coordinator.engines.engine import Engine
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.runtime.async_coordinator import AsyncCoordinator
 from coordinator.runtime.background_tasks import BackgroundTasks

@@ -18,7 +18,6 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from coordinator.compute.engine import Engine
 from coordinator.core.classic_events import ClassicHeartbeat, JoinGroup, SyncGroup
 from coordinator.core.events import (
     Answer,
@@ -29,13 +28,14 @@ from coordinator.core.events import (
     Task,
 )
 from coordinator.core.large_requests import LARGE, weigh
+from coordinator.engines.engine import Engine
 from coordinator.errors import GroupError
 from coordinator.runtime import futures
 from coordinator.runtime.beside import BesideAnswers
 from coordinator.runtime.event_processor import EventProcessor
 from coordinator.runtime.parked_requests import LaterAnswers
 from coordinator.runtime.regex_jobs import RegexJobs
-from coordinator.runtime.target_jobs import TargetJobs
+from coordinator.runtime.target_computations import TargetComputations
 from coordinator.runtime.threads_left import leave
 from coordinator.status import Status, refusal, unanswered
 
@@ -125,7 +125,7 @@ class EventLoop:
         self._idle_s = 0.0
         self._makes_way_since: float | None = None
         self._regex_jobs = RegexJobs(processor, self.submit)
-        self.target_jobs = TargetJobs(processor, self.submit, engine)
+        self.target_computations = TargetComputations(processor, self.submit, engine)
         self.maintenance_due = threading.Event()
         """Set when log maintenance is due: until then each commit costs more than the last."""
         self.lost = threading.Event()
@@ -155,7 +155,7 @@ class EventLoop:
             leave(self._thread)
             self.processor.close()
             self._end(self._take_all())
-        self.target_jobs.close()
+        self.target_computations.close()
         self._regex_jobs.close()
 
     @property
@@ -319,7 +319,7 @@ class EventLoop:
         if self.processor.status is Status.FAILED:
             self._retry_load()
         elif self.processor.status is Status.FENCED:
-            self.target_jobs.cancel_all()
+            self.target_computations.cancel_all()
         most = self.processor.config.log.batch_records_max
         self._serve(self._brief, most)
         self._serve(self._others, min(most, REQUESTS_A_ROUND))
@@ -395,7 +395,7 @@ class EventLoop:
         if isinstance(task, ResolveRegexes):
             self._regex_jobs.begin(task)
         else:
-            self.target_jobs.begin(task)
+            self.target_computations.begin(task)
 
 
 def _do_call(item: Item, call: Callable[[], object]) -> None:

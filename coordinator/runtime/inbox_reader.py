@@ -82,7 +82,7 @@ class InboxReader:
             inbox.set_aside(request_id, NOT_PROPOSED)
             return
         if request.action in {"apply", "approve"}:
-            self._loop.target_jobs.supersede(request.group_id)
+            self._loop.target_computations.supersede(request.group_id)
         logger.info("plan %s of group %s: %s", request.plan_id, request.group_id, answer.response)
         inbox.remove(request_id)
 

@@ -13,7 +13,7 @@ import re2
 
 from coordinator.core.events import Event, RegexesResolved, ResolveRegexes
 from coordinator.runtime.event_processor import EventProcessor
-from coordinator.runtime.target_jobs import Submit
+from coordinator.runtime.target_computations import Submit
 
 logger = logging.getLogger("muster.coordinator")
 QUOTE = r"\Q"

@@ -251,7 +251,7 @@ class ServiceRequests(GroupRequests):
         str
             One line: stage and rows of each; "" when none is computed.
         """
-        return self._loop.target_jobs.progress()
+        return self._loop.target_computations.progress()
 
     def cancel_computation(self, group_id: str) -> bool:
         """Cancel the target that is computed for a group; it is begun again later.
@@ -266,4 +266,4 @@ class ServiceRequests(GroupRequests):
         bool
             Whether one was being computed.
         """
-        return self._loop.target_jobs.cancel(group_id)
+        return self._loop.target_computations.cancel(group_id)

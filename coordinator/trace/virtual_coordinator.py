@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from coordinator.compute.engine import compute_target
 from coordinator.config import Config
 from coordinator.core.events import ResolveRegexes
+from coordinator.engines.engine import compute_target
 from coordinator.runtime.event_processor import EventProcessor, Fired
 from coordinator.runtime.regex_jobs import prepare_resolution
-from coordinator.runtime.target_jobs import restore_basis
+from coordinator.runtime.target_computations import restore_basis
 from coordinator.runtime.topic_catalog import DictCatalog
 from coordinator.storage.record_log import RecordLog
 

@@ -11,9 +11,9 @@ import uuid
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from coordinator.clock import wall_ms
-from coordinator.compute.plan_answers import ask_about_plan
 from coordinator.config import LeaseConfig
 from coordinator.core.events import Action, DecidePlan
+from coordinator.engines.plan_answers import ask_about_plan
 from coordinator.history.log_reader import LogReader
 from coordinator.history.watched import refuse_watched
 from coordinator.storage.lease import Lease

@@ -15,11 +15,6 @@ from assignors import GroupSpec, PartitionRanges, SpecError, quality
 from assignors.groups.assign_groups import GroupsAssignment
 from assignors.parse import parse_json_objects
 from coordinator import progress
-from coordinator.assign.assignment_job import AssignmentJob, AssignmentResult
-from coordinator.assign.inputs import find_input
-from coordinator.assign.outputs import check_spec_output
-from coordinator.assign.run_job import run_job
-from coordinator.assign.safeguards import MAX_FORGOTTEN, Safeguards
 from coordinator.cli.main import load_config
 from coordinator.cli.report import plot, plot_path, print_groups, print_report, print_totals
 from coordinator.cli.terminal import Terminal
@@ -28,6 +23,11 @@ from coordinator.config import Config
 from coordinator.core.targets.assignor_options import AssignorOptions
 from coordinator.printable import as_json
 from coordinator.storage.tables.table_io import replace_text
+from coordinator.table_jobs.assignment_job import AssignmentJob, AssignmentResult
+from coordinator.table_jobs.inputs import find_input
+from coordinator.table_jobs.outputs import check_spec_output
+from coordinator.table_jobs.run_job import run_job
+from coordinator.table_jobs.safeguards import MAX_FORGOTTEN, Safeguards
 from spark_jobs.jobs.spark_assignment import SparkAssignment, assign_group
 from spark_jobs.session.interrupts import interruptible
 

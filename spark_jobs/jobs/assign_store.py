@@ -13,11 +13,11 @@ from typing import Any
 from assignors import SpecError
 from coordinator import progress
 from coordinator.clock import wall_ms
-from coordinator.compute.plan_answers import find_answer
 from coordinator.config import Config
 from coordinator.core.plans.planner import PlanOptions, make_plan
 from coordinator.core.state.records import ACCEPTED
 from coordinator.core.targets.approval import IMBALANCE, MAX_MOVES
+from coordinator.engines.plan_answers import find_answer
 from coordinator.history.former_targets import read_basis
 from coordinator.history.log_reader import LogReader
 from coordinator.history.watched import refuse_watched

@@ -18,14 +18,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from assignors import SpecError
-from coordinator.assign.inputs import Input, SparkName
-from coordinator.assign.outputs import refuse_other_rows
-from coordinator.assign.runs import Run, find_in_history
 from coordinator.error_text import gist
 from coordinator.storage.tables.shared_table import NONE
 from coordinator.storage.tables.table_history import Made, UnknownRestoreError
 from coordinator.storage.tables.table_io import BusyError, table_lock
 from coordinator.storage.tables.urls import is_url, path_of
+from coordinator.table_jobs.inputs import Input, SparkName
+from coordinator.table_jobs.outputs import refuse_other_rows
+from coordinator.table_jobs.runs import Run, find_in_history
 from spark_jobs.jobs.spark_tables import SparkTable, describe
 from spark_jobs.jobs.write_tables import check_made_by, delta_refusals
 

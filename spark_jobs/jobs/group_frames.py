@@ -10,10 +10,10 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from assignors import GroupSpec, PartitionRanges, SpecError
-from coordinator.compute.input_tables import make_tables
 from coordinator.config import Config
 from coordinator.core.targets.assignor_options import AssignorOptions
 from coordinator.core.targets.basis import AssignorInput
+from coordinator.engines.input_tables import make_tables
 from spark_jobs.assignors import TWINS, WEIGHTED
 from spark_jobs.assignors.dispatch import assign_frames
 from spark_jobs.assignors.group import LabelledMembers

@@ -14,10 +14,10 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from assignors import SpecError
-from coordinator.assign.inputs import Input, RulesFile, local_table
-from coordinator.assign.parquet_files import is_untyped, read_schemas
 from coordinator.storage.tables.store_files import root_of
 from coordinator.storage.tables.table_io import TableRef
+from coordinator.table_jobs.inputs import Input, RulesFile, local_table
+from coordinator.table_jobs.parquet_files import is_untyped, read_schemas
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -16,10 +16,6 @@ from assignors.groups.assign_groups import GROUPS_SCHEMA, GroupsAssignment
 from assignors.groups.group_tables import GROUP_ID
 from assignors.parse_tables import LOAD_COLUMNS
 from coordinator import progress
-from coordinator.assign.assignment_job import AssignmentJob, AssignmentResult
-from coordinator.assign.inputs import name_of_table
-from coordinator.assign.outputs import is_delta_output, refuse_folder
-from coordinator.assign.runs import Run
 from coordinator.clock import wall_ms
 from coordinator.config import Config
 from coordinator.core.targets.assignor_options import AssignorOptions
@@ -29,6 +25,10 @@ from coordinator.storage.tables.shared_table import (
 )
 from coordinator.storage.tables.store_files import is_remote
 from coordinator.storage.tables.table_io import TableRef
+from coordinator.table_jobs.assignment_job import AssignmentJob, AssignmentResult
+from coordinator.table_jobs.inputs import name_of_table
+from coordinator.table_jobs.outputs import is_delta_output, refuse_folder
+from coordinator.table_jobs.runs import Run
 from spark_jobs.assignors import TWINS, WEIGHTED
 from spark_jobs.jobs.read_tables import read_frame, unreadable_named
 

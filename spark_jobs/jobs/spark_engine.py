@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING
 
 from assignors import PartitionRanges
 from coordinator import progress
-from coordinator.compute.engine import Engine
-from coordinator.compute.stored_target import read_stored_target
 from coordinator.config import Config
 from coordinator.core.state.target_candidate import TargetCandidate
 from coordinator.core.targets.basis import Basis
+from coordinator.engines.engine import Engine
+from coordinator.engines.stored_target import read_stored_target
 from coordinator.error_text import gist
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.extras import require

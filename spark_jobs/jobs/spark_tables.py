@@ -19,10 +19,10 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from assignors import SpecError
-from coordinator.assign.inputs import SparkName
 from coordinator.error_text import gist
 from coordinator.storage.tables.table_io import TableRef
 from coordinator.storage.tables.urls import is_url, path_of
+from coordinator.table_jobs.inputs import SparkName
 from spark_jobs.session.object_store import add_file_system, spark_pattern
 from spark_jobs.session.work_session import WorkSession
 

@@ -16,14 +16,14 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import IntegerType, LongType, StructType
 
 from assignors import SpecError
-from coordinator.assign.assignment_job import AssignmentJob
-from coordinator.assign.outputs import is_delta_output
-from coordinator.assign.parquet_files import join_files
-from coordinator.assign.runs import KEY, Run
 from coordinator.storage.tables.shared_table import find_data_files, replace_files
 from coordinator.storage.tables.store_files import is_remote
 from coordinator.storage.tables.table_history import Made, read_history
 from coordinator.storage.tables.table_io import RUN_VERSION, BusyError
+from coordinator.table_jobs.assignment_job import AssignmentJob
+from coordinator.table_jobs.outputs import is_delta_output
+from coordinator.table_jobs.parquet_files import join_files
+from coordinator.table_jobs.runs import KEY, Run
 from spark_jobs.session.object_store import spark_path, write_plain
 
 _REFUSAL = re.compile(r"\[(DELTA_\w+)[.\w]*\] (.+)")

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from assignors import GroupSpec, get_assignor
-from coordinator.compute.engine import compute_target
 from coordinator.core.consumer.steady_heartbeat import answer_steady_heartbeat
 from coordinator.core.events import (
     ConfigureGroup,
@@ -29,9 +28,10 @@ from coordinator.core.state import state_records
 from coordinator.core.state.groups import GROUP_MOVES, GroupState
 from coordinator.core.state.partition_spans import kafka_id
 from coordinator.core.state_machine import step
+from coordinator.engines.engine import compute_target
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.runtime.regex_jobs import prepare_resolution
-from coordinator.runtime.target_jobs import restore_basis
+from coordinator.runtime.target_computations import restore_basis
 from tests.support import invariants
 from tests.support.coordinator_shell import Shell
 from tests.support.fingerprint import fingerprint

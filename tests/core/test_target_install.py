@@ -6,7 +6,6 @@ import pyarrow as pa
 import pytest
 
 from assignors import GroupSpec, get_assignor
-from coordinator.compute.engine import compute_target
 from coordinator.config import Config, EngineConfig
 from coordinator.core.events import (
     ComputeTarget,
@@ -26,10 +25,11 @@ from coordinator.core.state.records import (
 )
 from coordinator.core.state.replay import replay
 from coordinator.core.state.target_candidate import TargetCandidate
+from coordinator.engines.engine import compute_target
 from coordinator.errors import GroupError
 from coordinator.kafka_config import kafka_config
 from coordinator.runtime.event_processor import EventProcessor
-from coordinator.runtime.target_jobs import restore_basis
+from coordinator.runtime.target_computations import restore_basis
 from coordinator.runtime.topic_catalog import DictCatalog
 from coordinator.storage.record_log import MemoryLog, find_position
 from tests.support.coordinator_core import STABLE, Code, lists

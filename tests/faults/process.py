@@ -18,7 +18,7 @@ from . import node
 # One process imports everything once; coordinators are forked from it, which costs 20 ms instead
 # of two seconds. They share nothing but those imports.
 FORK = multiprocessing.get_context("forkserver")
-FORK.set_forkserver_preload(["coordinator.runtime.coordinator", "coordinator.compute.engine"])
+FORK.set_forkserver_preload(["coordinator.runtime.coordinator", "coordinator.engines.engine"])
 
 PATIENCE_S = 180.0
 QUICK = Config(

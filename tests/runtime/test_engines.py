@@ -10,9 +10,9 @@ import pytest
 from prometheus_client import generate_latest
 
 from coordinator import Coordinator
-from coordinator.compute.engine import ENTRY_POINTS, LocalEngine, list_engines
 from coordinator.config import Config, EngineConfig
 from coordinator.core.state import target_assignment
+from coordinator.engines.engine import ENTRY_POINTS, LocalEngine, list_engines
 from coordinator.errors import ErrorCode, GroupError
 from tests.support.installed import install
 from tests.support.members import AT_ONCE, beat, code_of, join, wait_for
@@ -116,14 +116,21 @@ def test_a_stale_target_is_installed_and_the_next_one_computed():
 
 def test_a_computation_that_was_cancelled_before_its_turn_is_never_begun():
     engine = HoldingEngine()
-    with Coordinator.open(None, topics={"a": 4}, config=DELEGATED, engine=engine) as coordinator:
+    config = replace(DELEGATED, engine=replace(DELEGATED.engine, max_failures=100))
+    with Coordinator.open(None, topics={"a": 4}, config=config, engine=engine) as coordinator:
         for group in ("busy", "g"):
             coordinator.alter_group_config(group, {"consumer.assignor.engine": "spark"})
-            join(coordinator, "m", group=group)
+        join(coordinator, "m", group="busy")
+        epoch = join(coordinator, "m", group="g").member_epoch
+
+        def is_cancelled():
+            beat(coordinator, "m", epoch, group="g")  # begins again what was cancelled
+            return coordinator.cancel_computation("g")
+
         for _ in range(3):
-            wait_for(lambda: coordinator.cancel_computation("g"))
+            wait_for(is_cancelled)
         engine.let.set()
-        wait_for(lambda: coordinator.group_epochs("g") == [(2, 2)])
+        wait_for(lambda: beat(coordinator, "m", epoch, group="g").assignment)
     assert engine.asked == ["busy", "g"]
 
 
@@ -205,7 +212,7 @@ def test_an_engine_that_failed_very_often_is_still_tried_again(caplog):
     engine = FailingEngine()
     config = replace(DELEGATED, engine=replace(DELEGATED.engine, max_failures=10_000))
     with Coordinator.open(None, topics={"a": 4}, config=config, engine=engine) as coordinator:
-        coordinator._loop.target_jobs._failures["g"] = 2_000
+        coordinator._loop.target_computations._failures["g"] = 2_000
         coordinator.alter_group_config("g", {"consumer.assignor.engine": "spark"})
         join(coordinator, "m1")
         wait_for(lambda: "(2001 in a row), retrying in 60.0 s: no executors" in caplog.text)

@@ -9,10 +9,10 @@ import pytest
 
 from assignors import SpecError
 from coordinator import Coordinator
-from coordinator.compute.plan_answers import find_answer
 from coordinator.config import Config, EngineConfig
 from coordinator.core.events import DecidePlan
 from coordinator.core.state.records import GroupMetadata
+from coordinator.engines.plan_answers import find_answer
 from coordinator.status import our_fault
 from coordinator.storage.delta_log import read_log
 from coordinator.storage.inbox import OLD_FOLDERS, Compact, Inbox

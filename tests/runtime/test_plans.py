@@ -12,13 +12,13 @@ import pytest
 
 from assignors import SpecError
 from coordinator import Coordinator, GroupError
-from coordinator.compute.plan_answers import find_answer
 from coordinator.config import Config, WeightsConfig
 from coordinator.core.classic_events import JoinGroup, Protocol
 from coordinator.core.events import CatalogTopic, DecidePlan
 from coordinator.core.plans.planner import digest_of
 from coordinator.core.state.embedded import Subscription, write_subscription
 from coordinator.core.state.plan_values import PlannedMove
+from coordinator.engines.plan_answers import find_answer
 from coordinator.history.frames import frame
 from coordinator.history.log_reader import LogReader
 from coordinator.history.past_target import explain_past_partition

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from coordinator.compute.engine import compute_target
 from coordinator.core.events import (
     Answer,
     CatalogTopic,
@@ -17,11 +16,12 @@ from coordinator.core.events import (
 )
 from coordinator.core.state.groups import State
 from coordinator.core.state.target_candidate import TargetCandidate
+from coordinator.engines.engine import compute_target
 from coordinator.errors import GroupError
 from coordinator.runtime.event_processor import EventProcessor
 from coordinator.runtime.metrics import Metrics
 from coordinator.runtime.regex_jobs import prepare_resolution
-from coordinator.runtime.target_jobs import restore_basis
+from coordinator.runtime.target_computations import restore_basis
 from coordinator.status import Status
 from coordinator.storage.record_log import LogError
 from tests.support.watched_processor import WatchedProcessor

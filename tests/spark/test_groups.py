@@ -10,12 +10,12 @@ from assignors import GroupSpec, SpecError, get_assignor
 from assignors.groups.assign_groups import assign_groups
 from assignors.groups.group_set import GroupSet
 from assignors.groups.task_rows import list_columns
-from coordinator.assign.assignment_job import AssignmentJob
-from coordinator.assign.inputs import find_input
-from coordinator.assign.run_job import run_job
 from coordinator.config import Config
 from coordinator.core.targets.assignor_options import AssignorOptions
 from coordinator.storage.tables.table_io import read_delta
+from coordinator.table_jobs.assignment_job import AssignmentJob
+from coordinator.table_jobs.inputs import find_input
+from coordinator.table_jobs.run_job import run_job
 from tests.assignors import weighted_twins
 from tests.assignors.group_tables import mixed_tables, tables_of_groups
 from tests.support import twins

@@ -13,12 +13,12 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from assignors import SpecError
-from coordinator.assign.assignment_job import AssignmentJob
-from coordinator.assign.inputs import find_input
-from coordinator.assign.run_job import run_job
 from coordinator.config import Config
 from coordinator.core.targets.assignor_options import AssignorOptions
 from coordinator.storage.tables.table_io import TableRef, read_delta, table_lock
+from coordinator.table_jobs.assignment_job import AssignmentJob
+from coordinator.table_jobs.inputs import find_input
+from coordinator.table_jobs.run_job import run_job
 from spark_jobs.jobs.spark_assignment import SparkAssignment
 from tests.conftest import kill_when
 from tests.support.spark.groups import ORDER, crowd

@@ -11,11 +11,11 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from assignors import SpecError
-from coordinator.assign.assignment_job import AssignmentJob
-from coordinator.assign.run_job import run_job
 from coordinator.config import Config
 from coordinator.core.targets.assignor_options import AssignorOptions
 from coordinator.storage.tables.table_io import TableRef, check_replaceable, replace_delta
+from coordinator.table_jobs.assignment_job import AssignmentJob
+from coordinator.table_jobs.run_job import run_job
 from spark_jobs.jobs.read_tables import read_frame
 from spark_jobs.jobs.spark_assignment import SparkAssignment
 

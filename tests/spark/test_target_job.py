@@ -11,19 +11,19 @@ import pytest
 from deltalake import DeltaTable
 
 from coordinator import Coordinator
-from coordinator.compute.engine import LocalEngine
 from coordinator.config import Config, EngineConfig, PlanConfig
 from coordinator.core.events import ReportLoads
 from coordinator.core.state.plan_values import TopicWeights
 from coordinator.core.state.records import LoadsNoted, TargetMetadata
 from coordinator.core.targets.assignor_options import AssignorOptions
 from coordinator.core.targets.compute_here import run_assignor
+from coordinator.engines.engine import LocalEngine
 from coordinator.storage.state_loader import write_snapshot
 from coordinator.storage.target_digest import digest_rows
 from coordinator.storage.target_table import DIGEST, targets_path
 from spark_jobs.jobs.spark_engine import SparkEngine
-from tests.compute.test_assignor_options import TOPICS, subscriptions
-from tests.compute.test_target_jobs import records
+from tests.engines.test_assignor_options import TOPICS, subscriptions
+from tests.engines.test_stored_targets import records
 from tests.storage.test_store_modes import wrong
 from tests.support.members import WHILE_JOBS_RUN, Members, join, wait_for
 from tests.support.table_engine import TableEngine, target_basis

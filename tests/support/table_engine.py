@@ -12,14 +12,14 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from coordinator.compute.engine import Engine
-from coordinator.compute.stored_target import read_stored_target
 from coordinator.config import Config
 from coordinator.core.state.records import TargetMetadata
 from coordinator.core.state.target_assignment import StoredTarget
 from coordinator.core.state.target_candidate import TargetCandidate
 from coordinator.core.targets.assignor_options import AssignorOptions
 from coordinator.core.targets.compute_here import run_assignor
+from coordinator.engines.engine import Engine
+from coordinator.engines.stored_target import read_stored_target
 from coordinator.history.former_targets import read_basis
 from coordinator.history.log_reader import LogReader
 from coordinator.storage.delta_log import read_log

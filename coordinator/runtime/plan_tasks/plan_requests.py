@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from assignors import SpecError
-from coordinator.compute.engine import LOCAL
 from coordinator.core.events import DecidePlan
 from coordinator.core.plans.inputs import find_group, take_basis
 from coordinator.core.plans.planner import PlanOptions, ShownPlan, make_plan, make_rollback
@@ -14,6 +13,7 @@ from coordinator.core.state.groups import State
 from coordinator.core.state.records import PlanMade
 from coordinator.core.targets.approval import list_waiting
 from coordinator.core.targets.basis import Basis
+from coordinator.engines.engine import LOCAL
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.history.former_targets import read_former_targets
 from coordinator.history.log_reader import LogReader
@@ -80,7 +80,7 @@ class PlanRequests(HeartbeatRequests):
                 *(without, add, drain, undrain, owner, reason),
             )
             config = self._processor.config
-            chosen = self._loop.target_jobs.engine(engine)
+            chosen = self._loop.target_computations.engine(engine)
             return make_plan(basis, options, config, self._processor.steady(), chosen.compute)
 
         return _raise_as_group_error(compute)
@@ -274,7 +274,7 @@ class PlanRequests(HeartbeatRequests):
         event = DecidePlan(action, group_id, plan_id, plan, by, reason)
         response = self._ask(event)
         if action != "propose":
-            self._loop.target_jobs.supersede(group_id)
+            self._loop.target_computations.supersede(group_id)
         assert isinstance(response, dict)
         return response
 

@@ -11,19 +11,19 @@ from deltalake import DeltaTable
 from assignors import GroupSpec, PartitionRanges, SpecError
 from assignors.groups.assign_groups import GroupsAssignment
 from assignors.quality import Report
-from coordinator.assign.inputs import FoundOutput, Input, SparkName, name_of_table
-from coordinator.assign.outputs import (
+from coordinator.core.targets.assignor_options import AssignorOptions
+from coordinator.storage.tables.shared_table import NONE
+from coordinator.storage.tables.store_files import is_remote
+from coordinator.storage.tables.table_io import TableRef
+from coordinator.table_jobs.inputs import FoundOutput, Input, SparkName, name_of_table
+from coordinator.table_jobs.outputs import (
     check_table_output,
     is_delta_output,
     is_same,
     refuse_inputs_at,
 )
-from coordinator.assign.runs import Run, find_run, identify
-from coordinator.assign.safeguards import Safeguards
-from coordinator.core.targets.assignor_options import AssignorOptions
-from coordinator.storage.tables.shared_table import NONE
-from coordinator.storage.tables.store_files import is_remote
-from coordinator.storage.tables.table_io import TableRef
+from coordinator.table_jobs.runs import Run, find_run, identify
+from coordinator.table_jobs.safeguards import Safeguards
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from assignors import SpecError
-from coordinator.assign.parquet_files import list_files, read_schemas
 from coordinator.storage.tables.table_io import TableRef
+from coordinator.table_jobs.parquet_files import list_files, read_schemas
 
 
 def write(path, **columns):

@@ -12,12 +12,12 @@ from typing import Protocol
 
 from assignors import SpecError
 from assignors.registry import assignor_names
-from coordinator.compute.group_columns import GroupColumns
 from coordinator.config import Config
 from coordinator.core.state.target_candidate import TargetCandidate
 from coordinator.core.targets import compute_here
 from coordinator.core.targets.basis import Basis
 from coordinator.core.targets.compute_here import compute_ranges
+from coordinator.engines.group_columns import GroupColumns
 
 ENTRY_POINTS = "muster.engines"
 LOCAL = "local"

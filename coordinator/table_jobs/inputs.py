@@ -20,13 +20,13 @@ from assignors import SpecError
 from assignors.groups.group_tables import GROUP_ID
 from assignors.loads.constraints import parse_constraints, to_table
 from assignors.parse import parse_json_rows
-from coordinator.assign.outputs import OTHER_FORMATS, PARQUET
 from coordinator.storage.tables.store_errors import check_url
 from coordinator.storage.tables.table_io import TableRef
 from coordinator.storage.tables.urls import is_file_url, is_url, split_version
+from coordinator.table_jobs.outputs import OTHER_FORMATS, PARQUET
 
 if TYPE_CHECKING:
-    from coordinator.assign.runs import Run
+    from coordinator.table_jobs.runs import Run
 
 _PART = r"(?:[A-Za-z0-9_]+|`(?:[^`]|``)+`)"
 _NAME = re.compile(rf"({_PART}(?:\.{_PART})*)(?:@(\d+))?")

@@ -17,16 +17,16 @@ from deltalake import DeltaTable
 
 from assignors import Assignor, SpecError
 from assignors.groups.group_tables import GROUP_ID
-from coordinator.assign.assignment_job import AssignmentJob, AssignmentResult
-from coordinator.assign.inputs import SparkName, local_table, name_of_table
-from coordinator.assign.local_engine import assign_locally
-from coordinator.assign.outputs import find_output, is_delta_output, see_output
-from coordinator.assign.runs import Run
-from coordinator.compute.cost_model import GroupSize, choose_engine
 from coordinator.config import Config
+from coordinator.engines.cost_model import GroupSize, choose_engine
 from coordinator.storage.tables.shared_table import NONE, find_version
 from coordinator.storage.tables.store_files import is_remote
 from coordinator.storage.tables.table_io import table_lock
+from coordinator.table_jobs.assignment_job import AssignmentJob, AssignmentResult
+from coordinator.table_jobs.inputs import SparkName, local_table, name_of_table
+from coordinator.table_jobs.local_engine import assign_locally
+from coordinator.table_jobs.outputs import find_output, is_delta_output, see_output
+from coordinator.table_jobs.runs import Run
 
 
 class TableEngine(Protocol):

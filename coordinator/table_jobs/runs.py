@@ -19,9 +19,6 @@ import pyarrow.parquet as pq
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from assignors import SpecError
-from coordinator.assign.inputs import Input, SparkName
-from coordinator.assign.outputs import BESIDE, is_delta_output
-from coordinator.assign.parquet_files import read_schemas
 from coordinator.storage.tables.store_files import open_delta
 from coordinator.storage.tables.table_history import (
     RESTORE,
@@ -30,6 +27,9 @@ from coordinator.storage.tables.table_history import (
     UnknownRestoreError,
 )
 from coordinator.storage.tables.table_io import TableRef
+from coordinator.table_jobs.inputs import Input, SparkName
+from coordinator.table_jobs.outputs import BESIDE, is_delta_output
+from coordinator.table_jobs.parquet_files import read_schemas
 
 KEY = "muster"
 

@@ -9,14 +9,14 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from assignors import SpecError
-from coordinator.assign.assignment_job import AssignmentJob
-from coordinator.assign.inputs import find_input
-from coordinator.assign.local_engine import forget, forget_in_groups
-from coordinator.assign.run_job import run_job
-from coordinator.assign.safeguards import Safeguards
 from coordinator.config import Config
 from coordinator.core.targets.assignor_options import AssignorOptions
 from coordinator.storage.tables.table_io import read_delta
+from coordinator.table_jobs.assignment_job import AssignmentJob
+from coordinator.table_jobs.inputs import find_input
+from coordinator.table_jobs.local_engine import forget, forget_in_groups
+from coordinator.table_jobs.run_job import run_job
+from coordinator.table_jobs.safeguards import Safeguards
 from tests.assignors.group_tables import alone, tables_of_groups
 from tests.support import twins
 

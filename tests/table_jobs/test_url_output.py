@@ -12,10 +12,6 @@ from deltalake import DeltaTable, write_deltalake
 
 from assignors import SpecError
 from coordinator import Coordinator
-from coordinator.assign import local_engine
-from coordinator.assign.assignment_job import AssignmentJob
-from coordinator.assign.inputs import find_input
-from coordinator.assign.run_job import run_job
 from coordinator.config import Config
 from coordinator.core.targets.assignor_options import AssignorOptions
 from coordinator.storage.record_log import CommitFailed
@@ -27,6 +23,10 @@ from coordinator.storage.tables.shared_table import (
 )
 from coordinator.storage.tables.store_files import files_at, open_delta
 from coordinator.storage.tables.table_io import BusyError, TableRef, read_delta
+from coordinator.table_jobs import local_engine
+from coordinator.table_jobs.assignment_job import AssignmentJob
+from coordinator.table_jobs.inputs import find_input
+from coordinator.table_jobs.run_job import run_job
 
 TOPICS = pa.table({"topic": ["a"], "partitions": [8]})
 ROWS = pa.table({"member_id": ["m0"], "topic": ["a"], "first_partition": [0]})

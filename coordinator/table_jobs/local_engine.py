@@ -18,10 +18,6 @@ from assignors.parse_tables import (
     parse_topic_counts,
     parse_topics_table,
 )
-from coordinator.assign.assignment_job import AssignmentJob, AssignmentResult
-from coordinator.assign.inputs import Input, RulesFile, local_table
-from coordinator.assign.outputs import is_delta_output, refuse_folder
-from coordinator.assign.runs import KEY, Run
 from coordinator.clock import wall_ms
 from coordinator.storage.tables.shared_table import (
     NONE,
@@ -31,6 +27,10 @@ from coordinator.storage.tables.shared_table import (
 )
 from coordinator.storage.tables.store_files import is_remote
 from coordinator.storage.tables.table_io import check_replaceable, replace_delta, replace_file
+from coordinator.table_jobs.assignment_job import AssignmentJob, AssignmentResult
+from coordinator.table_jobs.inputs import Input, RulesFile, local_table
+from coordinator.table_jobs.outputs import is_delta_output, refuse_folder
+from coordinator.table_jobs.runs import KEY, Run
 
 
 def assign_locally(job: AssignmentJob, assignor: Assignor, run: Run) -> AssignmentResult:

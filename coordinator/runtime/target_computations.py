@@ -16,13 +16,6 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from assignors.registry import knows_loads
-from coordinator.compute.cost_model import GroupSize, choose_engine, fits_memory
-from coordinator.compute.engine import (
-    LOCAL,
-    Engine,
-    list_engines,
-    open_engine,
-)
 from coordinator.core.events import (
     Answer,
     ComputeTarget,
@@ -34,6 +27,13 @@ from coordinator.core.state.target_candidate import TargetCandidate
 from coordinator.core.targets.assignor_options import AssignorOptions
 from coordinator.core.targets.basis import Basis
 from coordinator.core.targets.rebase import restore_input
+from coordinator.engines.cost_model import GroupSize, choose_engine, fits_memory
+from coordinator.engines.engine import (
+    LOCAL,
+    Engine,
+    list_engines,
+    open_engine,
+)
 from coordinator.errors import GroupError
 from coordinator.extras import MissingExtraError
 from coordinator.runtime.event_processor import EventProcessor
@@ -56,7 +56,7 @@ class RunningComputation:
     deadline: threading.Timer
 
 
-class TargetJobs:
+class TargetComputations:
     """The computations of one coordinator.
 
     Parameters

@@ -1,7 +1,7 @@
 """An engine that is installed beside Muster gets the coordinator's settings."""
 
-from coordinator.compute.engine import ENTRY_POINTS, open_engine
 from coordinator.config import Config
+from coordinator.engines.engine import ENTRY_POINTS, open_engine
 from tests.support.installed import install
 
 ENGINE = """

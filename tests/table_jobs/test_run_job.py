@@ -14,15 +14,15 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from assignors import GroupSpec, SpecError, get_assignor
-from coordinator.assign import local_engine
-from coordinator.assign import run_job as run_module
-from coordinator.assign.assignment_job import AssignmentJob, AssignmentResult
-from coordinator.assign.inputs import SparkName, find_input
-from coordinator.assign.run_job import run_job
-from coordinator.assign.runs import identify
 from coordinator.config import Config
 from coordinator.core.targets.assignor_options import AssignorOptions
 from coordinator.storage.tables.table_io import BusyError, TableRef, read_delta, table_lock
+from coordinator.table_jobs import local_engine
+from coordinator.table_jobs import run_job as run_module
+from coordinator.table_jobs.assignment_job import AssignmentJob, AssignmentResult
+from coordinator.table_jobs.inputs import SparkName, find_input
+from coordinator.table_jobs.run_job import run_job
+from coordinator.table_jobs.runs import identify
 from tests.conftest import ROOT
 
 MEMBERS = pa.table({"member_id": ["m1", "m2"], "subscribed": [["a"], ["a"]]})
@@ -37,10 +37,10 @@ class NoSpark:
 sys.meta_path.insert(0, NoSpark())
 """
 IMPORT_ALL = """
-import importlib, pkgutil, coordinator.assign
-found = [module.name for module in pkgutil.iter_modules(coordinator.assign.__path__)]
+import importlib, pkgutil, coordinator.table_jobs
+found = [module.name for module in pkgutil.iter_modules(coordinator.table_jobs.__path__)]
 for name in found:
-    importlib.import_module(f"coordinator.assign.{name}")
+    importlib.import_module(f"coordinator.table_jobs.{name}")
 print(len(found))
 """
 ASSIGN = """

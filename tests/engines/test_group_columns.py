@@ -10,8 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assignors import get_assignor
-from coordinator.compute import group_columns
-from coordinator.compute.group_columns import GroupColumns
 from coordinator.core.state.groups import CHANGES_LEAST, State
 from coordinator.core.state.records import (
     ComputationPrepared,
@@ -24,6 +22,8 @@ from coordinator.core.state.records import (
 from coordinator.core.state.replay import replay
 from coordinator.core.targets.compute_here import diff_targets
 from coordinator.core.targets.rebase import restore_input
+from coordinator.engines import group_columns
+from coordinator.engines.group_columns import GroupColumns
 
 NAMES = [*(f"m{number}" for number in range(10)), "zoë"]
 LISTS = [("a",), ("a", "b"), ("b", "nowhere")]
