@@ -57,6 +57,7 @@ FENCED = frozenset(
     )
 )
 """Reasons for which a coordinator removes a member; it leaves for any other."""
+JOINED = "member_joined"
 MOVING = (GroupMetadata, MemberMetadata, TargetMetadata, CurrentMember, MembersAdvanced)
 _OWNER = ("member_id", *CLIENT)
 
@@ -65,7 +66,7 @@ def read_events(log: LogRows) -> pa.Table:
     """Return what happened to the groups of a log."""
     facts = Facts(log, log.at_ms, Limits())
     found = [
-        _tell_members(facts),
+        tell_members(facts),
         _tell_epochs(facts),
         _tell_targets(facts),
         *_tell_rebalances(facts),
@@ -103,16 +104,14 @@ def _names_of(columns: Mapping[str, pa.Array | pa.ChunkedArray] | pa.Table) -> l
 # Members and epochs ------------------------------------------------------------------------------
 
 
-def _tell_members(facts: Facts) -> pa.Table:
+def tell_members(facts: Facts) -> pa.Table:
     """Tell who came and went, and why: of the epoch that began by it at the same time."""
     lives, rows, cause = facts.lives, facts.lives.rows, find_causes(facts)
     reason = pick(facts.epochs["reason"], cause)
     static = pc.and_(pc.is_null(reason), pc.is_valid(rows["instance_id"]))
     reason = pc.if_else(static, Reason.STATIC_MEMBER_RETURNED.value, reason)
     fenced = pc.fill_null(pc.is_in(reason, value_set=pa.array(sorted(FENCED))), fill_value=False)
-    event = pc.if_else(
-        pa.array(lives.came), "member_joined", pc.if_else(fenced, "fenced", "member_left")
-    )
+    event = pc.if_else(pa.array(lives.came), JOINED, pc.if_else(fenced, "fenced", "member_left"))
     columns = {name: rows[name] for name in ("position", "group_id", *_OWNER)}
     columns |= {"recorded_at": rows["at"], "reason": reason}
     columns["group_epoch"] = pick(facts.epochs["group_epoch"], cause)

@@ -238,6 +238,9 @@ VIEWS = {
     "groups": ViewDefinition(current_views.read_groups, ("group_id",)),
     "log": ViewDefinition(_read_log, ("position",)),
     "members": ViewDefinition(current_views.read_members, ("group_id", "member_id")),
+    "memberships": ViewDefinition(
+        finding_views.read_memberships, ("since_position", "group_id", "member_id")
+    ),
     "offset_commits": ViewDefinition(current_views.read_offset_commits, ("position",)),
     "offsets": ViewDefinition(
         current_views.read_offsets, ("group_id", "topic", "topic_id", "partition")
@@ -253,6 +256,8 @@ VIEWS = {
         ("group_id", "assignment_epoch", "run_id", "topic", "topic_id", "first_partition"),
     ),
     "topics": ViewDefinition(current_views.read_topics, ("topic",)),
+    "unowned": ViewDefinition(finding_views.read_unowned, (*_SPAN, "since_position")),
+    "waits": ViewDefinition(finding_views.read_waits, ("since_position", "group_id", "member_id")),
 }
 """The views by name. A new view needs an entry here, and a file of its name in spark_jobs/sql."""
 WITHOUT_GROUPS = {"topics"}

@@ -70,6 +70,12 @@ _COLUMNS = {
         "subscribed_topic_regex": TEXT, "rebalance_timeout_ms": LONG, "server_assignor": TEXT,
         "state": TEXT, "member_epoch": INT, "assigned": OWNED, "pending": OWNED,
     },
+    "memberships": {
+        "group_id": TEXT, "incarnation": INT, "member_id": TEXT, "instance_id": TEXT,
+        "client_id": TEXT, "client_host": TEXT, "since": TIME, "since_position": LONG,
+        "since_epoch": INT, "until": TIME, "until_position": LONG, "until_epoch": INT,
+        "until_reason": TEXT, "until_reason_codes": TEXTS, "fenced": pa.bool_(), "seconds": REAL,
+    },
     "offset_commits": {
         "group_id": TEXT, "topic": TEXT, "topic_id": TEXT, "partition": INT, "position": LONG,
         "recorded_at": TIME, "offset": LONG, "leader_epoch": INT, "metadata": TEXT,
@@ -106,6 +112,19 @@ _COLUMNS = {
     },
     "topics": {
         "topic": TEXT, "topic_id": TEXT, "partitions": INT,
+    },
+    "unowned": {
+        "group_id": TEXT, "incarnation": INT, "topic": TEXT, "topic_id": TEXT,
+        "first_partition": INT, "last_partition": INT, "partition_count": INT,
+        "former_member_id": TEXT, "since": TIME, "since_position": LONG, "reason": TEXT,
+        "reason_codes": TEXTS, "reason_member_id": TEXT, "member_id": TEXT, "until": TIME,
+        "until_position": LONG, "seconds": REAL,
+    },
+    "waits": {
+        "group_id": TEXT, "incarnation": INT, "assignment_epoch": INT, "member_id": TEXT,
+        "instance_id": TEXT, "client_id": TEXT, "client_host": TEXT,
+        "pending_revocation": pa.bool_(), "since": TIME, "since_position": LONG, "until": TIME,
+        "until_position": LONG, "seconds": REAL, "reached": pa.bool_(),
     },
 }
 # fmt: on

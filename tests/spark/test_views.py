@@ -30,7 +30,7 @@ BEFORE = ("assignment_history", "epochs", "members", "offsets", "partition_owner
 IN_ORDER = (
     "log", "audit", "topics", "members", "epochs", "current_assignments", "partition_owners", "offsets",
     "offset_commits", "groups", "plans", "targets", "target_assignments", "assignment_history",
-    "events", "rebalances",
+    "events", "rebalances", "waits", "unowned", "memberships",
 )  # fmt: skip
 """Views, those that others read before them."""
 

@@ -39,8 +39,10 @@ from tests.conftest import ROOT
 
 DERIVED = {"incarnation", "reason_codes", "until_reason_codes", "reached_at"}
 """Columns that came later, and follow from what there was."""
-LATER = {"events", "offset_commits", "rebalances"}
+LATER = {"events", "memberships", "offset_commits", "rebalances", "unowned", "waits"}
 """Views that came later, of what there was."""
+SOMETIMES = {"unowned", "waits"}
+"""Those of them of what need not have happened."""
 FOLDER = ROOT / "tests" / "golden" / "store-0.1"
 TOPICS = {
     "orders": 8, "parcels": 4, "entries": 4, "pages": 8, "clicks": 12,
@@ -74,7 +76,7 @@ def test_its_views_have_the_same_rows(view, answers):
     before = answers["views"].get(view, [])  # a view that came later has nothing to show
     if view in LATER:
         assert view not in answers["views"]
-        assert len(rows) >= len(answers["views"]["offsets"]) > 0
+        assert view in SOMETIMES or len(rows) >= len(answers["views"]["offsets"]) > 0
     else:
         assert rows == [since | row for row in before]
 

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from assignors.arrays import Bools, Longs
 from coordinator.history.findings.facts import Facts
+from coordinator.history.findings.lives import Lives
 from coordinator.history.findings.rebalances import find_unsettled_ms
 from coordinator.history.findings.times import to_ms, to_times
 from coordinator.history.keyed_rows import (
@@ -45,18 +46,43 @@ def find_unowned_partitions(facts: Facts) -> pa.Table:
     stays = np.append(facts.stable, False)[place]
     stays |= (begun_ms >= 0) & (facts.now_ms - begun_ms > facts.limits.patience_ms)
     rows = rows.filter(pa.array(stays & (place >= 0)))
-    pieces = Pieces.cut(rows, facts.history)
-    ours = pieces.row < len(rows)
-    until_ms = np.append(np.full(len(rows), -1), to_ms(facts.history["until"]))[pieces.row]
-    last = np.full(int(pieces.piece.max(initial=-1)) + 1, -1)
-    np.maximum.at(last, pieces.piece, until_ms)
-    found = pieces.take(ours)
-    since = last[found.piece]
+    found, turn = find_last_turns(rows, facts.history)
+    since = np.append(to_ms(facts.history["until"]), -1)[turn]
     row, low, high = found.join(since)
     columns = {name: pick(rows[name], found.row[row]) for name in KEY}
     columns |= range_columns(found.low[low], found.high[high])
     columns["state"] = facts.state_of(columns["group_id"])
     return pa.table(columns | {"since": to_times(since[row])})
+
+
+def find_last_turns(rows: pa.Table, history: pa.Table) -> tuple[Pieces, Longs]:
+    """Return ranges cut where their last owners differ, and the row of the history of each.
+
+    Of ranges that no member owns; -1 is one that none ever owned.
+    """
+    pieces = Pieces.cut(rows, history)
+    theirs = pieces.row >= len(rows)
+    turn, piece = pieces.row[theirs] - len(rows), pieces.piece[theirs]
+    order = np.argsort(to_numbers(history["until_position"])[turn], kind="stable")
+    last = np.full(int(pieces.piece.max(initial=-1)) + 1, -1)
+    last[piece[order]] = turn[order]
+    found = pieces.take(~theirs)
+    return found, last[found.piece]
+
+
+def measure_gaps(turns: Turns, lives: Lives, begin_ms: int) -> tuple[Longs, Longs]:
+    """Return when the gap before each turn began, and for how long it had members to end it.
+
+    A gap begins when the former owner loses a partition, at the earliest at `begin_ms`.
+    """
+    own = np.append(_list_has(turns.history, "until_reason_codes", OWN_CHANGE), False)
+    begins = np.maximum(turns.ended_ms[turns.before], begin_ms)
+    begins = np.where(turns.before < 0, turns.begun_ms, np.minimum(begins, turns.begun_ms))
+    owned = own[turns.before_row] | (turns.ended_ms[turns.before] < 0)  # or owned by two
+    begins = np.where(owned, turns.begun_ms, begins)
+    groups = turns.history["group_id"].take(pa.array(turns.row))
+    until, since = (lives.sum_occupied(groups, at) for at in (turns.begun_ms, begins))
+    return begins, until - since
 
 
 def find_ownership_gaps(facts: Facts) -> pa.Table:
@@ -68,14 +94,7 @@ def find_ownership_gaps(facts: Facts) -> pa.Table:
     it.
     """
     turns = Turns.of(facts.history)
-    own = np.append(_list_has(turns.history, "until_reason_codes", OWN_CHANGE), False)
-    begins = np.maximum(turns.ended_ms[turns.before], facts.begin_ms)
-    begins = np.where(turns.before < 0, turns.begun_ms, np.minimum(begins, turns.begun_ms))
-    owned = own[turns.before_row] | (turns.ended_ms[turns.before] < 0)  # or owned by two
-    begins = np.where(owned, turns.begun_ms, begins)
-    groups = turns.history["group_id"].take(pa.array(turns.row))
-    until, since = (facts.lives.sum_occupied(groups, at) for at in (turns.begun_ms, begins))
-    gap_ms = until - since
+    begins, gap_ms = measure_gaps(turns, facts.lives, facts.begin_ms)
     size = turns.pieces
     total = np.bincount(turns.piece, gap_ms, size).astype(np.int64)
     count = np.bincount(turns.piece[gap_ms > 0], minlength=size)

@@ -8,7 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from assignors.arrays import Longs
+from assignors.arrays import Bools, Longs
+from coordinator.core.state.records import TargetMetadata
 from coordinator.history import reached
 from coordinator.history.findings.times import to_ms
 from coordinator.history.keyed_rows import (
@@ -16,7 +17,9 @@ from coordinator.history.keyed_rows import (
     combine_chunks,
     encode_keys,
     find_changes,
+    find_last,
     find_places,
+    is_kind,
     pick,
     to_mask,
     to_numbers,
@@ -62,7 +65,7 @@ class Settled:
         idle = np.isin(newest, empty) & (np.append(at_ms, -1)[later] != at_ms[target])
         found = np.where(idle, newest, Timeline(life, rests).next(life[target], target))
         there = found >= 0
-        waits = _Waits.of(rows, group, told)
+        waits = Waits.of(rows, group, told)
         who = pick(told.member_ids, waits.find_longest(Timeline(life, rests), life, found[there]))
         position = to_numbers(rows["position"])
         ended = reached.find_ends(rows)
@@ -93,22 +96,39 @@ def _find_empty(rows: pa.Table, group: Longs, told: reached.MemberSteps, members
 
 
 @dataclass(frozen=True, slots=True)
-class _Waits:
-    """Members that had what the target gives them, after others had waited for that.
+class Waits:
+    """Members that others waited for: until they had what the target gives them, or were gone.
+
+    A member is waited for while it is behind the target, or has to give up.
 
     Attributes
     ----------
     place, row, waited_ms
-        The place of the member's step, its row, and for how long it was waited for.
+        Where the wait ended: the place of the member's step and its row; and how long it was.
+    begun, gives_up, arrived
+        The row at which it began; whether the member had to give up, else it was only behind; and
+        whether it had everything in the end, else it was gone.
+    target
+        The epoch of the target in force at the end.
+    open, open_begun, open_gives_up, open_target
+        The same of members that are waited for still; `open` is the place of their last step.
     """
 
     place: Longs
     row: Longs
     waited_ms: Longs
+    begun: Longs
+    gives_up: Bools
+    arrived: Bools
+    target: Longs
+    open: Longs
+    open_begun: Longs
+    open_gives_up: Bools
+    open_target: Longs
 
     @classmethod
-    def of(cls, rows: pa.Table, group: Longs, told: reached.MemberSteps) -> _Waits:
-        """Find them: a member is waited for while it is behind the target, or has to give up."""
+    def of(cls, rows: pa.Table, group: Longs, told: reached.MemberSteps) -> Waits:
+        """Find them in rows of `reached.COLUMNS` and `pending`."""
         at_ms, place = to_ms(rows["at"]), np.arange(len(told.row))
         target = reached.find_target_epochs(rows, group, told.row)
         epoch = to_numbers(rows["member_epoch"])[told.row]
@@ -123,17 +143,29 @@ class _Waits:
         behind = (np.append(epoch, -1)[before] < target) | np.append(pending, False)[before]
         was = np.append(alive, False)[before] & behind
         done = np.flatnonzero(was & ~(alive & ((epoch < target) | pending)))
+        final = order[np.append(first[1:], True)[: len(order)]]
+        ends = np.flatnonzero(is_kind(rows, TargetMetadata.kind))
+        newest = find_last(group, ends, int(group.max(initial=-1)) + 1)
+        now = np.append(to_numbers(rows["assignment_epoch"]), -1)[newest]
+        now = now[group[told.row[final]]]
+        waits = alive[final] & ((epoch[final] < now) | pending[final])
+        final, now = final[waits], now[waits]
         # Since it has had to give up, or since the first target that it was behind.
         begins = first | find_changes(pending[order])
         since = np.empty(len(order), np.int64)
         since[order] = order[np.maximum.accumulate(np.where(begins, place, 0))]
-        last = before[done]
+        last = np.concatenate([before[done], final])
         gives_up, late = pending[last], epoch[last] < target[last]
         newer = Timeline(group, reached.find_targets(rows)).next(
             group[told.row[last]], told.row[last]
         )
         begun = np.where(gives_up, told.row[since[last]], np.where(late, told.row[last], newer))
-        return cls(done, told.row[done], at_ms[told.row[done]] - np.append(at_ms, 0)[begun])
+        size = len(done)
+        return cls(
+            done, told.row[done], at_ms[told.row[done]] - np.append(at_ms, 0)[begun[:size]],
+            begun[:size], gives_up[:size], alive[done], target[done],
+            final, begun[size:], gives_up[size:], now,
+        )  # fmt: skip
 
     def find_longest(self, rests: Timeline, life: Longs, wanted: Longs) -> Longs:
         """Return the place of the member waited for longest before a rest of its group; -1: none.
