@@ -215,7 +215,8 @@ def _number_apart(
     _, number = np.unique(label[known], return_inverse=True)
     pairs = np.unique(np.stack([found[known], number]), axis=1)
     refuse_two_labels(group.topics, group.partitions, place[pairs[0]], rules)
-    out[pairs[0]] = pairs[1]
+    several = np.bincount(pairs[1])[pairs[1]] > 1  # what one partition has alone says nothing
+    out[pairs[0][several]] = pairs[1][several]
     if unit is not None:
         at, label = pairs
         refuse_joined_labels(group.topics, group.partitions, place[at], unit[at], label, rules)

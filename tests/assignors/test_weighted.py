@@ -327,6 +327,24 @@ def test_soft_rules_hold_while_they_cost_no_balance():
     assert [0, 1] not in [topics.get("t") for topics in ranges.to_dict().values()]
 
 
+def test_a_label_that_one_partition_has_alone_changes_nothing():
+    """What has another label makes room by itself; this one is apart from nothing."""
+    spec = {
+        "topics": {"a": 1, "b": 1, "c": 1},
+        "members": {
+            "m0": {"subscribed": ["a", "b", "c"]},
+            "m1": {"subscribed": ["a", "c"], "owned": {"a": [0]}},
+            "m2": {"subscribed": ["b", "c"], "owned": {"c": [0]}},
+        },
+        "constraints": [{"kind": "pin", "selector": "b", "value": "m2"}],
+    }
+    alone = {"kind": "anti_affinity", "selector": "c", "value": "n-{partition}"}
+    both = spec | {"constraints": [*spec["constraints"], alone]}
+    found = get_assignor("weighted").assign(GroupSpec.from_dict(spec)).to_dict()
+    assert found == {"m0": {"c": [0]}, "m1": {"a": [0]}, "m2": {"b": [0]}}
+    assert get_assignor("weighted").assign(GroupSpec.from_dict(both)).to_dict() == found
+
+
 REFUSED = {
     "tolerance": ({"tolerance": "much"}, "tolerance is 'much': give a share"),
     "improvement": ({"improvement": 5}, "improvement is 5: give a share"),
