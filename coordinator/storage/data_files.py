@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import os
 import uuid
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -26,7 +27,7 @@ from coordinator.storage.record_decoder import RecordsCopy, ValueCache, decode_b
 from coordinator.storage.record_log import Batch, CorruptLog
 from coordinator.storage.record_schema import SCHEMA
 from coordinator.storage.tables.commit_writer import COPY, CopiedFile
-from coordinator.storage.tables.files import Files
+from coordinator.storage.tables.files import Files, Source
 from coordinator.storage.tables.recovery import find_damage
 from coordinator.storage.tables.store_files import (
     explain,
@@ -36,6 +37,7 @@ from coordinator.storage.tables.store_files import (
     source_of,
 )
 
+T = TypeVar("T")
 AS_TEXT_ONCE = "subscribed_topic_names"
 """A long text that many rows share: kept as numbers in memory too."""
 
@@ -45,6 +47,8 @@ FEW = 100
 thread reads all columns sooner than several."""
 SMALL = 65_536
 """Bytes of a file that is read at once, which takes half as long as Arrow's reads of its parts."""
+AT_ONCE = 16
+"""So many small files are asked of an object store side by side: each takes a round trip."""
 GATHERED = 500
 """So many small data files are decoded together."""
 TEXT_MAX = 256
@@ -264,19 +268,45 @@ def _put_together(pieces: list[pa.Table]) -> pa.Table:
 
 def _read_ahead(reader: Executor, pieces: Iterator[pa.Table]) -> Callable[[], pa.Table | None]:
     """Return what waits for the next piece, which is being read."""
+    return _begin(reader, partial(next, pieces, None))
+
+
+def _begin(reader: Executor, work: Callable[[], T]) -> Callable[[], T]:
+    """Begin work in another thread; return what waits for it."""
     try:
-        return reader.submit(next, pieces, None).result
+        return reader.submit(work).result
     except RuntimeError:  # the program is ending: no thread does anything new, now or later
         reader.shutdown(wait=False, cancel_futures=True)
-        return partial(next, pieces, None)
+        return work
+
+
+def _fetch_ahead(folder: str, parts: Iterable[Part]) -> Iterator[tuple[Part, Callable[[], Source]]]:
+    """Yield data files with what brings each one: an object store is asked for the next ones, too.
+
+    A start that asked for one small object after the other would take a round trip for each.
+    """
+    found = ((part, partial(source_of, os.path.join(folder, part.path))) for part in parts)
+    if not is_remote(folder):
+        yield from found
+        return
+    reader = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="muster-fetch")
+    coming: deque[tuple[Part, Callable[[], Source]]] = deque()
+    try:
+        for part, bring in found:
+            coming.append((part, _begin(reader, bring) if part.bytes <= SMALL else bring))
+            if len(coming) == AT_ONCE:
+                yield coming.popleft()
+        yield from coming
+    finally:
+        reader.shutdown(cancel_futures=True)
 
 
 def _read_parts(folder: str, parts: Sequence[Part], after: int) -> Iterator[pa.Table]:
     expected = after + 1
-    for part in parts:
+    for part, bring in _fetch_ahead(folder, (part for part in parts if part.last > after)):
         if part.last < expected:
             continue
-        for piece in _read_pieces(folder, part):
+        for piece in _read_pieces(os.path.join(folder, part.path), part, bring):
             if _is_next(piece, expected):
                 expected += len(piece)
                 yield piece
@@ -297,11 +327,10 @@ def _is_next(piece: pa.Table, expected: int) -> bool:
     return bool(piece["position"].to_pylist() == list(range(expected, expected + len(piece))))
 
 
-def _read_pieces(folder: str, part: Part) -> Iterator[pa.Table]:
-    path = os.path.join(folder, part.path)
+def _read_pieces(path: str, part: Part, bring: Callable[[], Source]) -> Iterator[pa.Table]:
     rows = 0
     try:
-        source = source_of(path)
+        source = bring()
         if isinstance(source, str) and part.bytes <= SMALL:
             with open(source, "rb") as small:
                 source = pa.BufferReader(small.read())
