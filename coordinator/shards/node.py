@@ -34,7 +34,7 @@ from coordinator.runtime.topic_catalog import DictCatalog, TopicCatalog, catalog
 from coordinator.shards.catalog import SharedCatalog
 from coordinator.shards.router import Router
 from coordinator.status import LOST, STUCK, Status
-from coordinator.storage.delta_log import DeltaLog
+from coordinator.storage.log_ahead import LogAhead
 from coordinator.storage.nodes import StoreNodes
 from coordinator.storage.record_log import LogError
 from coordinator.storage.shards import NODES, SHARDS_TOPIC, Shards, root_at, shard_at
@@ -99,6 +99,8 @@ class Node:
         self.metrics: Metrics = _CountedShard(config.metrics.groups_max)
         self._here: dict[int, Coordinator] = {}
         self._loading: set[int] = set()
+        self._claimed: dict[int, int] = {}
+        """The claims, by their epochs, of shards whose logs are not loaded yet."""
         self._empty: set[int] = set()
         """Shards that it owns, which have no log yet: the first request makes one."""
         self._changing = threading.RLock()
@@ -194,8 +196,7 @@ class Node:
         else:
             shard = self._shards.shard_of(group_id)
             found, epoch = self.nodes.owner_of(shard)
-            ours = self._here.get(shard)
-            if shard in self._empty or (ours is not None and ours.epoch >= epoch):
+            if shard in self._empty or self._list_claims().get(shard, -1) >= epoch:
                 return self._serving.node
         return None if found is None else as_node(found)
 
@@ -214,12 +215,13 @@ class Node:
         if group_id == NODES:
             return self._coordinates or _refuse(group_id, "the root")
         shard = self._shards.shard_of(group_id)
+        is_ours = shard in self._claimed or shard in self._empty
         found = self._here.get(shard)
         if found is not None:
             return found
+        if not is_ours:  # whoever has it answers until we have claimed it
+            return _refuse(group_id, f"shard {shard}")
         if shard not in self._loading:
-            if shard not in self._empty:
-                return _refuse(group_id, f"shard {shard}")
             self._start(lambda: self._try_to_claim(shard), f"muster-shard-{shard}")
         return GroupError(
             ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -234,7 +236,7 @@ class Node:
         """Return the shards that are here, each with the epoch of its claim; 0 without a log."""
         with self._changing:
             claimed = {n: one.epoch for n, one in self._here.items() if one.status not in LOST}
-            return dict.fromkeys(self._empty, 0) | claimed
+            return dict.fromkeys(self._empty, 0) | self._claimed | claimed
 
     def _root_epoch(self) -> int:
         return 0 if self._coordinates is None else self._coordinates.epoch
@@ -425,7 +427,7 @@ class Node:
         return True
 
     def _claim(self, shard: int) -> None:
-        """Claim a shard's log, load it, and serve its groups; one that is served stays."""
+        """Claim a shard's log and serve its groups; one that is served stays."""
         with self._changing:
             ours = self._here.get(shard)
             if shard in self._loading or (ours is not None and ours.status not in LOST):
@@ -440,14 +442,26 @@ class Node:
                 self._empty.discard(shard)
         finally:
             with self._changing:
+                self._claimed.pop(shard, None)
                 self._loading.discard(shard)
         if ours is not None:
             ours.close()
         self._tell()
 
     def _open(self, shard: int) -> Coordinator:
-        log = DeltaLog.open(shard_at(self._root, shard), self.config.log)
-        log.claim(self._owner, self._address, wall_ms())
+        """Read the log while another still answers, claim it, and load what came meanwhile."""
+        log = LogAhead.open(shard_at(self._root, shard), self.config.log)
+        self._read(log)
+        epoch = log.claim(self._owner, self._address, wall_ms())
+        with self._changing:
+            self._claimed[shard] = epoch
+        self._start(self._tell, f"muster-claimed-{shard}")
+        return self._load(log)
+
+    def _read(self, log: LogAhead) -> None:
+        log.read_ahead()
+
+    def _load(self, log: LogAhead) -> Coordinator:
         return Coordinator.open(
             None, config=self.config, topics=self._catalog, log=log, metrics=self.metrics
         )

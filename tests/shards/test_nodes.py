@@ -38,10 +38,10 @@ def store(tmp_path):
 
 
 @contextmanager
-def node(store, node_id):
+def node(store, node_id, make=Node):
     """A node of this process."""
     config = Config(lease=LEASE, server=ServerConfig(listen="127.0.0.1:0", node_id=node_id))
-    opened = Node(store, make_shards(store, SHARDS, config), config, {"t": 4})
+    opened = make(store, make_shards(store, SHARDS, config), config, {"t": 4})
     opened.serve()
     try:
         yield opened

@@ -1,0 +1,76 @@
+"""The log of a shard that moves: read before it is claimed, so that only its tail is left then."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from coordinator.storage.data_files import list_parts, read_batches
+from coordinator.storage.delta_log import DeltaLog, open_log_table
+from coordinator.storage.record_decoder import ValueCache
+from coordinator.storage.record_log import Batch, LogError, NoLog
+from coordinator.storage.snapshot_table import read_snapshot_at
+from coordinator.storage.tables.claims import Claim, Claims, has_history, numbers_of
+
+logger = logging.getLogger("muster.coordinator")
+
+
+class _Ahead(NamedTuple):
+    """What was read before the claim, and the claim that was the newest then."""
+
+    batches: Sequence[Batch]
+    position: int
+    epoch: int
+    claim: Claim | None
+    seen: ValueCache
+
+
+class LogAhead(DeltaLog):
+    """A DeltaLog that may be read before its claim: the first replay goes on from there."""
+
+    _ahead: _Ahead | None = None
+
+    def read_ahead(self) -> int:
+        """Read the snapshot and what the log has after it; return the position that was reached.
+
+        Whoever has the log goes on writing. What cannot be read now is read after the claim, which
+        says what is wrong.
+        """
+        try:
+            self._ahead = self._read_ahead()
+        except NoLog:
+            return 0
+        except (LogError, OSError) as error:
+            logger.info("%s is read after its claim: %s", self._table.path, error)
+            return 0
+        return self._ahead.position
+
+    def _read_ahead(self) -> _Ahead:
+        opened = open_log_table(self.store)
+        claims = Claims(numbers_of(self._table.path, lambda: opened))
+        epoch, parts = claims.newest_epoch, list_parts(opened)
+        until = max((part.last for part in parts), default=0)
+        seen = ValueCache()
+        batches = list(read_snapshot_at(self._disk, self._snapshots.path, claims, until, seen))
+        after = batches[-1].position if batches else 0
+        batches += read_batches(self._disk, self._table.path, parts, after, seen)
+        return _Ahead(batches, until, epoch, claims.get(epoch), seen)
+
+    def replay(self) -> Iterator[Batch]:
+        """Yield what was read ahead, and then what the log has after it; else as any log."""
+        ahead, self._ahead = self._ahead, None
+        if ahead is None or not self._has(ahead):
+            yield from super().replay()
+            return
+        with self._table.lock:
+            self._settle()
+        parts = list_parts(self._table.read())
+        yield from ahead.batches
+        for batch in read_batches(self._disk, self._table.path, parts, ahead.position, ahead.seen):
+            self._care.refuse_stopped()
+            yield batch
+
+    def _has(self, ahead: _Ahead) -> bool:
+        """Whether it was read of this log: another may have been put in its place since."""
+        return has_history(self._claims, ahead.epoch, ahead.claim, ahead.position)

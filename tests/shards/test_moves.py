@@ -1,0 +1,74 @@
+"""A shard that moves: who answers for its groups, and whom clients are sent to, at each moment."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from coordinator.config import Config
+from coordinator.core.events import DescribeGroup
+from coordinator.errors import ErrorCode
+from coordinator.shards.node import Node
+from coordinator.storage.log_ahead import LogAhead
+from coordinator.storage.shards import make_shards
+from tests.shards.test_nodes import GROUPS, SHARDS, Work, committed, has, node, wait_for
+
+
+@pytest.fixture
+def store(tmp_path):
+    root = str(tmp_path / "store")
+    make_shards(root, SHARDS, Config())
+    return root
+
+
+class Halting(Node):
+    """A node that halts before it claims a shard, and once more before it loads one."""
+
+    def __init__(self, *words):
+        super().__init__(*words)
+        self.may_claim, self.may_load = threading.Event(), threading.Event()
+        self.read, self.loads = threading.Event(), threading.Event()
+
+    def _read(self, log: LogAhead) -> None:
+        super()._read(log)
+        self.read.set()
+        assert self.may_claim.wait(60)
+
+    def _load(self, log):
+        self.loads.set()
+        assert self.may_load.wait(60)
+        return super()._load(log)
+
+
+def ask(node, group_id):
+    (answer,) = node.submit([DescribeGroup(group_id)]).result(30)
+    return getattr(answer, "code", None)
+
+
+def test_the_old_node_answers_until_the_claim_and_the_new_one_is_named_from_then_on(store):
+    with node(store, 1) as one:
+        wait_for(lambda: has(SHARDS)(one))
+        with Work([one.address]) as work:
+            work.go_on()
+            with node(store, 2, Halting) as two:
+                assert two.read.wait(60)
+                work.go_on()  # the log was read, and nothing is claimed yet
+                assert {ask(two, g) for g in GROUPS} == {ErrorCode.NOT_COORDINATOR}
+                assert {one.coordinator_of(g).node_id for g in GROUPS} == {1}
+                two.may_claim.set()
+                assert two.loads.wait(60)
+                wait_for(lambda: named(one, 2) == named(two, 2) != [])
+                moved = named(two, 2)
+                codes = {ask(two, group_id) for group_id in moved}
+                assert codes == {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
+                two.may_load.set()
+                wait_for(lambda: has(2, 2)(one, two))
+                work.go_on()
+        assert committed(store) == work.counts
+
+
+def named(asked, node_id):
+    """The groups for which a node names another, or itself."""
+    asked.nodes.look()
+    return [g for g in GROUPS if (at := asked.coordinator_of(g)) and at.node_id == node_id]
