@@ -69,12 +69,13 @@ class EventStream(DataSourceStreamReader):
         """Return a part for each log that has something new."""
         parts: list[InputPartition] = []
         for name, last in end.items():
-            before = start.get(name, {"position": 0, "log": last["log"]})
-            after, position = before["position"], last["position"]
-            store = self._path_of(name)
-            self._check(store, before, last)
-            if position > after:
-                parts.append(EventsBetween(store, after, position))
+            log = self._log_of(name, last["position"])
+            # A query without a beginning begins where the log does.
+            first = 0 if start else log.first_position - 1
+            before = start.get(name, {"position": first, "log": last["log"]})
+            self._check(log, before, last)
+            if last["position"] > before["position"]:
+                parts.append(EventsBetween(log.store, before["position"], last["position"]))
         return parts
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -100,11 +101,17 @@ class EventStream(DataSourceStreamReader):
         self._logs = found
         return found
 
-    def _path_of(self, name: str) -> str:
-        store = self._asked.store
-        return store if name == _ALONE else os.path.join(find_root(store), name)
+    def _log_of(self, name: str, position: int) -> LogReader:
+        """Return a log that reaches a position, if it does: as it was asked for its end."""
+        log = self._logs.get(name)
+        if log is None or log.position < position:
+            store = self._asked.store
+            log = LogReader(store if name == _ALONE else os.path.join(find_root(store), name))
+            self._logs[name] = log
+        return log
 
-    def _check(self, store: str, before: dict[str, Any], last: dict[str, Any]) -> None:
+    @staticmethod
+    def _check(log: LogReader, before: dict[str, Any], last: dict[str, Any]) -> None:
         """Refuse to go on where the log is not the one that was read, or lacks rows.
 
         Raises
@@ -112,7 +119,7 @@ class EventStream(DataSourceStreamReader):
         SpecError
             It is another one, or shorter, or its rows from there on are gone.
         """
-        log = LogReader(store)
+        store = log.store
         remedy = "start the query with a new checkpoint"
         if {before["log"], last["log"]} != {log.table_id}:
             raise SpecError(
@@ -140,12 +147,12 @@ class EventStream(DataSourceStreamReader):
             try:  # the last one before that time
                 return LogReader(log.store, begin - timedelta(milliseconds=1)).position
             except BeforeLogError:
-                return 0
+                return log.first_position - 1
         assert isinstance(begin, int)
-        if not 1 <= begin <= log.position + 1:
+        if not log.first_position <= begin <= log.position + 1:
             raise SpecError(
-                f"startingPosition {begin} is not in the log of {log.store}: it has positions 1 to "
-                f"{log.position}; give one of them, or {LATEST!r}"
+                f"startingPosition {begin} is not in the log of {log.store}: it has positions "
+                f"{log.first_position} to {log.position}; give one of them, or {LATEST!r}"
             )
         return begin - 1
 

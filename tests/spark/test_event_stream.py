@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 
+from assignors import SpecError
 from coordinator.history import frame
+from coordinator.history.log_reader import LogReader
+from coordinator.storage.data_files import write_part
+from coordinator.storage.record_schema import SCHEMA
+from coordinator.storage.tables.fenced_table import FencedTable
+from coordinator.storage.tables.filesystem import Filesystem
 from tests.support.stories import all_stories, billing, stored
 
 pytestmark = pytest.mark.spark
@@ -93,9 +102,63 @@ def test_a_running_store_is_read_without_gap_or_repetition(tmp_path):
     assert later == [row for row in wanted if row["position"] >= begin]
 
 
-def test_bad_options_of_streams_are_refused_by_name(tmp_path):
-    from assignors import SpecError
+FIRST = 42
+"""The first position of a log that was trimmed."""
 
+
+@pytest.fixture
+def trimmed(tmp_path):
+    """A store whose log has no rows before a position."""
+
+    whole = stored(billing().batches, tmp_path / "whole")
+    (file,) = (whole / "log").glob("*.parquet")
+    rows = pq.read_table(file)
+    rows = rows.filter(pc.greater_equal(rows["position"], FIRST)).combine_chunks()
+    table = FencedTable(str(tmp_path / "trimmed" / "log"), Filesystem(), sync=False)
+    os.makedirs(table.path)
+    table.open(SCHEMA)
+    table.commit([write_part(Filesystem(), table.path, rows, sync=False)], 1)
+    return tmp_path / "trimmed"
+
+
+def test_a_stream_begins_where_a_trimmed_log_does(trimmed):
+    wanted = frame(trimmed, "events").to_pylist()
+    assert len(wanted) > 5
+    for options in ({}, {"startingTimestamp": "2026-01-01"}, {"startingPosition": str(FIRST)}):
+        reader = event_stream(trimmed, **options)
+        end, rows = read_on(reader, reader.initialOffset())
+        assert rows == wanted
+        assert read_on(reader, end)[1] == []
+    with pytest.raises(SpecError, match=f"startingPosition 1 .*has positions {FIRST} to"):
+        event_stream(trimmed, startingPosition="1").initialOffset()
+    old = {name: one | {"position": FIRST - 2} for name, one in end.items()}
+    with pytest.raises(SpecError, match=f"position {FIRST - 1} is no longer in the log"):
+        read_on(event_stream(trimmed), old)
+
+
+def test_a_batch_opens_its_log_once(tmp_path, monkeypatch):
+    """Spark asks for the end and then for the parts: of the same log."""
+    from pyspark_muster import event_stream as module
+
+    opened = []
+
+    class Counted(LogReader):
+        def __init__(self, store, *more, **options):
+            opened.append(store)
+            super().__init__(store, *more, **options)
+
+    store = stored(billing().batches, tmp_path / "store")
+    monkeypatch.setattr(module, "LogReader", Counted)
+    reader = event_stream(store)
+    end = reader.latestOffset()
+    parts = reader.partitions({}, end)
+    assert len(opened) == len(parts) == 1
+    reader = event_stream(store)  # a new one goes on from a checkpoint
+    assert [vars(one) for one in reader.partitions({}, end)] == [vars(one) for one in parts]
+    assert len(opened) == 2
+
+
+def test_bad_options_of_streams_are_refused_by_name(tmp_path):
     store = stored(all_stories(), tmp_path / "store")
     for options, why in (
         ({"view": "epochs"}, "view 'epochs' is no stream, since its rows change"),
