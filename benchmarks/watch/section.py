@@ -40,7 +40,7 @@ AFTER_S = 1.0
 GOAL_MS = 10_000_000 / 150_000
 """Of CPU for 10,000 records, at 150,000 a second."""
 COMMITS, SECONDS, JOINS = 20_000, 30, 10
-PATIENCE_S, LOOK_S = 600.0, 0.02
+PATIENCE_S, LOOK_S = 1800.0, 0.02
 
 
 class Watcher(NamedTuple):
