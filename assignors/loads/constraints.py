@@ -232,7 +232,8 @@ def resolve_constraints(
         What `until` is compared with; None: nothing has expired.
     """
     held, idle = [], []
-    labels: dict[str, int] = {}
+    own = {row.value or "" for row in rows if row.kind in (COLOCATE, ANTI_AFFINITY)}
+    labels = {text: at for at, text in enumerate(sorted(own))}  # whatever the order of the rules
     for row in rows:
         if as_of_ms is not None and row.until_ms is not None and row.until_ms <= as_of_ms:
             idle.append(f"{row.name}: expired at {show_time(row.until_ms)}")
@@ -251,7 +252,7 @@ def _set_aside(
 ) -> tuple[tuple[Constraint, ...], tuple[str, ...]]:
     """Leave out soft rules that give a partition a second label of anti_affinity.
 
-    A partition has one: that of a hard rule, else of the first rule.
+    A partition has one: that of a hard rule, else of the rule whose name comes first.
 
     Returns
     -------
@@ -265,7 +266,7 @@ def _set_aside(
     label, whose = np.full((2, total), -1, dtype=np.int64)
     topics = pa.array(list(names.topic), pa.string())
     aside: dict[int, str] = {}
-    for at, rule in sorted(enumerate(own), key=lambda one: not one[1].hard):
+    for at, rule in sorted(enumerate(own), key=lambda one: (not one[1].hard, one[1].name)):
         places = rule.partitions
         other = np.flatnonzero((label[places] >= 0) & (label[places] != rule.label))
         if len(other) and not rule.hard:
@@ -307,7 +308,7 @@ def _number_label(
     value: str, partitions: Longs, topic_start: Longs, labels: dict[str, int]
 ) -> Longs:
     """Return a number for each partition's label: rules with the same text share labels."""
-    base = np.int64(labels.setdefault(value, len(labels))) << _NUMBER_BITS
+    base = np.int64(labels[value]) << _NUMBER_BITS
     if _PLACEHOLDER not in value:
         return np.full(len(partitions), base)
     topic = np.searchsorted(topic_start, partitions, side="right") - 1

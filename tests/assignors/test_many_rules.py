@@ -196,3 +196,20 @@ def test_a_label_means_the_same_in_every_rule(kind):
     group = GroupSpec.from_dict(spec)
     owner = np.array([0, 1, 1] if kind == "colocate" else [0, 0, 1], dtype=np.int64)
     assert find_held(group.loads.constraints, owner, 2).tolist() == [False, False, True]
+
+
+@pytest.mark.parametrize("hard", [True, False])
+def test_the_order_of_rules_changes_nothing(hard):
+    """Nor which label a partition has of two soft rules, nor which of two is placed first."""
+    one = {"kind": "anti_affinity", "selector": "b", "value": "L", "hard": hard}
+    if hard:
+        other = one | {"selector": "c", "value": "K"}
+    else:
+        other = one | {"selector": "b/3", "value": "K"}
+    members = {f"m{at}": {"subscribed": ["b", "c"], "capacity": 2 + at} for at in range(6)}
+    weights = {"b": [2, 7, 3, 5, 2, 9], "c": [9, 2, 5, 3, 7, 2]}
+    spec = {"topics": {"b": 6, "c": 6}, "members": members, "weights": weights}
+    orders = ([one, other], [other, one])
+    groups = [GroupSpec.from_dict(spec | {"constraints": rules}) for rules in orders]
+    found = [get_assignor("weighted").assign(group) for group in groups]
+    assert found[0] == found[1]

@@ -430,7 +430,7 @@ def test_soft_rules_that_contradict_others_are_said():
     spec = {"topics": {"a": 4}, "members": members, "weights": {"a": [1, 1, 1, 1]}}
     rules = [second, first, first | {"hard": True, "selector": "a/2-3", "value": "z"}]
     certificate = quality.report(*solve(spec | {"constraints": rules})).certificate
-    said = "partition 2 of topic 'a' has the label of anti_affinity a/2-3 as z"
+    said = "partition 1 of topic 'a' has the label of anti_affinity a/0-1 as x"
     assert certificate.idle == (f"anti_affinity a/1-2 as y: {said}",)
     assert all(rule["holds"] for rule in certificate.rules)
     rules = [first, {"kind": "colocate", "selector": "a/0-1", "value": "z", "hard": False}]
