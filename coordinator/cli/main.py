@@ -2,7 +2,7 @@
 
 So this room imports neither Spark nor the commands of other rooms. Bad input prints one line to
 stderr and exits with 2; where somebody else is at work, or an object store does not answer now, so
-that nothing was done, it exits with 75 (sysexits.h: try again); any other failure exits with 1.
+that nothing was done, it exits with 3: try again; any other failure exits with 1.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from coordinator.storage.tables.store_options import use_settings
 from coordinator.storage.tables.table_io import BusyError
 
 ENTRY_POINTS = "muster.commands"
-BAD_INPUT, FAILURE, BUSY = 2, 1, 75
+BAD_INPUT, FAILURE, BUSY = 2, 1, 3
 
 app = typer.Typer(
     name="muster",

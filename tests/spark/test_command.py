@@ -379,7 +379,7 @@ def test_bad_outputs_of_a_spec_are_refused(muster_here, tmp_path, output, messag
 def test_locked_output_is_not_changed(muster, muster_here, tables):
     ok(job(muster_here, tables, "--output", "out"))
     with table_lock(str(tables / "out")):
-        said = refused(job(muster, tables, "--output", "out"), "out is being written by", code=75)
+        said = refused(job(muster, tables, "--output", "out"), "out is being written by", code=3)
         assert f"process {os.getpid()}" in said
     ok(job(muster_here, tables, "--output", "out"))
 

@@ -140,7 +140,7 @@ def test_bad_nightly_runs_keep_the_old_content(spark, nightly, tables):
         assert said.count("\n") == 1
         assert message in said
     with table_lock(str(tables / "out")):
-        assert "out is being written by process" in nightly("--output", "out", code=75)
+        assert "out is being written by process" in nightly("--output", "out", code=3)
     assert content(tables / "out") == before
 
 

@@ -119,7 +119,7 @@ def test_an_output_may_be_a_table_of_the_catalog(spark, schema, muster_here, tmp
     found = spark.table("inputs.out").collect()
     assert sum(row.partition_count for row in found) == 49
     with table_lock(str(schema / "out")):
-        assert "is being written by process" in night("tuesday", code=75)
+        assert "is being written by process" in night("tuesday", code=3)
 
     spark.sql("INSERT INTO inputs.members VALUES ('more', 'i', array('a', 'b'))")
     members = f"inputs.members@{version + 1}"

@@ -36,7 +36,7 @@ TOPICS = {"clicks": 6}
 join = partial(members.join, topics=TOPICS)
 QUICK = StoreConfig(retries=0, retry_timeout_ms=1_000)
 CONFIG = Config(store=QUICK, lease=LeaseConfig(ttl_ms=2_000, renew_ms=300))
-BUSY = 75
+BUSY = 3
 
 
 @pytest.fixture
