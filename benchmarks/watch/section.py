@@ -63,7 +63,7 @@ def run(bench: Bench) -> Section:
 
 
 def _catch_up(bench: Bench) -> Iterator[Figure]:
-    """Read a topic, and read on after it has grown by a tenth."""
+    """Read a topic, and read on after it has grown by a hundredth."""
     groups, records = (200, 100_000) if bench.smoke else (GROUPS, RECORDS)
     bench.say(f"watch: a topic of {records:,} records")
     topic = TopicBytes(groups, wall_ms() - records)
@@ -72,7 +72,7 @@ def _catch_up(bench: Bench) -> Iterator[Figure]:
         taken, peak = _read(broker, address, store)
         yield _per_record(f"first reading of {records:,} records", taken, records, GOAL_MS)
         yield Figure.of("first reading: peak memory", [peak], "MiB", goal=1024.0)
-        more = records // 10
+        more = records // 100
         bench.say(f"watch: {more:,} more records")
         broker.grow(_even(records + more))
         taken, peak = _read(broker, address, store)

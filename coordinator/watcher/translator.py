@@ -46,6 +46,8 @@ WRITTEN_BY_MEMBERS = (MemberMetadata, CurrentMember)
 LISTED = 100
 """Records that cannot be decoded, of which the last are kept for people to see."""
 TEXT_MAX = 500
+ASK_MS = 1_000
+"""By the time of records, topics are asked for no more often because groups have others."""
 logger = logging.getLogger("muster.watch")
 
 
@@ -91,7 +93,8 @@ class Translator:
     names
         By id, the topics that were met: Kafka's records have ids of topics that are gone, too.
     find_topics
-        Asked for the topics once more when a record has an id that is new; None: nobody to ask.
+        Asked for the topics once more when a record has an id that is new, or says that a group's
+        topics are others: what happened to them is known before its epoch. None: nobody to ask.
     """
 
     def __init__(self, topics: Callable[[], TopicView], session_ms: int = SESSION_MS) -> None:
@@ -102,6 +105,9 @@ class Translator:
         self.find_topics: Callable[[], None] | None = None
         self._seen: dict[str, dict[str, int]] = {}
         """When members wrote last, by group and member."""
+        self._hashes: dict[str, int] = {}
+        """What each group's topics were like, by Kafka's hash."""
+        self._asked_ms = 0
         self._known = Names(self._name_of, self._id_of)
 
     def load(self, written: Iterable[KafkaRecord]) -> KafkaWrote:
@@ -116,6 +122,7 @@ class Translator:
         found.sort(key=lambda one: LOADED.index(type(one[1])))
         for record, made in found:
             self._note_activity(made, record.timestamp_ms)
+            self._note_hash(made)
         newest = max((record.timestamp_ms for record, _ in found), default=0)
         return KafkaWrote(
             tuple(made for _, made in found),
@@ -132,6 +139,11 @@ class Translator:
         if not made and not unreadable:
             return None
         records = tuple(ours for _, ours in made)
+        differs = [self._note_hash(one) for one in records]
+        at_ms = batch[-1].timestamp_ms
+        if any(differs) and self.find_topics is not None and at_ms - self._asked_ms >= ASK_MS:
+            self._asked_ms = at_ms  # of many groups that have a new topic, the first one asks
+            self.find_topics()
         event = KafkaWrote(
             records,
             batch[-1].timestamp_ms,
@@ -208,6 +220,16 @@ class Translator:
             self._seen.get(record.group_id, {}).pop(record.member_id or "", None)
         elif isinstance(record, Tombstone) and record.of == GroupMetadata.kind:
             self._seen.pop(record.group_id, None)
+
+    def _note_hash(self, record: Record) -> bool:
+        """Note what a group's topics are like; whether they were known, and are others now."""
+        if isinstance(record, GroupMetadata):
+            before = self._hashes.get(record.group_id, record.metadata_hash)
+            self._hashes[record.group_id] = record.metadata_hash
+            return before != record.metadata_hash
+        if isinstance(record, Tombstone) and record.of == GroupMetadata.kind:
+            self._hashes.pop(record.group_id, None)
+        return False
 
     def _name_of(self, topic_id: str) -> str:
         """Return a topic's name; of one that is gone, the name that it had, if we met it."""

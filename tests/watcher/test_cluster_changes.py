@@ -1,18 +1,22 @@
 """What happens to a cluster while it is watched: another one at its address, more partitions."""
 
 import asyncio
+import struct
 from types import SimpleNamespace
 
 import pytest
 
 from coordinator.core.java_hash import place_of
+from coordinator.core.state.groups import TopicView
 from coordinator.member.kafka_connection import KafkaConnection
 from coordinator.watcher.client_settings import ClientSettings
 from coordinator.watcher.kafka_brokers import KafkaBrokers
+from coordinator.watcher.record_batches import KafkaRecord
+from coordinator.watcher.translator import Translator
 
 from .fake_cluster import FakeCluster, following, wait_for
 from .test_read_anew import follow_until, groups_of, is_read, open_store
-from .written import group_of, offset_of
+from .written import group_of, offset_of, record
 
 
 class Broker:
@@ -69,3 +73,49 @@ def test_a_topic_that_grows_is_read_whole(tmp_path):
         cluster.write(1, group_of("c"))
         # Kafka looks for the other one in its new place; both partitions are read, then this.
         wait_for(lambda: groups_of(store) == {stays, "c"})
+
+
+# Before an epoch of other topics is written, the cluster is asked what happened to them ------------
+
+
+def metadata(offset, hash_, group_id="g", at_ms=None):
+    """An epoch of a group, with the hash of its topics: a tagged field."""
+    key = record(3, {"group_id": group_id}).key
+    value = None
+    if hash_ is not None:
+        value = struct.pack(">hiBBBq", 0, offset, 1, 0, 8, hash_)
+    return KafkaRecord(offset, at_ms or offset * 1_000, key, value)
+
+
+@pytest.mark.parametrize(
+    ("hashes", "asked"),
+    [((1, 1), 0), ((1, 2), 1), ((1, 2, 2, 1), 2), ((1, None, 2), 0)],
+)
+def test_topics_are_asked_for_when_a_group_has_others(hashes, asked):
+    counted = []
+    translator = Translator(TopicView)
+    translator.find_topics = lambda: counted.append(1)
+    for offset, hash_ in enumerate(hashes, 1):
+        translator.take([metadata(offset, hash_)])
+    assert len(counted) == asked
+
+
+def test_what_is_loaded_is_known_and_asks_for_nothing():
+    counted = []
+    translator = Translator(TopicView)
+    translator.find_topics = lambda: counted.append(1)
+    translator.load([metadata(1, 1), metadata(2, 1, "h")])
+    assert counted == []
+    translator.take([metadata(3, 2)])
+    assert counted == [1]
+
+
+def test_of_many_groups_that_have_a_new_topic_the_first_one_asks():
+    counted = []
+    translator = Translator(TopicView)
+    translator.find_topics = lambda: counted.append(1)
+    groups = [f"g{number}" for number in range(100)]
+    for hash_, at_ms in ((1, 5_000), (2, 7_000)):
+        for group_id in groups:
+            translator.take([metadata(1, hash_, group_id, at_ms)])
+    assert counted == [1]
