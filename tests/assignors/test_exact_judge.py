@@ -13,7 +13,7 @@ from assignors import GroupSpec, SpecError, get_assignor
 from tests.assignors.exact_judge import EXACT, Judge, draw_options, draw_spec, share
 
 LONG = bool(os.environ.get("MUSTER_LONG"))
-SEEDS = range(4000) if LONG else range(240)
+SEEDS = range(4000) if LONG else range(120)
 CHUNK = 40
 
 
