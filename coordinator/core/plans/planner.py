@@ -120,13 +120,9 @@ def make_plan(
     """
     assignor = options.assignor or (basis.assignor if options.loads is None else WEIGHTED)
     settings = {**basis.settings, **options.settings}
-    supposed = replace(
-        basis,
-        assignor=assignor,
-        options=AssignorOptions.of_group(assignor, settings, config),
-        input=suppose(basis, options),
-    )
-    return _show(basis, supposed, options, compute(supposed), (now_ms, config))
+    supposed = _suppose(basis, options, AssignorOptions.of_group(assignor, settings, config))
+    until_ms = now_ms + config.plans.valid_ms
+    return _show(basis, supposed, options, compute(supposed), (now_ms, until_ms))
 
 
 def make_rollback(
@@ -148,18 +144,14 @@ def make_rollback(
     """
     settings = {**basis.settings, **options.settings}
     assignor, settings = move_nothing(basis.assignor, settings)
-    supposed = replace(
-        basis,
-        assignor=assignor,
-        options=AssignorOptions.of_group(assignor, settings, config),
-        input=suppose(basis, options),
-    )
+    supposed = _suppose(basis, options, AssignorOptions.of_group(assignor, settings, config))
     former = replace(supposed, input=replace(supposed.input, targets=targets))
     options = replace(options, reason=options.reason or f"rollback to epoch {epoch}")
-    return _show(basis, supposed, options, compute_ranges(former), (now_ms, config))
+    until_ms = now_ms + config.plans.valid_ms
+    return _show(basis, supposed, options, compute_ranges(former), (now_ms, until_ms))
 
 
-def suppose(basis: Basis, options: PlanOptions) -> AssignorInput:
+def _suppose(basis: Basis, options: PlanOptions, how: AssignorOptions) -> Basis:
     """Return a group as a plan supposes it: without some members, with others, some drained.
 
     Raises
@@ -186,7 +178,8 @@ def suppose(basis: Basis, options: PlanOptions) -> AssignorInput:
     if not metas:
         raise SpecError(f"group {basis.group_id!r} has no member left to plan for")
     loads = drain_members(basis, options)
-    return leave_out(basis, replace(found, metas=metas, targets=targets, loads=loads))
+    supposed = leave_out(basis, replace(found, metas=metas, targets=targets, loads=loads))
+    return replace(basis, assignor=how.assignor, options=how, input=supposed)
 
 
 def leave_out(basis: Basis, after: AssignorInput) -> AssignorInput:
@@ -258,9 +251,9 @@ def _show(
     supposed: Basis,
     options: PlanOptions,
     candidate: TargetCandidate,
-    made: tuple[int, Config],
+    valid: tuple[int, int],
 ) -> ShownPlan:
-    ranges, (now_ms, config) = candidate.ranges, made
+    ranges = candidate.ranges
     assert ranges is not None  # nothing was prepared, so an engine returns all of it
     # With weights, whatever the assignor: who looks at a plan wants to know what it does to them.
     spec = supposed.input.spec(WEIGHTED)
@@ -289,11 +282,10 @@ def _show(
         supposes,
         options.owner,
         options.reason,
-        now_ms,
-        now_ms + config.plans.valid_ms,
+        *valid,
     )
     digest = digest_of(plan)
-    plan_id = hash_texts([digest, str(now_ms), options.owner, options.reason])
+    plan_id = hash_texts([digest, str(valid[0]), options.owner, options.reason])
     shown = msgspec.structs.replace(plan, plan_id=plan_id, plan_digest=digest)
     return ShownPlan(shown, found, _find_overloaded(spec, shown.summary.lower_bound))
 
