@@ -6,6 +6,7 @@ the coordinator can run Spark without importing it.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Container, Sequence
 from importlib.metadata import EntryPoint, entry_points
 from typing import Protocol
@@ -16,7 +17,6 @@ from coordinator.config import Config
 from coordinator.core.state.target_candidate import TargetCandidate
 from coordinator.core.targets import compute_here
 from coordinator.core.targets.basis import Basis
-from coordinator.core.targets.compute_here import compute_ranges
 from coordinator.engines.group_columns import GroupColumns
 
 ENTRY_POINTS = "muster.engines"
@@ -108,18 +108,20 @@ class LocalEngine(Engine):
         self._groups_kept = groups_kept
         self._before: dict[str, GroupColumns] = {}
         """What the last computations started from. The next ones are mostly equal."""
+        self._lock = threading.Lock()
 
     def compute(self, basis: Basis) -> TargetCandidate:
         """Compute a target, from the columns of the one before where the log has a computation."""
         if not basis.computation_id:
-            return compute_ranges(basis)
-        columns = GroupColumns.of(
-            basis.input, basis.options.assignor, self._before.pop(basis.group_id, None)
-        )
-        if columns.mark is not None:
-            self._before[basis.group_id] = columns
-        if len(self._before) > self._groups_kept:
-            del self._before[next(iter(self._before))]
+            return compute_here.compute_ranges(basis)
+        with self._lock:
+            before = self._before.pop(basis.group_id, None)
+        columns = GroupColumns.of(basis.input, basis.options.assignor, before)
+        with self._lock:
+            if columns.mark is not None:
+                self._before[basis.group_id] = columns
+            if len(self._before) > self._groups_kept:
+                del self._before[next(iter(self._before))]
         return compute_target(basis, columns)
 
     def cancel(self, group_id: str) -> None:
