@@ -25,7 +25,6 @@ from coordinator.kafka_config import group_settings
 from coordinator.runtime.ask_coordinator import ask_coordinator, user_name
 from coordinator.storage.tables.store_files import root_of
 from spark_jobs.jobs.spark_engine import SparkEngine
-from spark_jobs.session.cluster import await_executors
 from spark_jobs.session.session import scratch_warehouse, spark_session
 
 
@@ -80,7 +79,6 @@ def assign_store(job: StoreJob, config: Config) -> dict[str, Any]:
     options = PlanOptions(job.assignor or "", settings, owner=user_name(), reason=f"run {run_id}")
     with progress.task("starting Spark"):
         spark = spark_session("muster-assign", conf=scratch_warehouse())
-    await_executors(spark, config.engine.timeout_ms / 1000)
     engine = SparkEngine(spark, config)
     plan = make_plan(basis, options, config, wall_ms(), engine.compute)
     made = plan.plan

@@ -66,11 +66,11 @@ class SparkProgress:
 
 @dataclass(slots=True, eq=False)
 class _Computation:
-    """A running computation; `store` is None of one whose rows are returned, as for a plan."""
+    """A running computation; `planned` is one that nobody installs: of a plan."""
 
     group_id: str
     tag: str
-    store: str | None
+    planned: bool
     began: float
     stage: str = "waiting"
     rows: int = 0
@@ -114,23 +114,22 @@ class SparkEngine(Engine):
 
         store = _store_of(basis) if basis.computation_id else None
         tag = basis.computation_id or f"plan-{uuid.uuid4()}"
-        run = _Computation(basis.group_id, tag, store, time.monotonic())
+        run = _Computation(basis.group_id, tag, store is None, time.monotonic())
         with self._lock:
             self._runs.append(run)
         try:
             kind, said = self._session(), f"Muster: the target of {run.group_id}"
             with kind.tagged(run.tag, said), _failures_in_one_line():
                 await_executors(kind.spark, self._config.engine.timeout_ms / 1000, run.tag)
-                work = self._return_ranges if store is None else self._store_rows
-                return try_again_if_lost(lambda: work(kind.spark, basis, run))
+                if store is None:
+                    return try_again_if_lost(lambda: self._return_ranges(kind.spark, basis))
+                return try_again_if_lost(lambda: self._store_rows(kind.spark, basis, store, run))
         finally:
             with self._lock:
                 self._runs.remove(run)
                 self._lock.notify_all()
 
-    def _return_ranges(
-        self, spark: SparkSession, basis: Basis, _run: _Computation
-    ) -> TargetCandidate:
+    def _return_ranges(self, spark: SparkSession, basis: Basis) -> TargetCandidate:
         """Assign a group, and return what the rows on Spark say."""
         from spark_jobs.jobs.group_frames import assign_on_spark  # noqa: PLC0415 - imports pyspark
         from spark_jobs.session.session import active_tasks  # noqa: PLC0415 - the same
@@ -145,16 +144,17 @@ class SparkEngine(Engine):
             ranges=ranges,
         )  # fmt: skip
 
-    def _store_rows(self, spark: SparkSession, basis: Basis, run: _Computation) -> TargetCandidate:
+    def _store_rows(
+        self, spark: SparkSession, basis: Basis, store: str, run: _Computation
+    ) -> TargetCandidate:
         """Write the rows of a target to the store, read them back, and check them."""
         from spark_jobs.jobs.target_job import compute_on_spark  # noqa: PLC0415 - imports pyspark
 
-        assert run.store is not None
         target = compute_on_spark(spark, basis, self._config, self._say(run))
         stored = target.stored
         assert stored is not None
         self._say(run)("loading", stored.ranges)
-        target = read_stored_target(run.store, target, basis.input)
+        target = read_stored_target(store, target, basis.input)
         logger.info(
             "%s: %d ranges of %d members in %.1f s", run.group_id, stored.ranges,
             stored.members, time.monotonic() - run.began,
@@ -164,7 +164,7 @@ class SparkEngine(Engine):
     def cancel(self, group_id: str) -> None:
         """Cancel the computation for a group: its Spark jobs end, and no more are started."""
         with self._lock:
-            runs = [run for run in self._runs if run.store and run.group_id == group_id]
+            runs = [run for run in self._runs if run.group_id == group_id and not run.planned]
         for run in runs:
             self._give_up(run)
 
@@ -179,7 +179,7 @@ class SparkEngine(Engine):
     def progress(self) -> list[SparkProgress]:
         """Return the progress of each running computation."""
         with self._lock:
-            runs = [run for run in self._runs if run.store]
+            runs = [run for run in self._runs if not run.planned]
         return [self._progress(run) for run in runs]
 
     def close(self) -> None:
