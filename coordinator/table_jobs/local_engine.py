@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -46,20 +47,9 @@ def assign_locally(job: AssignmentJob, assignor: Assignor, run: Run) -> Assignme
     members, topics = _read(job.members, "members"), _read(job.topics, "topics")
     if GROUP_ID in members.schema.names:
         return _assign_groups(job, assignor, run, members, topics)
-    owned, forgotten = _read(job.owned, "owned") if job.owned else None, 0
-    if owned is None and job.previous is not None:
-        previous = _read(job.previous, job.previous_name)
-        owned, forgotten = forget(previous, topics, job.previous_name)
-        job.safeguards.check_forgotten(forgotten, pc.sum(previous["partition_count"]).as_py() or 0)
+    owned, forgotten = _read_owned(job, topics, forget)
     job.safeguards.check_members(len(members))
-    group = GroupSpec.from_arrow(
-        members,
-        topics,
-        owned,
-        partitions=_read(job.partitions, "partitions") if job.partitions else None,
-        constraints=_read(job.constraints, "constraints") if job.constraints else None,
-        as_of_ms=wall_ms(),
-    )
+    group = GroupSpec.from_arrow(members, topics, owned, **_read_rules(job), as_of_ms=wall_ms())
     ranges = assignor.assign(group)
     report = quality.report(group, ranges)
     totals = report.totals()
@@ -73,26 +63,43 @@ def _assign_groups(
     job: AssignmentJob, assignor: Assignor, run: Run, members: pa.Table, topics: pa.Table
 ) -> AssignmentResult:
     """Assign the groups of the tables, each by itself, in one run."""
-    owned, forgotten = _read(job.owned, "owned") if job.owned else None, 0
-    if owned is None and job.previous is not None:
-        previous = _read(job.previous, job.previous_name)
-        owned, forgotten = forget_in_groups(previous, topics, job.previous_name)
-        job.safeguards.check_forgotten(forgotten, pc.sum(previous["partition_count"]).as_py() or 0)
+    owned, forgotten = _read_owned(job, topics, forget_in_groups)
     job.safeguards.check_members(len(members))
-    groups = GroupSet.from_arrow(
-        members,
-        topics,
-        owned,
-        partitions=_read(job.partitions, "partitions") if job.partitions else None,
-        constraints=_read(job.constraints, "constraints") if job.constraints else None,
-        as_of_ms=wall_ms(),
-    )
+    groups = GroupSet.from_arrow(members, topics, owned, **_read_rules(job), as_of_ms=wall_ms())
     job.safeguards.check_groups(groups.find_empty())
     found = assign_groups(groups, assignor)
     done = AssignmentResult(
         "local", run.run_id, None, False, forgotten, totals=found.totals(), groups=found
     )
     return _write(job, done, run, found.rows)
+
+
+def _read_owned(
+    job: AssignmentJob, topics: pa.Table, drop_gone: Callable[..., tuple[pa.Table, int]]
+) -> tuple[pa.Table | None, int]:
+    """Return who owns what, and how many partitions of the previous assignment are no longer there.
+
+    Raises
+    ------
+    SpecError
+        It is more of them than the safeguard allows.
+    """
+    if job.owned:
+        return _read(job.owned, "owned"), 0
+    if job.previous is None:
+        return None, 0
+    previous = _read(job.previous, job.previous_name)
+    owned, forgotten = drop_gone(previous, topics, job.previous_name)
+    job.safeguards.check_forgotten(forgotten, pc.sum(previous["partition_count"]).as_py() or 0)
+    return owned, forgotten
+
+
+def _read_rules(job: AssignmentJob) -> dict[str, pa.Table | None]:
+    """Return the weights of partitions and the constraints, by the names of their parameters."""
+    return {
+        "partitions": _read(job.partitions, "partitions") if job.partitions else None,
+        "constraints": _read(job.constraints, "constraints") if job.constraints else None,
+    }
 
 
 def _write(
