@@ -6,6 +6,7 @@ import os
 import socket
 import uuid
 from collections import defaultdict
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 from coordinator import progress
@@ -68,22 +69,16 @@ def claim_store(
             with progress.task("waiting until no other coordinator has the store"):
                 lease.wait(takeover, patience)
             taken = True
-            with lease.kept():
-                log = DeltaLog.open(root, config.log)
-                try:
-                    epoch = log.claim(owner, address, dated())
-                except Fenced:
-                    log.close()  # another stand-by was faster: wait for its end
-                    continue
-                except BaseException:
-                    log.close()
-                    raise
-            try:
+            with ExitStack() as opened:
+                with lease.kept():
+                    log = opened.enter_context(closing(DeltaLog.open(root, config.log)))
+                    try:
+                        epoch = log.claim(owner, address, dated())
+                    except Fenced:
+                        continue  # another stand-by was faster: wait for its end
                 lease.publish_epoch(epoch)
-            except BaseException:
-                log.close()
-                raise
-            return log
+                opened.pop_all()
+                return log
 
     try:
         log = patience.run(claim)
