@@ -4,22 +4,12 @@ from __future__ import annotations
 
 import threading
 
-import pytest
-
-from coordinator.config import Config
 from coordinator.core.events import DescribeGroup
 from coordinator.errors import ErrorCode
 from coordinator.shards.node import Node
 from coordinator.storage.log_ahead import LogAhead
-from coordinator.storage.shards import make_shards
-from tests.shards.test_nodes import GROUPS, SHARDS, Work, committed, has, node, wait_for
-
-
-@pytest.fixture
-def store(tmp_path):
-    root = str(tmp_path / "store")
-    make_shards(root, SHARDS, Config())
-    return root
+from tests.shards.conftest import SHARDS
+from tests.shards.test_nodes import GROUPS, Work, committed, has, node, wait_for
 
 
 class Halting(Node):

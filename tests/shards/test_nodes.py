@@ -16,11 +16,11 @@ from coordinator.member.member import Member
 from coordinator.shards.node import NODES, Node
 from coordinator.storage.shards import make_shards, root_at
 from tests.conftest import ROOT
+from tests.shards.conftest import SHARDS
 from tests.support import processes
 from tests.support.members import wait_for
 
 LEASE = LeaseConfig(ttl_ms=2_000, renew_ms=300, check_ms=100)
-SHARDS = 4
 GROUPS = [f"g{n}" for n in range(6)]
 WORDS = """
 [lease]
@@ -28,13 +28,6 @@ ttl_ms = 2000
 renew_ms = 300
 check_ms = 100
 """
-
-
-@pytest.fixture
-def store(tmp_path):
-    root = str(tmp_path / "store")
-    make_shards(root, SHARDS, Config())
-    return root
 
 
 @contextmanager

@@ -4,19 +4,9 @@ from __future__ import annotations
 
 import json
 
-import pytest
-
 from coordinator import Coordinator
-from coordinator.config import Config
-from coordinator.storage.shards import make_shards
-from tests.shards.test_nodes import SHARDS, Work, committed, has, node, wait_for
-
-
-@pytest.fixture
-def store(tmp_path):
-    root = str(tmp_path / "store")
-    make_shards(root, SHARDS, Config())
-    return root
+from tests.shards.conftest import SHARDS
+from tests.shards.test_nodes import Work, committed, has, node, wait_for
 
 
 def rows_of(done):
