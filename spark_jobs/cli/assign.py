@@ -21,6 +21,7 @@ from coordinator.cli.terminal import Terminal
 from coordinator.clock import wall_ms
 from coordinator.config import Config
 from coordinator.core.targets.assignor_options import AssignorOptions
+from coordinator.extras import require
 from coordinator.printable import as_json
 from coordinator.storage.tables.table_io import replace_text
 from coordinator.table_jobs.assignment_job import AssignmentJob, AssignmentResult
@@ -262,6 +263,7 @@ def _assign_store(
         raise SpecError("--store and --group require each other: give both")
     if engine == EngineChoice.local:
         raise SpecError("--engine local: the coordinator itself computes locally; omit --engine")
+    require("muster assign", "spark")
     from spark_jobs.jobs.assign_store import StoreJob, assign_store  # noqa: PLC0415 - others never import pyspark
 
     with interruptible(), progress.show("computing a target"):
