@@ -9,6 +9,9 @@ from coordinator.core.events import Heartbeat, HeartbeatResponse
 from coordinator.core.state.partition_spans import Spans
 from coordinator.errors import GroupError
 
+INTERVAL_MIN_MS = 10
+"""No coordinator makes us send heartbeats without a pause."""
+
 
 @dataclass(frozen=True, slots=True)
 class MemberSettings:
@@ -23,6 +26,8 @@ class MemberSettings:
     session_timeout_ms
         After how long without a heartbeat the coordinator removes it: the group's
         `consumer.session.timeout.ms`.
+    heartbeat_interval_ms
+        After how long it sends a heartbeat, where the coordinator would have it wait longer.
     backoff_ms, backoff_max_ms
         What it waits after a first failed heartbeat, and at most after many.
     """
@@ -34,8 +39,21 @@ class MemberSettings:
     client_id: str = ""
     rebalance_timeout_ms: int = 60_000
     session_timeout_ms: int = 45_000
+    heartbeat_interval_ms: int = 2**31 - 1
     backoff_ms: int = 100
     backoff_max_ms: int = 5_000
+
+    def interval_ms(self, told_ms: int, session_ms: int) -> int:
+        """Return how far apart heartbeats are.
+
+        Parameters
+        ----------
+        told_ms
+            What the coordinator says.
+        session_ms
+            The group's session timeout: two heartbeats may fail before it is over.
+        """
+        return max(INTERVAL_MIN_MS, min(told_ms, self.heartbeat_interval_ms, session_ms // 3))
 
     def pause_ms(self, failures: int, jitter: float) -> int:
         """Return how long to wait after a failure: longer each time, and not as long as others do.

@@ -41,8 +41,6 @@ from coordinator.member.requests import make_heartbeat
 from coordinator.member.states import BEATING, MOVES, Cause, ClientState
 
 NEVER_MS = 2**62
-INTERVAL_MIN_MS = 10
-"""No coordinator makes us send heartbeats without a pause."""
 JOIN_AGAIN = frozenset(
     {
         ErrorCode.FENCED_MEMBER_EPOCH,
@@ -309,7 +307,8 @@ class Membership:
             self._revoke_by_ms = NEVER_MS  # not before: the coordinator waits until it heard of it
         if response.assignment is not None and self.state is not ClientState.PREPARE_LEAVING:
             self.target = response.assignment
-        self._beat_at_ms = sent.at_ms + max(response.heartbeat_interval_ms, INTERVAL_MIN_MS)
+        pause_ms = self.settings.interval_ms(response.heartbeat_interval_ms, self.session_ms)
+        self._beat_at_ms = sent.at_ms + pause_ms
         if subtract_spans(self.owned, self.target) and self._revoke_by_ms == NEVER_MS:
             self._revoke_by_ms = since + _guarded(self.settings.rebalance_timeout_ms)
         self._lapse()

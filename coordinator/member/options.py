@@ -56,6 +56,10 @@ class MemberOptions:
     session_timeout_ms
         The group's setting, where the coordinator does not tell: without a heartbeat for that long
         it is removed. The member stops its work before.
+    heartbeat_interval_ms
+        How often it asks for its partitions, where the coordinator would have it ask less often
+        (`group.consumer.heartbeat.interval.ms`, 5 s by default). What others give up, it gets with
+        its next heartbeat. None: as the coordinator says.
     max_poll_interval_ms
         How long work may go without asking its `stop`; then the member gives up its partitions and
         joins again when the work has ended. None: as long as it likes.
@@ -89,6 +93,7 @@ class MemberOptions:
         client_id: str = "muster",
         rebalance_timeout_ms: int = 60_000,
         session_timeout_ms: int = 45_000,
+        heartbeat_interval_ms: int | None = None,
         max_poll_interval_ms: int | None = None,
         tls: ssl.SSLContext | None = None,
         login: tuple[str, str, str] | None = None,
@@ -96,6 +101,7 @@ class MemberOptions:
         _check_times(
             rebalance_timeout_ms=rebalance_timeout_ms,
             session_timeout_ms=session_timeout_ms,
+            heartbeat_interval_ms=heartbeat_interval_ms,
             max_poll_interval_ms=max_poll_interval_ms,
         )
         check_texts(group_id=group_id)
@@ -123,6 +129,7 @@ class MemberOptions:
             client_id,
             rebalance_timeout_ms,
             session_timeout_ms,
+            heartbeat_interval_ms or INT32_MAX,
         )
         self._coordinator, self._tls, self._login = coordinator, tls, login
         self._transport()  # refuses what leads nowhere

@@ -130,6 +130,24 @@ def test_a_stable_member_sends_heartbeats_that_say_nothing_new(stable):
     assert stable.state is State.STABLE
 
 
+@pytest.mark.parametrize(
+    ("settings", "wanted_ms"),
+    [
+        ({}, INTERVAL_MS),
+        ({"heartbeat_interval_ms": 1_000}, 1_000),
+        ({"heartbeat_interval_ms": 60_000}, INTERVAL_MS),
+        ({"session_timeout_ms": 6_000}, 2_000),
+    ],
+)
+def test_heartbeats_come_as_often_as_anyone_wants_them(settings, wanted_ms):
+    """The coordinator, the member, and a session that would be over at the next one."""
+    side = Side(**settings)
+    side.tell(Subscribe(("a",)))
+    side.settle(2, spans((0, 4)))
+    assert side.tell(Wake(), wanted_ms - 1) == []
+    assert kinds(side.tell(Wake(), 1)) == [SendHeartbeat]
+
+
 @pytest.mark.behaviour("M-2", "M-10", "M-14", "M-16", "M-23", "M-24", "M-25", "M-17")
 def test_it_commits_then_revokes_then_takes_then_says_so_at_once(stable):
     stable.tell(Wake(), INTERVAL_MS)

@@ -42,6 +42,7 @@ def waits(_partition, stop):
         ({"rebalance_timeout_ms": 0}, "rebalance_timeout_ms is 0"),
         ({"rebalance_timeout_ms": 2**31}, "rebalance_timeout_ms is 2147483648"),
         ({"session_timeout_ms": "45s"}, "session_timeout_ms is '45s'"),
+        ({"heartbeat_interval_ms": 0}, "heartbeat_interval_ms is 0"),
         ({"on_lost": 5}, "5 must be callable with a list of TopicPartition"),
         ({}, "None is not a coordinator: give a Coordinator, or host:port"),
         ({"coordinator": "localhost"}, "'localhost' is not an address: give host:port"),
