@@ -13,6 +13,7 @@ import random
 import ssl
 import threading
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 
 from coordinator.clock import monotonic_ms
 from coordinator.errors import ErrorCode, GroupError
@@ -58,6 +59,8 @@ class BackgroundCommits:
         host:port of brokers, or of `muster serve`.
     tls, login
         As for `Member`.
+    refresh_s
+        How often unchanged offsets are committed again.
 
     Raises
     ------
@@ -73,6 +76,7 @@ class BackgroundCommits:
         tls: ssl.SSLContext | None = None,
         login: tuple[str, str, str] | None = None,
         client_id: str = "muster",
+        refresh_s: float = REFRESH_S,
     ) -> None:
         check_texts(group_id=group_id)
         self.group_id = group_id
@@ -86,6 +90,7 @@ class BackgroundCommits:
         self._pending: dict[TopicPartition, int] = {}
         self._in_flight: dict[TopicPartition, int] = {}
         self._acknowledged: dict[TopicPartition, int] = {}
+        self._refresh_s = refresh_s
         self._is_closed = False
         self._log_at_ms = 0
         self._thread: loop_thread.LoopThread | None = None
@@ -169,12 +174,15 @@ class BackgroundCommits:
         """Commit whatever waits, until cancelled."""
         assert self._wake is not None
         failures = 0
+        refresh_at = asyncio.get_running_loop().time() + self._refresh_s
         while True:
-            try:
-                await asyncio.wait_for(self._wake.wait(), REFRESH_S)
-            except TimeoutError:
-                self._refresh()
+            left_s = refresh_at - asyncio.get_running_loop().time()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._wake.wait(), max(left_s, 0))
             self._wake.clear()
+            if left_s <= 0:  # however busy other partitions are
+                self._refresh()
+                refresh_at += self._refresh_s - left_s
             while self._take():
                 if await self._commit():
                     failures = 0

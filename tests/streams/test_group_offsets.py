@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import socket
@@ -15,6 +16,7 @@ from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 import spark_jobs
 from coordinator import Coordinator, Member, TopicPartition
+from spark_jobs.streams.background_commits import BackgroundCommits
 from spark_jobs.streams.group_offsets import read_offsets
 from tests.member.runs import QUICK
 
@@ -197,6 +199,24 @@ def test_what_waits_for_a_broker_folds(served, group, listen, caplog):
     with served[0].serve(f"127.0.0.1:{port}"):
         assert offsets.flush(30)
     assert committed(served, group) == at({0: 999, 1: 999})
+
+
+def test_idle_partitions_stay_committed_beside_busy_ones(served, group):
+    """Kafka deletes the offset of a partition that nobody commits, whatever others do."""
+    commits = BackgroundCommits(served[1], group, refresh_s=0.3)
+    try:
+        commits.put(at({0: 5}))
+        assert commits.flush(10)
+        served[0].delete_groups([group])
+        end = time.monotonic() + 10
+        for offset in itertools.count():
+            commits.put(at({1: offset}))
+            if TopicPartition("clicks", 0) in committed(served, group):
+                break
+            assert time.monotonic() < end
+            time.sleep(0.05)
+    finally:
+        commits.close(0.1)
 
 
 def test_nothing_that_spark_says_fails_a_query(listen, caplog):
