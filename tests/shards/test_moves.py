@@ -20,15 +20,18 @@ class Halting(Node):
         self.may_claim, self.may_load = threading.Event(), threading.Event()
         self.read, self.loads = threading.Event(), threading.Event()
 
-    def _read(self, log: LogAhead) -> None:
-        super()._read(log)
+        self._read, self.here.read = self.here.read, self._halt_to_claim
+        self._load, self.here.load = self.here.load, self._halt_to_load
+
+    def _halt_to_claim(self, log: LogAhead) -> None:
+        self._read(log)
         self.read.set()
         assert self.may_claim.wait(60)
 
-    def _load(self, log):
+    def _halt_to_load(self, log):
         self.loads.set()
         assert self.may_load.wait(60)
-        return super()._load(log)
+        return self._load(log)
 
 
 def ask(node, group_id):

@@ -125,8 +125,8 @@ def test_a_node_that_leaves_does_not_join_again_while_others_load(store):
             for group_id in GROUPS:  # so that each shard has a log
                 with Member(one.address, group_id=group_id, topics=["t"]) as member:
                     assert member.wait_for_change(timeout=60)
-            loads, claim = threading.Event(), one._claim
-            one._claim = lambda shard: loads.wait(60) and claim(shard)
+            loads, claim = threading.Event(), one.here.claim
+            one.here.claim = lambda shard: loads.wait(60) and claim(shard)
             threading.Timer(3, loads.set).start()
             left.close()
         wait_for(lambda: has(SHARDS)(one))

@@ -1,0 +1,121 @@
+"""The root of a store of shards: the group of its nodes, which one of them coordinates."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+
+from coordinator.config import Config, ConfigError
+from coordinator.core.events import LEAVE
+from coordinator.kafka_config import kafka_config
+from coordinator.runtime.coordinator import Coordinator
+from coordinator.shards.shards_here import LOOK_S, RETRY_S
+from coordinator.status import LOST
+from coordinator.storage.nodes import StoreNodes
+from coordinator.storage.record_log import LogError
+from coordinator.storage.shards import NODES, SHARDS_TOPIC, Shards, root_at
+
+logger = logging.getLogger("muster.shards")
+
+
+class Root:
+    """A node's side of the root: it stands by, or coordinates the nodes.
+
+    Parameters
+    ----------
+    root
+        Of the store.
+    nodes
+        Says who had the root before.
+    tell
+        Tells the other nodes that this one has it.
+
+    Attributes
+    ----------
+    coordinator
+        Of the group of the nodes, where this one has the root.
+    """
+
+    def __init__(
+        self,
+        root: str,
+        shards: Shards,
+        config: Config,
+        nodes: StoreNodes,
+        tell: Callable[[], None],
+    ) -> None:
+        self._root, self._shards, self._config = root, shards, config
+        self._nodes, self._tell = nodes, tell
+        self.coordinator: Coordinator | None = None
+
+    @property
+    def epoch(self) -> int:
+        """Of the claim of the root; 0 while another has it."""
+        ours = self.coordinator
+        return 0 if ours is None else ours.epoch
+
+    def hold(self, address: str, ending: threading.Event) -> None:
+        """Stand by for the root, and coordinate the nodes while it is ours."""
+        while not ending.is_set():
+            try:
+                opened = Coordinator.open(
+                    root_at(self._root),
+                    config=config_of_nodes(self._config),
+                    topics={SHARDS_TOPIC: self._shards.count},
+                    address=address,
+                )
+            except (LogError, OSError, ConfigError) as error:
+                logger.warning("the root of %s cannot be opened: %s", self._root, error)
+                ending.wait(RETRY_S)
+                continue
+            self._remove_predecessor(opened)
+            self.coordinator = opened
+            self._tell()
+            logger.info("coordinates the nodes of %s", self._root)
+            while not ending.wait(LOOK_S):
+                if opened.status in LOST:
+                    break
+            self.coordinator = None
+            opened.close()
+
+    def _remove_predecessor(self, opened: Coordinator) -> None:
+        """Let its shards go at once: whoever had the root last has been waited for already.
+
+        It did not renew its lease for as long as a node's session is; a second session need not
+        pass. If it is alive all the same it joins again, and has its shards until others claim
+        them.
+        """
+        try:
+            self._nodes.look()
+        except OSError as error:
+            logger.warning("cannot read the nodes of %s: %s", self._root, error)
+        former = self._nodes.coordinator()
+        if former is None or former.coordinator_epoch != opened.epoch - 1:
+            return
+        (described,) = opened.consumer_group_describe(NODES)
+        for member in described.get("members", ()):
+            if member["client_id"] == former.address:
+                opened.consumer_group_heartbeat(
+                    group_id=NODES, member_id=member["member_id"], member_epoch=LEAVE
+                )
+
+
+def config_of_nodes(config: Config) -> Config:
+    """Return the settings of the coordinator of the nodes: a node's session is a lease."""
+    ttl_ms = config.lease.ttl_ms
+    beat_ms = max(1, ttl_ms // 5)
+    return replace(
+        config,
+        kafka=kafka_config(
+            {
+                "group.consumer.assignors": ["uniform"],
+                "group.consumer.assignment.interval.ms": 0,
+                "group.consumer.min.session.timeout.ms": ttl_ms,
+                "group.consumer.session.timeout.ms": ttl_ms,
+                "group.consumer.min.heartbeat.interval.ms": beat_ms,
+                "group.consumer.heartbeat.interval.ms": beat_ms,
+            }
+        ),
+    )

@@ -1,0 +1,206 @@
+"""The shards that a node has: each is read, claimed, served and let go here."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import Protocol
+
+from coordinator.clock import wall_ms
+from coordinator.config import Config
+from coordinator.errors import ErrorCode, GroupError
+from coordinator.runtime.coordinator import Coordinator
+from coordinator.runtime.metrics import Metrics
+from coordinator.shards.catalog import SharedCatalog
+from coordinator.status import LOST
+from coordinator.storage.log_ahead import LogAhead
+from coordinator.storage.record_log import LogError
+from coordinator.storage.shards import Shards, shard_at
+from coordinator.storage.tables.recovery import log_folder
+from coordinator.storage.tables.store_files import files_at
+
+LOADS_AT_ONCE = 4
+LOOK_S = 0.2
+"""How often it is looked whether a shard was lost."""
+RETRY_S = 1.0
+logger = logging.getLogger("muster.shards")
+
+
+class Stop(Protocol):
+    """What says that a shard is to go."""
+
+    def is_set(self) -> bool:
+        """Whether it is."""
+
+    def wait(self, timeout: float) -> bool:
+        """Wait until it is, or so many seconds; return whether it is."""
+
+
+class ShardsHere:
+    """What a node has of a store's shards.
+
+    Parameters
+    ----------
+    root
+        Of the store.
+    config, catalog, metrics
+        Of each shard's coordinator.
+    start
+        Starts a thread that has a name.
+    tell
+        Tells the other nodes what this one has, where that changed.
+    """
+
+    def __init__(
+        self,
+        root: str,
+        shards: Shards,
+        config: Config,
+        catalog: SharedCatalog,
+        metrics: Metrics,
+        start: Callable[[Callable[[], object], str], None],
+        tell: Callable[[], None],
+    ) -> None:
+        self._root, self._shards, self._config = root, shards, config
+        self._catalog, self._metrics = catalog, metrics
+        self._start, self._tell = start, tell
+        self.owner, self.address = "", ""
+        """What a claim says of the node."""
+        self._here: dict[int, Coordinator] = {}
+        self._loading: set[int] = set()
+        self._claimed: dict[int, int] = {}
+        """The claims, by their epochs, of shards whose logs are not loaded yet."""
+        self._empty: set[int] = set()
+        """Shards that it owns, which have no log yet: the first request makes one."""
+        self._changing = threading.RLock()
+        self._room = threading.Semaphore(LOADS_AT_ONCE)
+
+    def find(self, group_id: str) -> Coordinator | GroupError:
+        """Return the coordinator of a group, or the error that refuses its requests."""
+        shard = self._shards.shard_of(group_id)
+        is_ours = shard in self._claimed or shard in self._empty
+        found = self._here.get(shard)
+        if found is not None:
+            return found
+        if not is_ours:  # whoever has it answers until we have claimed it
+            return refuse_elsewhere(group_id, f"shard {shard}")
+        if shard not in self._loading:
+            self._start(lambda: self._try_to_claim(shard), f"muster-shard-{shard}")
+        return GroupError(
+            ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+            f"Shard {shard}, which has group {group_id}, is being loaded: try again.",
+        )
+
+    def list_open(self) -> list[Coordinator]:
+        """Return the coordinators of the shards that are served, by their numbers."""
+        with self._changing:
+            return [self._here[shard] for shard in sorted(self._here)]
+
+    def claims(self) -> dict[int, int]:
+        """Return the shards that are here, each with the epoch of its claim; 0 without a log."""
+        with self._changing:
+            claimed = {n: one.epoch for n, one in self._here.items() if one.status not in LOST}
+            return dict.fromkeys(self._empty, 0) | self._claimed | claimed
+
+    def is_here(self, shard: int, epoch: int) -> bool:
+        """Whether no claim after that epoch is known, and this node has the shard."""
+        return shard in self._empty or self.claims().get(shard, -1) >= epoch
+
+    def have(self, shard: int, stop: Stop) -> None:
+        """Have a shard until it is to go; then whoever claims it next ends our service of it."""
+        if not self._has_log(shard):
+            with self._changing:
+                self._empty.add(shard)
+            self._tell()
+        self._make_way(shard, on=False)
+        try:
+            while not stop.is_set():
+                if shard in self._empty or self._try_to_claim(shard):
+                    self._wait_until_lost(shard, stop)
+                else:
+                    stop.wait(RETRY_S)
+        finally:
+            with self._changing:
+                self._empty.discard(shard)
+            self._make_way(shard, on=True)
+
+    def _make_way(self, shard: int, *, on: bool) -> None:
+        """Let another node claim a shard that is here, or no longer."""
+        ours = self._here.get(shard)
+        if ours is not None:
+            ours.make_way(on=on)
+
+    def _wait_until_lost(self, shard: int, stop: Stop) -> None:
+        """Wait until a shard is to go, or another has claimed it, and for as long as a session.
+
+        Whoever lost a shard may be late to learn that it is another's.
+        """
+        while not stop.wait(LOOK_S):
+            ours = self._here.get(shard)
+            if ours is not None and ours.status in LOST:
+                stop.wait(self._config.lease.ttl_ms / 1000)
+                return
+
+    def _has_log(self, shard: int) -> bool:
+        path = shard_at(self._root, shard)
+        return files_at(path).is_folder(log_folder(f"{path}/log"))
+
+    def _try_to_claim(self, shard: int) -> bool:
+        """Claim a shard; False where its store does not let us, which may pass."""
+        try:
+            self.claim(shard)
+        except (LogError, OSError) as error:
+            logger.warning("shard %d cannot be claimed: %s", shard, error)
+            return False
+        return True
+
+    def claim(self, shard: int) -> None:
+        """Claim a shard's log and serve its groups; one that is served stays."""
+        with self._changing:
+            ours = self._here.get(shard)
+            if shard in self._loading or (ours is not None and ours.status not in LOST):
+                return
+            self._loading.add(shard)
+            self._here.pop(shard, None)
+        try:
+            with self._room:
+                opened = self._open(shard)
+            with self._changing:
+                self._here[shard] = opened
+                self._empty.discard(shard)
+        finally:
+            with self._changing:
+                self._claimed.pop(shard, None)
+                self._loading.discard(shard)
+        if ours is not None:
+            ours.close()
+        self._tell()
+
+    def _open(self, shard: int) -> Coordinator:
+        """Read the log while another still answers, claim it, and load what came meanwhile."""
+        log = LogAhead.open(shard_at(self._root, shard), self._config.log)
+        self.read(log)
+        epoch = log.claim(self.owner, self.address, wall_ms())
+        with self._changing:
+            self._claimed[shard] = epoch
+        self._start(self._tell, f"muster-claimed-{shard}")
+        return self.load(log)
+
+    def read(self, log: LogAhead) -> None:
+        """Read what a shard's log has before it is claimed."""
+        log.read_ahead()
+
+    def load(self, log: LogAhead) -> Coordinator:
+        """Serve the groups of a log that is claimed."""
+        return Coordinator.open(
+            None, config=self._config, topics=self._catalog, log=log, metrics=self._metrics
+        )
+
+
+def refuse_elsewhere(group_id: str, what: str) -> GroupError:
+    """Return the error of a request for a group that another node has."""
+    return GroupError(
+        ErrorCode.NOT_COORDINATOR,
+        f"Another node has {what}, and group {group_id} with it: find the coordinator.",
+    )
