@@ -224,3 +224,19 @@ def test_what_had_no_owner_may_bring_soft_rules_within_the_budget_next_time():
     assert not partial
     assert again["m2"]["b"] == [0, 2, 3]
     assert weigh(owning(spec, again), max_moved_weight=1.0)[0] == again
+
+
+def test_what_a_budget_left_may_be_worth_no_move():
+    """The moves that were left would lower the makespan by 4 %: less than `improvement` asks."""
+    spec = {
+        "topics": {"a": 6},
+        "members": {
+            "m0": {"subscribed": ["a"], "owned": {"a": [0, 2, 4, 5]}, "capacity": 5},
+            "m1": {"subscribed": ["a"], "capacity": 2},
+        },
+        "weights": {"a": [50, 1, 1, 100, 50, 1]},
+    }
+    found, partial = weigh(spec, max_moves=2, improvement="5%")
+    assert partial
+    assert weigh(owning(spec, found), max_moves=2, improvement="5%") == (found, False)
+    assert weigh(owning(spec, found), max_moves=2, improvement="0%")[0] != found
