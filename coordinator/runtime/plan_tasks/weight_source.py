@@ -7,7 +7,6 @@ without one is for every group whose assignor knows weights.
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from collections.abc import Callable, Mapping
@@ -26,6 +25,7 @@ from assignors import SpecError
 from assignors.loads.constraints import parse_constraints
 from assignors.loads.load_spec import ACTIVE, STATES
 from assignors.loads.parse_loads import CAPACITY_MIN
+from assignors.parse import parse_json_rows
 from coordinator.core.state.plan_values import MemberLoad, TopicWeights, weights_by_topic
 from coordinator.core.state.records import LoadsNoted
 from coordinator.kafka_config import ConfigError
@@ -35,6 +35,22 @@ MEMBER_FIELDS = ("group_id", "name", "capacity", "state", "rack")
 NEEDED = {"topic", "partition", "weight", "name"}
 """Columns that have no default."""
 GROUP_ID = "group_id"
+_TEXT = (
+    "group_id",
+    "topic",
+    "name",
+    "state",
+    "rack",
+    "kind",
+    "selector",
+    "value",
+    "reason",
+    "until",
+)
+_CSV = pyarrow.csv.ConvertOptions(
+    column_types=dict.fromkeys(_TEXT, pa.string()), null_values=[""], strings_can_be_null=True
+)
+"""A topic may be named 2024 or NA, and what is empty has no value."""
 PARTITIONS_MAX = 1 << 24
 
 
@@ -215,9 +231,12 @@ def _read_table(path: Path) -> pa.Table:
         if path.is_dir():
             return DeltaTable(str(path)).to_pyarrow_table()
         if path.suffix == ".json":
-            return pa.Table.from_pylist(json.loads(path.read_text(encoding="utf-8-sig")))
+            rows = parse_json_rows(path.read_bytes())
+            # Of themselves, Arrow's columns are the first row's: `hard` of the next would be lost.
+            names = dict.fromkeys(name for row in rows for name in row)
+            return pa.table({name: [row.get(name) for row in rows] for name in names})
         if path.suffix == ".csv":
-            return pyarrow.csv.read_csv(path)
+            return pyarrow.csv.read_csv(path, convert_options=_CSV)
         return pq.read_table(path)
     except (DeltaError, OSError, ValueError, AttributeError, pa.ArrowException) as error:
         raise SpecError(f"{path} cannot be read: {error}") from None
