@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from coordinator.storage.data_files import list_parts, read_batches
 from coordinator.storage.delta_log import DeltaLog, open_log_table
+from coordinator.storage.loaded_state import LoadedState
 from coordinator.storage.record_decoder import ValueCache
 from coordinator.storage.record_log import Batch, LogError, NoLog
 from coordinator.storage.snapshot_table import read_snapshot_at
@@ -19,7 +20,7 @@ logger = logging.getLogger("muster.coordinator")
 class _Ahead(NamedTuple):
     """What was read before the claim, and the claim that was the newest then."""
 
-    batches: Sequence[Batch]
+    loaded: LoadedState
     position: int
     epoch: int
     claim: Claim | None
@@ -27,12 +28,12 @@ class _Ahead(NamedTuple):
 
 
 class LogAhead(DeltaLog):
-    """A DeltaLog that may be read before its claim: the first replay goes on from there."""
+    """A DeltaLog that may be loaded before its claim: after it only the rest is left to read."""
 
     _ahead: _Ahead | None = None
 
     def read_ahead(self) -> int:
-        """Read the snapshot and what the log has after it; return the position that was reached.
+        """Load the snapshot and what the log has after it; return the position that was reached.
 
         Whoever has the log goes on writing. What cannot be read now is read after the claim, which
         says what is wrong.
@@ -51,22 +52,25 @@ class LogAhead(DeltaLog):
         claims = Claims(numbers_of(self._table.path, lambda: opened))
         epoch, parts = claims.newest_epoch, list_parts(opened)
         until = max((part.last for part in parts), default=0)
-        seen = ValueCache()
-        batches = list(read_snapshot_at(self._disk, self._snapshots.path, claims, until, seen))
-        after = batches[-1].position if batches else 0
-        batches += read_batches(self._disk, self._table.path, parts, after, seen)
-        return _Ahead(batches, until, epoch, claims.get(epoch), seen)
+        seen, loaded = ValueCache(), LoadedState()
+        loaded.read(read_snapshot_at(self._disk, self._snapshots.path, claims, until, seen))
+        loaded.read(read_batches(self._disk, self._table.path, parts, loaded.position, seen))
+        return _Ahead(loaded, until, epoch, claims.get(epoch), seen)
 
-    def replay(self) -> Iterator[Batch]:
-        """Yield what was read ahead, and then what the log has after it; else as any log."""
+    def take_ahead(self) -> tuple[LoadedState, Iterator[Batch]] | None:
+        """Return what was loaded before the claim and what is left to read; None: replay all.
+
+        It is taken once: whoever replays the log again wants all of it.
+        """
         ahead, self._ahead = self._ahead, None
         if ahead is None or not self._has(ahead):
-            yield from super().replay()
-            return
+            return None
+        return ahead.loaded, self._read_rest(ahead)
+
+    def _read_rest(self, ahead: _Ahead) -> Iterator[Batch]:
         with self._table.lock:
             self._settle()
         parts = list_parts(self._table.read())
-        yield from ahead.batches
         for batch in read_batches(self._disk, self._table.path, parts, ahead.position, ahead.seen):
             self._care.refuse_stopped()
             yield batch

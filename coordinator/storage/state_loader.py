@@ -2,42 +2,24 @@
 
 from __future__ import annotations
 
-import gc
-
 from coordinator.core.events import TargetLost
 from coordinator.core.state.groups import State
-from coordinator.core.state.replay import replay_all, set_whole_target
+from coordinator.core.state.replay import set_whole_target
 from coordinator.core.state.state_records import records_of
 from coordinator.core.state.target_assignment import NOT_READ
+from coordinator.storage.loaded_state import LoadedState
+from coordinator.storage.log_ahead import LogAhead
 from coordinator.storage.record_log import LostTarget, RecordLog
-
-MANY_RECORDS = 100_000
 
 
 def load_state(log: RecordLog) -> tuple[State, int, int]:
-    """Return the state that a log says, where reading began, and where it ended.
-
-    A million members are millions of objects without a cycle among them: the garbage collector
-    would look at all of them again and again while they come, and ever after. So it rests meanwhile
-    and, where there are many, never looks at them again; few are left to it, for what is frozen
-    with them is never collected.
-    """
-    state, began, position, count = State(), 0, 0, 0
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
-        for batch in log.replay():
-            replay_all(state, batch.records)
-            count += len(batch.records)
-            began = began or batch.position
-            position = batch.position
-        if count >= MANY_RECORDS:
-            gc.freeze()
-    finally:
-        if collecting:
-            gc.enable()
+    """Return the state that a log says, where reading began, and where it ended."""
+    ahead = log.take_ahead() if isinstance(log, LogAhead) else None
+    loaded, batches = ahead or (LoadedState(), log.replay())
+    loaded.read(batches)
+    state = loaded.state
     _recheck_topics(state)
-    return state, began, position
+    return state, loaded.began, loaded.position
 
 
 def _recheck_topics(state: State) -> None:

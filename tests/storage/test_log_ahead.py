@@ -11,11 +11,13 @@ from coordinator.core.state.records import GroupMetadata
 from coordinator.storage.delta_log import DeltaLog
 from coordinator.storage.log_ahead import LogAhead
 from coordinator.storage.record_log import CorruptLog
+from coordinator.storage.state_loader import load_state
 
 
 def groups_of(log):
-    records = [record for batch in log.replay() for record in batch.records]
-    return [record.group_id for record in records if isinstance(record, GroupMetadata)]
+    state, _, position = load_state(log)
+    assert position == log.position
+    return list(state.groups)
 
 
 def written(store, *group_ids):
