@@ -29,7 +29,13 @@ from coordinator.runtime.topic_catalog import DictCatalog, TopicCatalog, catalog
 from coordinator.shards.catalog import SharedCatalog
 from coordinator.shards.root import Root
 from coordinator.shards.router import Router
-from coordinator.shards.shards_here import LOOK_S, RETRY_S, ShardsHere, refuse_elsewhere
+from coordinator.shards.shards_here import (
+    LOOK_LOST_S,
+    LOOK_S,
+    RETRY_S,
+    ShardsHere,
+    refuse_elsewhere,
+)
 from coordinator.status import LOST, STUCK, Status
 from coordinator.storage.nodes import StoreNodes
 from coordinator.storage.shards import NODES, SHARDS_TOPIC, Shards
@@ -182,6 +188,11 @@ class Node:
                 return self._serving.node
         return None if found is None else as_node(found)
 
+    def _knows_who_claimed(self) -> bool:
+        """Whether another node has said so of each shard that was ours."""
+        lost = self.here.list_lost()
+        return all(self.nodes.owner_of(shard)[1] > epoch for shard, epoch in lost.items())
+
     def _find(self, group_id: str) -> Coordinator | GroupError:
         """Return the coordinator of a group, or the error that refuses its requests."""
         if group_id == NODES:
@@ -189,8 +200,13 @@ class Node:
         return self.here.find(group_id)
 
     def _look_at_nodes(self) -> None:
-        """Read what the other nodes have, unless that was done just now."""
-        if time.monotonic() - self._looked < LOOK_S:
+        """Read what the other nodes have, unless that was done just now.
+
+        Whose shard was claimed learns from the log that it was, and from the nodes by whom: its
+        members wait for that answer.
+        """
+        age_s = time.monotonic() - self._looked
+        if age_s < LOOK_S and (age_s < LOOK_LOST_S or self._knows_who_claimed()):
             return
         try:
             self.nodes.look()

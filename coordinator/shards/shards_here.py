@@ -22,7 +22,9 @@ from coordinator.storage.tables.store_files import files_at
 
 LOADS_AT_ONCE = 4
 LOOK_S = 0.2
-"""How often it is looked whether a shard was lost."""
+"""How often it is looked whether a shard was lost, and how long ago nodes may have been read."""
+LOOK_LOST_S = 0.02
+"""The same while nodes have not said who has a shard that was lost."""
 RETRY_S = 1.0
 logger = logging.getLogger("muster.shards")
 
@@ -102,6 +104,11 @@ class ShardsHere:
         with self._changing:
             claimed = {n: one.epoch for n, one in self._here.items() if one.status not in LOST}
             return dict.fromkeys(self._empty, 0) | self._claimed | claimed
+
+    def list_lost(self) -> dict[int, int]:
+        """Return the shards that others have claimed, each with the epoch of our claim."""
+        with self._changing:
+            return {n: one.epoch for n, one in self._here.items() if one.status in LOST}
 
     def is_here(self, shard: int, epoch: int) -> bool:
         """Whether no claim after that epoch is known, and this node has the shard."""

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import threading
+import time
 
+from coordinator.clock import wall_ms
 from coordinator.core.events import DescribeGroup
+from coordinator.core.java_hash import place_of
 from coordinator.errors import ErrorCode
+from coordinator.member.member import Member
 from coordinator.shards.node import Node
+from coordinator.shards.shards_here import LOOK_LOST_S
 from coordinator.storage.log_ahead import LogAhead
+from coordinator.storage.nodes import Node as NodeFile
+from coordinator.storage.shards import shard_at
 from tests.shards.conftest import SHARDS
 from tests.shards.test_nodes import GROUPS, Work, committed, has, node, wait_for
 
@@ -59,6 +66,23 @@ def test_the_old_node_answers_until_the_claim_and_the_new_one_is_named_from_then
                 wait_for(lambda: has(2, 2)(one, two))
                 work.go_on()
         assert committed(store) == work.counts
+
+
+def test_who_claimed_a_shard_is_asked_until_a_node_says_so(store, monkeypatch):
+    with node(store, 1) as one, Member(one.address, group_id="g0", topics=["t"]) as member:
+        assert member.wait_for_change(timeout=60)
+        assert one._knows_who_claimed()
+        shard = place_of("g0", SHARDS)
+        epoch = LogAhead.open(shard_at(store, shard)).claim("another", "", wall_ms())
+        wait_for(lambda: ask(one, "g0") == ErrorCode.NOT_COORDINATOR)
+        looks = []
+        monkeypatch.setattr(one.nodes, "look", lambda: looks.append("looked"))
+        for _ in range(2):
+            one._looked = time.monotonic() - 2 * LOOK_LOST_S
+            one._look_at_nodes()
+        assert len(looks) == 2
+        one.nodes.others = (NodeFile(2, "127.0.0.1:1", 0, wall_ms(), "t", {shard: epoch}),)
+        assert one._knows_who_claimed()
 
 
 def named(asked, node_id):
