@@ -45,9 +45,9 @@ class DefaultSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's
         """Return what reads the events of the store as they come."""
-        from pyspark_muster.event_stream import EventStream  # noqa: PLC0415 - see above
+        from pyspark_muster.limited_stream import open_stream  # noqa: PLC0415 - see above
 
-        return EventStream(self._asked.check_stream().check_columns(schema))
+        return open_stream(self._asked.check_stream().check_columns(schema))
 
     @property
     def _asked(self) -> ReadOptions:

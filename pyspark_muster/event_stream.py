@@ -22,7 +22,8 @@ from pyspark_muster.view_reader import BATCH_ROWS
 
 SAME_MOMENT_MS = 1000
 """Rows of one time are one moment, and may be several commits: it is over when this has passed."""
-Offset = dict[str, dict[str, Any]]
+Part = dict[str, Any]
+Offset = dict[str, Part]
 """Of each log, by the name of its shard: the position that was read last, and the table's id."""
 
 
@@ -69,11 +70,7 @@ class EventStream(DataSourceStreamReader):
         """Return a part for each log that has something new."""
         parts: list[InputPartition] = []
         for name, last in end.items():
-            log = self._log_of(name, last["position"])
-            # A query without a beginning begins where the log does.
-            first = 0 if start else log.first_position - 1
-            before = start.get(name, {"position": first, "log": last["log"]})
-            self._check(log, before, last)
+            log, before = self._begin(name, start, last)
             if last["position"] > before["position"]:
                 parts.append(EventsBetween(log.store, before["position"], last["position"]))
         return parts
@@ -85,6 +82,15 @@ class EventStream(DataSourceStreamReader):
         rows = read_view(reading, self._asked.view, self._asked.group_id)
         rows = rows.filter(pc.greater(rows["position"], partition.after))
         yield from rows.select(schema.names).cast(schema).to_batches(max_chunksize=BATCH_ROWS)
+
+    def _begin(self, name: str, start: Offset, last: Part) -> tuple[LogReader, Part]:
+        """Return the log of a shard, and where it was read to."""
+        log = self._log_of(name, last["position"])
+        # A query without a beginning begins where the log does.
+        first = 0 if start else log.first_position - 1
+        before = start.get(name, {"position": first, "log": last["log"]})
+        self._check(log, before, last)
+        return log, before
 
     def _open_logs(self) -> dict[str, LogReader]:
         """Return the logs of the store as they are now, by the names of their shards."""
@@ -111,7 +117,7 @@ class EventStream(DataSourceStreamReader):
         return log
 
     @staticmethod
-    def _check(log: LogReader, before: dict[str, Any], last: dict[str, Any]) -> None:
+    def _check(log: LogReader, before: Part, last: Part) -> None:
         """Refuse to go on where the log is not the one that was read, or lacks rows.
 
         Raises
@@ -126,10 +132,16 @@ class EventStream(DataSourceStreamReader):
                 f"the log of {store} is another one than the query has read, {before['log']}: "
                 f"{remedy}"
             )
-        if last["position"] > log.position:
+        position = max(last["position"], before["position"])
+        if position > log.position:
             raise SpecError(
-                f"position {last['position']} is after the end of the log of {store}, "
-                f"{log.position}: it was restored from an older copy; {remedy}"
+                f"position {position} is after the end of the log of {store}, {log.position}: it "
+                f"was restored from an older copy; {remedy}"
+            )
+        if before["position"] > last["position"]:
+            raise SpecError(
+                f"position {before['position']} of the log of {store} was read already, and is in "
+                "the future of this machine: start the query again when its clock is right"
             )
         first = log.first_position
         if before["position"] + 1 < first:
@@ -172,5 +184,5 @@ def _last_of(log: LogReader) -> int:
     return log.moment_of(log.position)[0] - 1
 
 
-def _offset(log: LogReader, position: int) -> dict[str, Any]:
+def _offset(log: LogReader, position: int) -> Part:
     return {"position": position, "log": log.table_id}

@@ -21,9 +21,13 @@ ARGUMENTS = {"epoch": "epoch", "otherEpoch": "other_epoch", "without": "without"
 """Of table functions, by the names of options."""
 BEGIN = ("startingPosition", "startingTimestamp")
 """Of streams: the first position or time to read."""
+LIMIT = "maxPositionsPerTrigger"
+"""Of streams, from Spark 4.2 on: about how many positions a batch has at most."""
+DIGITS_MAX = 18
+"""Of a number of 64 bits, whatever its digits are."""
 LATEST = "latest"
 STREAMED = "events"
-OPTIONS = ("path", "view", "groupId", *AS_OF, *BEGIN, *ARGUMENTS)
+OPTIONS = ("path", "view", "groupId", *AS_OF, *BEGIN, LIMIT, *ARGUMENTS)
 """Spark compares their names without case."""
 
 
@@ -45,6 +49,8 @@ class ReadOptions:
         Of a table function, beside the group.
     begin
         Of a stream: the first position or time to read, or `LATEST`; None: all.
+    limit
+        Of a stream: about how many positions a batch has at most; None: all.
     """
 
     store: str
@@ -53,6 +59,7 @@ class ReadOptions:
     as_of: int | datetime | None
     arguments: dict[str, object]
     begin: int | str | datetime | None = None
+    limit: int | None = None
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> ReadOptions:
@@ -66,11 +73,6 @@ class ReadOptions:
         known = {name.lower(): name for name in OPTIONS}
         given = {name.lower(): value for name, value in options.items()}
         for name in options:
-            if name.lower().startswith("max"):
-                raise SpecError(
-                    f"format 'muster' takes no {name}: a stream has no limit of rows, so give the "
-                    "query a trigger with an interval, and omit it"
-                )
             if name.lower() not in known:
                 raise SpecError(
                     f"unknown option {name!r} of format 'muster': the options are "
@@ -90,7 +92,8 @@ class ReadOptions:
             raise SpecError(f"view {view!r} has no group_id: omit groupId={group_id!r}")
         arguments = _parse_arguments(view, given)
         begin = LATEST if _one_of(given, BEGIN)[0] == LATEST else _parse_moment(given, BEGIN)
-        return cls(store, view, group_id, _parse_moment(given, AS_OF), arguments, begin)
+        as_of, limit = _parse_moment(given, AS_OF), _parse_limit(given)
+        return cls(store, view, group_id, as_of, arguments, begin, limit)
 
     def check_batch(self) -> ReadOptions:
         """Check that nothing is asked for that only streams have.
@@ -102,6 +105,8 @@ class ReadOptions:
         """
         if self.begin is not None:
             raise SpecError(f"{BEGIN[0]} and {BEGIN[1]} are for readStream: omit them, or use that")
+        if self.limit is not None:
+            raise SpecError(f"{LIMIT} is for readStream: omit it, or use that")
         return self
 
     def check_stream(self) -> ReadOptions:
@@ -178,6 +183,16 @@ def _parse_arguments(view: str, given: Mapping[str, str]) -> dict[str, object]:
     if function is not None and given.get("groupid") is None:
         raise SpecError(f"{view} needs an option groupId")
     return found
+
+
+def _parse_limit(given: Mapping[str, str]) -> int | None:
+    """Return how many positions a batch may have."""
+    text = given.get(LIMIT.lower())
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdecimal() and len(text) <= DIGITS_MAX and int(text)):
+        raise SpecError(f"{LIMIT} is {text!r}: give a number of positions, from 1 on")
+    return int(text)
 
 
 def _one_of(given: Mapping[str, str], names: tuple[str, str]) -> tuple[str | None, str | None]:

@@ -23,8 +23,9 @@ ALONE = ("tests/cluster/test_plain_session.py",)
 TESTS = ALONE + tuple(
     f"tests/spark/test_{name}.py"
     for name in (
-        "assign_store", "assignors", "data_source", "demo", "embedding", "foreach_owner", "input",
-        "nightly", "session", "spark_tables", "submit", "tables", "target_job", "views", "views_at",
+        "assign_store", "assignors", "data_source", "demo", "embedding", "event_stream",
+        "foreach_owner", "input", "nightly", "session", "spark_tables", "submit", "tables",
+        "target_job", "views", "views_at",
     )
 )  # fmt: skip
 """What is on Spark."""

@@ -87,6 +87,7 @@ def test_bad_options_are_refused_by_name(spark, store):
         ({"view": "epochs", "positionAsOf": "123456"}, "position 123456 is not in the log"),
         ({"view": "topics", "groupId": "billing"}, "view 'topics' has no group_id"),
         ({"view": "loads_at", "groupId": "billing"}, "loads_at needs an option epoch"),
+        ({"view": "epochs", "maxPositionsPerTrigger": "3"}, "maxPositionsPerTrigger is for readStream"),
         ({"view": "epochs", "epoch": "3"}, "view 'epochs' takes no epoch"),
     ):  # fmt: skip
         assert why in refusal(lambda asked=options: read(spark, store, **asked).count())

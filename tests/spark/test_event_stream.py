@@ -16,6 +16,7 @@ from coordinator.storage.data_files import write_part
 from coordinator.storage.record_schema import SCHEMA
 from coordinator.storage.tables.fenced_table import FencedTable
 from coordinator.storage.tables.filesystem import Filesystem
+from pyspark_muster import limited_stream
 from tests.support.stories import all_stories, billing, stored
 
 pytestmark = pytest.mark.spark
@@ -26,7 +27,7 @@ def stream(spark, store, **options):
 
 
 def run(frame_, out, checkpoint):
-    """Write what there is to read, and stop."""
+    """Write what there is to read, and stop; return how many batches that took."""
     query = (
         frame_.writeStream.format("parquet")
         .option("path", str(out))
@@ -36,6 +37,7 @@ def run(frame_, out, checkpoint):
     )
     try:
         query.awaitTermination(300)
+        return query.lastProgress.batchId + 1
     finally:
         query.stop()
 
@@ -48,7 +50,9 @@ def test_a_stream_goes_on_where_it_ended_and_refuses_another_log(spark, tmp_path
     batches = billing().batches
     store, out, checkpoint = (tmp_path / name for name in ("a störe", "out", "checkpoint"))
     stored(batches[: len(batches) // 2], store)
-    run(stream(spark, store), out, checkpoint)
+    limits = limited_stream.SupportsTriggerAvailableNow is not None
+    limited = stream(spark, store, **{"maxPositionsPerTrigger": "9"} if limits else {})
+    assert (run(limited, out, checkpoint) > 3) == limits
     first = spark.read.parquet(str(out))
     wanted = frame(store, "events")
     assert len(wanted) > 10
@@ -136,6 +140,47 @@ def test_a_stream_begins_where_a_trimmed_log_does(trimmed):
         read_on(event_stream(trimmed), old)
 
 
+def test_a_log_that_lacks_what_was_read_is_refused(trimmed):
+    reader = event_stream(trimmed)
+    end = reader.latestOffset()
+    later = {name: one | {"position": one["position"] + 1} for name, one in end.items()}
+    with pytest.raises(SpecError, match="it was restored from an older copy"):
+        reader.partitions(later, end)
+    earlier = {name: one | {"position": one["position"] - 1} for name, one in end.items()}
+    with pytest.raises(SpecError, match="start the query again when its clock is right"):
+        reader.partitions(end, earlier)
+
+
+def test_batches_are_limited_where_spark_has_limits(tmp_path):
+    limits = pytest.importorskip(
+        "pyspark.sql.streaming.datasource", reason="Spark 4.2: test-matrix"
+    )
+    store = stored(all_stories(), tmp_path / "store")
+    reader = event_stream(store, maxPositionsPerTrigger="7")
+    assert reader.getDefaultReadLimit() == limits.ReadMaxRows(7)
+    reader.prepareForTriggerAvailableNow()
+    whole = reader.latestOffset({}, limits.ReadAllAvailable())
+    at, rows, sizes = reader.initialOffset(), [], []
+    while at != whole:
+        end = reader.latestOffset(at, reader.getDefaultReadLimit())
+        parts = reader.partitions(at, end)
+        sizes += [part.position - part.after for part in parts]
+        at, batch = end, [found for part in parts for found in reader.read(part)]
+        rows += [row for one in batch for row in one.to_pylist()]
+    assert rows == frame(store, "events").to_pylist()
+    assert len(sizes) > 10
+    assert sorted(sizes)[len(sizes) // 2] < 14
+    assert reader.latestOffset(at, reader.getDefaultReadLimit()) == at
+
+
+def test_a_limit_is_refused_where_spark_has_none(tmp_path):
+    if limited_stream.SupportsTriggerAvailableNow is not None:
+        pytest.skip("this Spark has limits")
+    store = stored(all_stories(), tmp_path / "store")
+    with pytest.raises(SpecError, match="maxPositionsPerTrigger needs Spark 4"):
+        event_stream(store, maxPositionsPerTrigger="7")
+
+
 def test_a_batch_opens_its_log_once(tmp_path, monkeypatch):
     """Spark asks for the end and then for the parts: of the same log."""
     from pyspark_muster import event_stream as module
@@ -163,7 +208,9 @@ def test_bad_options_of_streams_are_refused_by_name(tmp_path):
     for options, why in (
         ({"view": "epochs"}, "view 'epochs' is no stream, since its rows change"),
         ({"positionAsOf": "3"}, "a stream has no end: omit positionAsOf"),
-        ({"maxRecordsPerTrigger": "9"}, "takes no maxRecordsPerTrigger: a stream has no limit"),
+        ({"maxRecordsPerTrigger": "9"}, "unknown option 'maxRecordsPerTrigger'.*maxPositionsPerTr"),
+        ({"maxPositionsPerTrigger": "0"}, "maxPositionsPerTrigger is '0': give a number"),
+        ({"maxPositionsPerTrigger": "9" * 5_000}, "maxPositionsPerTrigger is '9*': give a number"),
         ({"startingPosition": "999999"}, "startingPosition 999999 is not in the log"),
         ({"startingPosition": "1", "startingTimestamp": "2026-03-01"}, "exclude each other"),
         ({"startingPosition": "soon"}, "startingPosition 'soon' is neither a position nor a time"),
