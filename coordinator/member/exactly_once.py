@@ -20,7 +20,7 @@ from typing import Protocol
 from urllib.parse import quote
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction, RemoveAction
 
@@ -157,6 +157,11 @@ class ExactlyOnceTable:
         with self._lock:
             self._table.update_incremental()
             return {partition: self._position(partition) for partition in partitions}
+
+    def schema(self) -> Schema:
+        """Return the table's columns, as they were when something was asked of it last."""
+        with self._lock:
+            return self._table.schema()
 
     def write(self, partition: Place, offset: int, rows: pa.Table) -> int:
         """Write rows of a partition, all or none; those that are in the table are left out.

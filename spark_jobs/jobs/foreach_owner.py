@@ -167,7 +167,8 @@ def _write(
         out.refuse_foreign(new)
         whole = all(first >= positions[place] for place, (first, _) in bounds.items())
         wanted = rows if whole else _leave_out(rows, columns, positions)
-        if _write_and_commit(out, path, _fit(wanted, path, columns), new):
+        fitting = fit_rows(wanted, _columns_of(out), path, columns)
+        if _write_and_commit(out, path, fitting, new):
             return
     raise TimeoutError(
         f"other writers of {path} committed first, {TRIES_MAX} times in a row: try again later"
@@ -188,10 +189,10 @@ def _leave_out(
     return joined.drop("_topic", "_partition", "_position")
 
 
-def _fit(rows: DataFrame, path: str, columns: list[str]) -> DataFrame:
-    """Return rows as the table has them now."""
-    table = rows.sparkSession.read.format("delta").load(spark_path(path)).schema
-    return fit_rows(rows, table, path, columns)
+def _columns_of(out: ExactlyOnceTable) -> T.StructType:
+    """Return the columns of the table, without asking Delta on Spark, which takes longer."""
+    columns: T.StructType = T.StructType.fromJson(json.loads(out.schema().to_json()))
+    return columns
 
 
 def _write_and_commit(
