@@ -20,16 +20,18 @@ if TYPE_CHECKING:
 
 TITLE = "Streams: Kafka topics in Spark"
 TEXT = """\
-A Kafka 4.4.0 on this machine, with the session timeout of its group at 6 s; all times are elapsed.
+A Kafka 4.4.0 on this machine; all times are elapsed.
 *GroupOffsets* is told of a batch of 1,000 partitions that have all moved: for how long it holds up
 who tells it (Spark's listener bus, not the query), and when the offsets are committed.
 *shared_source* reads the same offsets in as many batches as Spark's own batch reader, one after the
-other in turns; both write to `noop`. *Hand-over* is from the end of a driver to the first commit
-of another for the last of its partitions, while records arrive. *format("muster")* reads the
+other in turns; both write to `noop`. *Hand-over* is from the end of a driver until another reads
+the last of its partitions, and until it has written them to a Delta table, while records arrive:
+with `heartbeat_interval_ms=1_000` and a session timeout of 6 s, and with Kafka's own settings, a
+heartbeat every 5 s and a session timeout of 45 s. *format("muster")* reads the
 ownership history of a store of 100,000 members into `noop`, and `muster.frame` reads it in turns.
 """
 PARTITIONS, BATCHES = 1_000, 30
-SESSION_S = 6.0
+QUICK_MS = 1_000
 
 
 def run(bench: Bench) -> Section:
@@ -37,19 +39,15 @@ def run(bench: Bench) -> Section:
     from tests.clients.kafka_broker import Kafka  # noqa: PLC0415 - confluent-kafka is for tests
 
     partitions = 50 if bench.smoke else PARTITIONS
-    topics = {"wide": partitions, "clicks": 4, "moves": 6}
+    topics = {"wide": partitions, "clicks": 4}
     with tempfile.TemporaryDirectory() as folder, Kafka(Path(folder), topics) as kafka:
         bench.say("streams: GroupOffsets")
         figures = list(_group_offsets(kafka.address, partitions, 3 if bench.smoke else BATCHES))
         bench.say("streams: shared_source against Spark's batch reader")
         figures += _shared_source(kafka.address, 4_000 if bench.smoke else 400_000)
-        for how, goal in (("kill -9", SESSION_S + 3), ("planned leave", 3.0)):
-            bench.say(f"streams: hand-over after {how}")
-            runs = 1 if bench.smoke else 3
-            took = [_hand_over(Path(folder), kafka.address, how, n) for n in range(runs)]
-            figures.append(Figure.of(f"hand-over after {how}", took, "s", goal))
-        bench.say('streams: format("muster") against history.frame')
-        figures += _data_source(400 if bench.smoke else 100_000)
+    figures += _hand_overs(bench)
+    bench.say('streams: format("muster") against history.frame')
+    figures += _data_source(400 if bench.smoke else 100_000)
     return Section(TITLE, TEXT, figures)
 
 
@@ -175,44 +173,66 @@ def _ratio(ours: list[float], own: list[float]) -> list[float]:
     return [statistics.median(b / a for a, b in zip(own, ours, strict=True))]
 
 
-def _hand_over(folder: Path, address: str, how: str, number: int) -> float:
-    """Return how many seconds the partitions of a driver waited for another."""
+def _hand_overs(bench: Bench) -> Iterator[Figure]:
+    """Measure hand-overs, with heartbeats as Kafka has them, and as a member may wish them."""
+    from tests.clients.kafka_broker import Kafka  # noqa: PLC0415 - confluent-kafka is for tests
+
+    runs = 1 if bench.smoke else 3
+    for session_s, heartbeat_ms, said in ((6, QUICK_MS, "heartbeats of 1 s"), (45, 0, "of 5 s")):
+        settings = [
+            f"group.consumer.session.timeout.ms={session_s * 1_000}",
+            "group.consumer.heartbeat.interval.ms=5000",
+        ]
+        for how in ("kill -9", "planned leave"):
+            goal = None if not heartbeat_ms else session_s + 3.0 if how == "kill -9" else 3.0
+            name = f"hand-over after {how}, {said}"
+            found = []
+            for number in range(runs):
+                bench.say(f"streams: {name}, {number}")
+                with (
+                    tempfile.TemporaryDirectory() as folder,
+                    Kafka(Path(folder), {"moves": 6}, settings) as kafka,
+                ):
+                    found.append(_hand_over(Path(folder), kafka.address, how, heartbeat_ms))
+            yield Figure.of(f"{name}: read", [one for one, _ in found], "s", goal)
+            yield Figure.of(f"{name}: written", [one for _, one in found], "s")
+
+
+def _hand_over(folder: Path, address: str, how: str, heartbeat_ms: int) -> tuple[float, float]:
+    """Return after how many seconds another driver reads a driver's partitions, and wrote them."""
     import signal  # noqa: PLC0415 - as the rest
 
-    from spark_jobs import starting_offsets  # noqa: PLC0415 - the same
-    from tests.conftest import ROOT  # noqa: PLC0415 - the same
     from tests.streams.drivers import Driver  # noqa: PLC0415 - the same
-    from tests.streams.kafka import describe_members  # noqa: PLC0415 - the same
     from tests.streams.test_shared_kafka import Producer  # noqa: PLC0415 - the same
 
-    group = f"{how.replace(' ', '')}-{number}"
-    script, out = ROOT / "examples/shared_topic.py", folder / group
+    words = (Path(__file__).with_name("driver.py"), address, "g", "moves", folder / "out")
+    drivers = [Driver(folder, f"driver-{n}", *words, heartbeat_ms) for n in (0, 1)]
 
-    def offsets() -> list[int]:
-        return list(json.loads(starting_offsets(address, group, "moves"))["moves"].values())
-
-    def wait(is_so: Any, patience_s: float = 180.0) -> None:
-        until = time.monotonic() + patience_s
-        while not is_so():
+    def wait(number: int, what: str, partitions: int, after: float) -> float:
+        """Wait until a driver says so, and return when it did."""
+        until = time.monotonic() + 240
+        while True:
+            for line in drivers[number].said().splitlines():
+                words = line.split()
+                if words[:1] != ["diary"] or words[2] != what or float(words[1]) <= after:
+                    continue
+                if "".join(words[3:]).count(",") == partitions - 1:
+                    return float(words[1])
             assert time.monotonic() < until, [one.said()[-2_000:] for one in drivers]
-            time.sleep(0.05)
+            time.sleep(0.1)
 
-    drivers = [Driver(folder, f"{group}-{n}", script, address, group, "moves", out) for n in (0, 1)]
     try:
         with Producer(address, "moves"):
-            wait(lambda: describe_members(address, group) == [3, 3])
-            before = offsets()
-            wait(lambda: all(b > a for a, b in zip(before, offsets(), strict=True)))
+            shared = max(wait(number, "wrote", 3, 0) for number in (0, 1))
+            for number in (0, 1):
+                wait(number, "wrote", 3, shared)
             if how == "planned leave":
                 drivers[0].process.send_signal(signal.SIGTERM)
             else:
                 drivers[0].signal(signal.SIGKILL)
-            began, at = time.monotonic(), offsets()
-            if how == "planned leave":  # it still ends its batch, and commits it
-                wait(lambda: describe_members(address, group) == [6])
-                at = offsets()
-            wait(lambda: all(b > a for a, b in zip(at, offsets(), strict=True)))
-            return time.monotonic() - began
+            began = time.monotonic()
+            read = wait(1, "reads", 6, began)
+            return read - began, wait(1, "wrote", 6, read) - began
     finally:
         for one in drivers:
             one.kill()

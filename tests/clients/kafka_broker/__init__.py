@@ -43,8 +43,8 @@ class Kafka:
         Where it is.
     """
 
-    def __init__(self, folder, topics):
-        self.folder, self.topics = folder, topics
+    def __init__(self, folder, topics, settings=()):
+        self.folder, self.topics, self.settings = folder, topics, settings
         self.port = free_pair()
         self.address = f"127.0.0.1:{self.port}"
 
@@ -63,7 +63,7 @@ class Kafka:
 
     def start(self):
         """Start it, anew or again with what it has on disk."""
-        self._run("start", str(self.port), *SETTINGS)
+        self._run("start", str(self.port), *SETTINGS, *self.settings)
 
     def stop(self):
         """End it, and keep what it has on disk; it takes its time."""
