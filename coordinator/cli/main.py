@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import sys
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.metadata import EntryPoint, entry_points, version
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
@@ -76,9 +79,24 @@ def _root(
 
 def main() -> None:
     """Run the command line."""
-    for point in _asked():
-        app.command(name=point.name, cls=PlainHelp)(point.load())
+    with _ended_by_interrupts():
+        for point in _asked():
+            app.command(name=point.name, cls=PlainHelp)(point.load())
     run_guarded(app)
+
+
+@contextmanager
+def _ended_by_interrupts() -> Iterator[None]:
+    """Let Ctrl-C end the process at once: modules in C make errors of their own of it."""
+    before = signal.getsignal(signal.SIGINT)
+    if before is not signal.default_int_handler:  # as where a shell runs it in the background
+        yield
+        return
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _asked() -> list[EntryPoint]:

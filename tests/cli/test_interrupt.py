@@ -113,6 +113,29 @@ with interruptible():
     assert done.stderr.splitlines()[-1] == "KeyboardInterrupt"
 
 
+INTERRUPTED = """
+import os, signal, sys
+class Interrupt:
+    @classmethod
+    def find_spec(cls, name, *_):
+        if name == "spark_jobs.cli.assign":
+            try:
+                os.kill(os.getpid(), signal.SIGINT)
+            except KeyboardInterrupt as error:
+                raise SystemError("as of a module in C") from error
+sys.meta_path.insert(0, Interrupt)
+"""
+"""A sitecustomize.py by which Ctrl-C comes while the command is imported."""
+
+
+def test_nothing_is_said_where_imports_are_interrupted(tmp_path):
+    (tmp_path / "sitecustomize.py").write_text(INTERRUPTED)
+    command = ["env", "--default-signal=INT", sys.executable, "-m", "muster", "assign"]
+    environment = os.environ | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{os.getcwd()}"}
+    done = subprocess.run(command, capture_output=True, env=environment, input=b"", check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, b"", b"")
+
+
 def test_without_a_signal_nothing_has_changed():
     before = signal.getsignal(signal.SIGINT)
     with pytest.raises(ValueError, match="of the block"), interruptible():
