@@ -33,7 +33,7 @@ from coordinator.storage.tables.store_options import use_settings
 from coordinator.storage.tables.table_io import BusyError
 
 ENTRY_POINTS = "muster.commands"
-BAD_INPUT, FAILURE, BUSY = 2, 1, 3
+BAD_INPUT, FAILURE, BUSY, INTERRUPTED = 2, 1, 3, 130
 
 app = typer.Typer(
     name="muster",
@@ -92,7 +92,7 @@ def _ended_by_interrupts() -> Iterator[None]:
     if before is not signal.default_int_handler:  # as where a shell runs it in the background
         yield
         return
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, lambda _number, _frame: os._exit(INTERRUPTED))
     try:
         yield
     finally:
