@@ -65,19 +65,21 @@ def commit_offsets(state: State, config: Config, event: OffsetCommit, now_ms: in
     refuse_new_group(config, state.offsets, event.group_id)
     records: list[Record] = []
     results: dict[str, dict[int, ErrorCode]] = {}
+    most = config.kafka.offset_metadata_max_bytes  # a letter is one or two of UTF-16
     for topic, partitions in event.offsets.items():
         known = state.topics.get(topic)
+        topic_id = known.key.topic_id if known else ""
+        codes: dict[int, ErrorCode] = {}
         for partition, told in partitions.items():
             offset, metadata, leader_epoch = CommittedOffset(*told)
-            too_large = _count_letters(metadata) > config.kafka.offset_metadata_max_bytes
-            code = ErrorCode.OFFSET_METADATA_TOO_LARGE if too_large else ErrorCode.NONE
-            results.setdefault(topic, {})[partition] = code
+            too_large = len(metadata) > most // 2 and _count_letters(metadata) > most
+            codes[partition] = ErrorCode.OFFSET_METADATA_TOO_LARGE if too_large else ErrorCode.NONE
             if not too_large:
                 records.append(
                     OffsetCommitted(
                         group_id=event.group_id,
                         topic=topic,
-                        topic_id=known.key.topic_id if known else "",
+                        topic_id=topic_id,
                         partition=partition,
                         offset=offset,
                         leader_epoch=leader_epoch,
@@ -85,6 +87,8 @@ def commit_offsets(state: State, config: Config, event: OffsetCommit, now_ms: in
                         commit_timestamp=now_ms,
                     )
                 )
+        if codes:
+            results[topic] = codes
     return Result(records, results, timers)
 
 

@@ -7,6 +7,7 @@ assignment time, moved partitions, load spread, fences by cause.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import groupby
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import GaugeMetricFamily, Metric
@@ -216,27 +217,32 @@ class Metrics:
         """Count a batch that is durable."""
         self._flushes.inc()
         self._flush.observe(took_ms)
-        for record in records:
-            if isinstance(record, GroupMetadata):
-                self._by_group.of(self._rebalances, record.group_id, record.reason).inc()
-            elif isinstance(record, TargetMetadata) and record.assignor:
+        for kind, some in groupby(records, type):
+            if kind is OffsetCommitted:  # thousands in a request
+                self._commits.inc(sum(1 for _ in some))
+            else:
+                for record in some:
+                    self._count(record)
+
+    def _count(self, record: Record) -> None:
+        if isinstance(record, GroupMetadata):
+            self._by_group.of(self._rebalances, record.group_id, record.reason).inc()
+        elif isinstance(record, TargetMetadata) and record.assignor:
+            self._by_group.of(self._targets, record.group_id, record.assignor).inc()
+            self._by_group.of(self._moved, record.group_id).inc(record.moved or 0)
+        elif isinstance(record, ClassicGroupWritten):
+            first = record.reason.partition(SEPARATOR)[0]
+            self._by_group.of(self._generations, record.group_id, first).inc()
+            if record.assignor:
                 self._by_group.of(self._targets, record.group_id, record.assignor).inc()
                 self._by_group.of(self._moved, record.group_id).inc(record.moved or 0)
-            elif isinstance(record, ClassicGroupWritten):
-                first = record.reason.partition(SEPARATOR)[0]
-                self._by_group.of(self._generations, record.group_id, first).inc()
-                if record.assignor:
-                    self._by_group.of(self._targets, record.group_id, record.assignor).inc()
-                    self._by_group.of(self._moved, record.group_id).inc(record.moved or 0)
-            elif isinstance(record, OffsetCommitted):
-                self._commits.inc()
-            elif isinstance(record, GroupUnread):
-                self._unread.inc()
-                self._by_group.drop(record.group_id)
-            elif isinstance(record, Tombstone) and record.of == OffsetCommitted.kind:
-                self._expirations.inc()
-            elif isinstance(record, Tombstone) and record.of in ENDS_OF_GROUPS:
-                self._by_group.drop(record.group_id)
+        elif isinstance(record, GroupUnread):
+            self._unread.inc()
+            self._by_group.drop(record.group_id)
+        elif isinstance(record, Tombstone) and record.of == OffsetCommitted.kind:
+            self._expirations.inc()
+        elif isinstance(record, Tombstone) and record.of in ENDS_OF_GROUPS:
+            self._by_group.drop(record.group_id)
 
     def refused(self, event: Event, error: GroupError) -> None:
         """Count a request that was fenced."""
