@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import statistics
 
@@ -11,9 +10,9 @@ import pytest
 
 from assignors import GroupSpec, SpecError, get_assignor
 from tests.assignors.exact_judge import EXACT, Judge, draw_options, draw_spec, share
+from tests.support.longer import EVERY
 
-LONG = bool(os.environ.get("MUSTER_LONG"))
-SEEDS = range(4000) if LONG else range(120)
+SEEDS = range(4000) if EVERY else range(120)
 CHUNK = 40
 
 

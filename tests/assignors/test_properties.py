@@ -3,7 +3,6 @@ and an answer with soft rules is kept."""
 
 from __future__ import annotations
 
-import os
 import random
 
 import pyarrow as pa
@@ -14,6 +13,7 @@ from hypothesis import strategies as st
 from assignors import GroupSpec, SpecError, get_assignor, quality
 from tests.assignors import weighted_twins
 from tests.support import twins
+from tests.support.longer import EVERY
 
 OPTIONS = [
     ("range", {}),
@@ -178,7 +178,7 @@ def draw_pinned(seed):
 @example(seed=471, tolerance="5%", improvement="20%")
 @example(seed=719, tolerance="5%", improvement="0%")
 @example(seed=653, tolerance="20%", improvement="5%")
-@settings(max_examples=300 if os.environ.get("MUSTER_LONG") else 100)
+@settings(max_examples=300 if EVERY else 100)
 def test_a_soft_pin_is_kept_or_was_never_followed(seed, tolerance, improvement):
     spec = draw_pinned(seed)
     options = {"tolerance": tolerance, "improvement": improvement}

@@ -5,15 +5,15 @@
 
 from __future__ import annotations
 
-import os
 from math import ceil, floor
 
 import pytest
 
 from assignors import GroupSpec, get_assignor, quality
 from tests.support import twins
+from tests.support.longer import EVERY
 
-STEP = 1 if os.environ.get("MUSTER_LONG") else 3
+STEP = 1 if EVERY else 3
 SMALL, LARGE, TINY = range(0, 2400, STEP), range(10_000, 10_400), range(20_000, 20_400)
 
 

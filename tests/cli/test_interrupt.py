@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from spark_jobs.session.interrupts import interruptible
+from tests.support.longer import longer
 from tests.support.processes import start
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -54,7 +55,7 @@ def wait_until(ready, process):
         time.sleep(0.02)
 
 
-LONG = pytest.mark.skipif(not os.environ.get("MUSTER_LONG"), reason="a JVM each: make test-spark")
+LONG = longer("a JVM each: make test-spark")
 
 
 @pytest.mark.parametrize(

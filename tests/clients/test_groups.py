@@ -6,7 +6,6 @@ no epoch fell. `make test` plays the shorter lives, `make test-clients` (MUSTER_
 
 from __future__ import annotations
 
-import os
 import re
 
 import pytest
@@ -26,8 +25,9 @@ from confluent_kafka.admin import (
 )
 
 from tests.clients.world import Coordinators, Group, free_port, partitions, until
+from tests.support.longer import longer
 
-long = pytest.mark.skipif(not os.environ.get("MUSTER_LONG"), reason="make test-clients")
+long = longer("make test-clients")
 TOPICS = {"clicks": 8, "orders": 3}
 CLICKS, ORDERS = partitions("clicks", 8), partitions("orders", 3)
 

@@ -5,15 +5,14 @@ What is checked is as in test_groups.py; `make test-clients`.
 
 from __future__ import annotations
 
-import os
-
 import pytest
 from confluent_kafka import ConsumerGroupType
 from confluent_kafka.admin import AdminClient
 
 from tests.clients.world import Coordinators, Group, partitions
+from tests.support.longer import longer
 
-pytestmark = pytest.mark.skipif(not os.environ.get("MUSTER_LONG"), reason="make test-clients")
+pytestmark = longer("make test-clients")
 CLICKS = partitions("clicks", 8)
 CLASSIC = {"group_protocol": "classic", "heartbeat_interval_ms": 500, "session_timeout_ms": 6000}
 ASSIGNORS = ["range,roundrobin", "cooperative-sticky"]

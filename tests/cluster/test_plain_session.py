@@ -15,12 +15,11 @@ import pytest
 
 from coordinator import Coordinator
 from coordinator.history import frame
+from tests.support.longer import longer
 from tests.support.members import join
 
 pytestmark = pytest.mark.spark
-LONG = pytest.mark.skipif(
-    not os.environ.get("MUSTER_LONG"), reason="a JVM more, in test_s3.py too: make test-spark"
-)
+LONG = longer("a JVM more, in test_s3.py too: make test-spark")
 SCRIPT = Path(__file__).with_name("plain_session.py")
 
 

@@ -6,8 +6,6 @@ that come and go, settings, fail-overs, computations outside; `invariants` hold 
 
 from __future__ import annotations
 
-import os
-
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -35,6 +33,7 @@ from coordinator.runtime.target_computations import restore_basis
 from tests.support import invariants
 from tests.support.coordinator_shell import Shell
 from tests.support.fingerprint import fingerprint
+from tests.support.longer import EVERY
 
 MEMBERS = ("m0", "m1", "m2", "m3", "m4")
 TOPICS = ("a", "b", "c")
@@ -375,8 +374,7 @@ def known_epochs(member):
     return {member.current.member_epoch, member.current.previous_member_epoch}
 
 
-LONG = os.environ.get("MUSTER_LONG")
 Machine.TestCase.settings = settings(
-    max_examples=1_500 if LONG else 30, stateful_step_count=60 if LONG else 40
+    max_examples=1_500 if EVERY else 30, stateful_step_count=60 if EVERY else 40
 )
 TestMachine = Machine.TestCase

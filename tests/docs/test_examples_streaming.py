@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
@@ -10,6 +9,7 @@ import sys
 import pytest
 
 from tests.conftest import ROOT
+from tests.support.longer import longer
 
 FOLDER = ROOT / "examples" / "streaming"
 
@@ -32,7 +32,7 @@ def test_an_offset_is_a_rows_number_in_the_order_of_the_files(tmp_path):
     assert files.read(tmp_path, 6, 10) == []
 
 
-@pytest.mark.skipif(not os.environ.get("MUSTER_LONG"), reason="make test-clients")
+@longer("make test-clients")
 def test_no_row_is_lost_or_written_twice(tmp_path):
     done = subprocess.run(
         [sys.executable, str(FOLDER), str(tmp_path)],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -23,6 +22,7 @@ from spark_jobs.jobs.spark_engine import _failures_in_one_line
 from tests.faults import crash, damage, disk, drivers, plans, session, standby, weather, zombie
 from tests.faults.__main__ import SCENARIOS
 from tests.faults.report import BEGIN, PAGE
+from tests.support.longer import longer
 from tests.support.members import WHILE_JOBS_RUN, Members, wait_for
 from tests.support.table_engine import rows_of, write_rows
 
@@ -183,7 +183,7 @@ def test_a_full_disk_for_targets_takes_nothing_from_anybody(store, engine, caplo
 
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.skipif(not os.environ.get("MUSTER_LONG"), reason="make test-spark, make faults")
+@longer("make test-spark, make faults")
 def test_a_driver_killed_between_the_two_commits_leaves_the_last_target(store):
     drivers.between(store, seed=1, times=1)
 

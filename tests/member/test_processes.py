@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 
@@ -11,6 +10,7 @@ import pytest
 from coordinator import Coordinator
 from tests.conftest import ROOT
 from tests.member.runs import PATIENCE_S, QUICK, until
+from tests.support.longer import longer
 from tests.support.processes import Worker
 
 
@@ -65,9 +65,7 @@ def test_workers_follow_each_other(crew):
     assert [m["member_id"] for m in group["members"]] == []  # it left; the killed one was missed
 
 
-@pytest.mark.skipif(
-    not os.environ.get("MUSTER_LONG"), reason="MUSTER_LONG=1: a quarter of a minute"
-)
+@longer("MUSTER_LONG=1: a quarter of a minute")
 def test_workers_with_their_coordinators_follow_each_other(tmp_path):
     """Stopped with its coordinator, one works no more on what another process has meanwhile."""
     crew = [ann := embedded("ann", tmp_path)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 import signal
 import socket
 import subprocess
@@ -16,6 +15,7 @@ from tests.conftest import ROOT
 from tests.member.runs import until
 from tests.push.test_push import push
 from tests.push.workers import QUICK
+from tests.support.longer import longer
 from tests.support.processes import Worker, running
 
 PATIENCE_S = 120
@@ -81,7 +81,7 @@ def test_workers_are_stopped_and_killed(crew):
         check_alone(ann, bob)
 
 
-@pytest.mark.skipif(not os.environ.get("MUSTER_LONG"), reason="make test-clients")
+@longer("make test-clients")
 def test_a_server_that_is_killed_is_followed_by_another(crew, tmp_path):
     """The workers stop by themselves, and go on when the next one registers them."""
     store, settings = tmp_path / "store", tmp_path / "muster.toml"

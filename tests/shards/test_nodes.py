@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 import threading
@@ -18,6 +17,7 @@ from coordinator.storage.shards import make_shards, root_at
 from tests.conftest import ROOT
 from tests.shards.conftest import SHARDS
 from tests.support import processes
+from tests.support.longer import longer
 from tests.support.members import wait_for
 
 LEASE = LeaseConfig(ttl_ms=2_000, renew_ms=300, check_ms=100)
@@ -185,9 +185,7 @@ class Process:
         self.said.close()
 
 
-@pytest.mark.skipif(
-    not os.environ.get("MUSTER_LONG"), reason="MUSTER_LONG=1: processes, half a minute each"
-)
+@longer("MUSTER_LONG=1: processes, half a minute each")
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
 def test_the_groups_of_a_node_that_is_gone_go_on(tmp_path, store, how):
     nodes = []

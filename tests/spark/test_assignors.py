@@ -6,18 +6,15 @@ classes and types on the driver.
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
+from tests.support.longer import EVERY
 from tests.support.spark.groups import crowd, mixed, same_as_numpy, tables
 from tests.support.spark.watch import watch
 
 pytestmark = pytest.mark.spark
 
-LONG = bool(os.environ.get("MUSTER_LONG"))
-"""Each assignor in each way, as `make test-spark` does; each in one way otherwise."""
-MIXED = mixed(range(120 if LONG else 60))
+MIXED = mixed(range(120 if EVERY else 60))
 CROWD, EQUAL = crowd(1, members=600, classes=2), crowd(2, members=200, classes=1)
 
 WHOLE = {
@@ -56,7 +53,7 @@ def test_spark_and_numpy_give_the_same_rows(spark, name):
         assert max(seen.collected) < 20
 
 
-@pytest.mark.parametrize("name", CUT if LONG else ["sticky per class"])
+@pytest.mark.parametrize("name", CUT if EVERY else ["sticky per class"])
 def test_rows_do_not_depend_on_bucket_size(spark, name):
     """Cut into many buckets, as groups of millions of rows are; the input in other pieces."""
     spec, assignor, options = CUT[name]
@@ -77,7 +74,7 @@ def test_small_groups_are_assigned_on_the_driver(spark, name):
     assert max(seen.collected) == max(map(len, given))
 
 
-@pytest.mark.parametrize("assignor", ["range", "uniform"][0 if LONG else 1 :])
+@pytest.mark.parametrize("assignor", ["range", "uniform"][0 if EVERY else 1 :])
 def test_groups_that_are_not_small_stay_on_executors(spark, assignor):
     """Range may return a row for each member and topic."""
     given = tables(CROWD, seed=1)

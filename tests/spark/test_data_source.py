@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
 from coordinator.history import VIEWS, frame
+from tests.support.longer import EVERY
 from tests.support.stories import all_stories, stored
 
 pytestmark = pytest.mark.spark
@@ -34,7 +33,7 @@ def refusal(call):
 
 @pytest.mark.slow
 def test_rows_are_those_of_the_views(spark, store):
-    views = VIEWS if "MUSTER_LONG" in os.environ else ("audit", "epochs", "log", "members")
+    views = VIEWS if EVERY else ("audit", "epochs", "log", "members")
     asked = {view: {} for view in views} | {
         "assignment_at": {"groupId": "billing", "epoch": 5},
         "compare_epochs": {"groupId": "billing", "epoch": 3, "otherEpoch": 6},

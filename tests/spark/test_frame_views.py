@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from types import SimpleNamespace
 
@@ -13,6 +12,7 @@ from coordinator.history import VIEWS, frame
 from coordinator.history.view_schemas import TABLE_SCHEMAS, VIEW_SCHEMAS
 from tests.conftest import ROOT
 from tests.spark.test_views import computed_views
+from tests.support.longer import longer
 from tests.support.stories import all_stories, billing, stored
 
 pytestmark = pytest.mark.spark
@@ -46,9 +46,7 @@ def test_both_engines_have_the_same_columns_and_rows(spark, store):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(
-    not os.environ.get("MUSTER_LONG"), reason="all views in Spark once more: make test-spark"
-)
+@longer("all views in Spark once more: make test-spark")
 def test_both_engines_read_a_store_of_an_older_version(spark):
     """No coordinator has added the columns that came later."""
     from spark_jobs.sql.views import register

@@ -10,15 +10,15 @@ import sys
 import pytest
 
 from tests.conftest import ROOT
+from tests.support.longer import longer
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 
-LONG = bool(os.environ.get("MUSTER_LONG"))
 SIZES = [(20_000, "1g"), (1_000_000, "2g")]
 
 
-@pytest.mark.skipif(not LONG, reason="takes minutes: make test-spark")
+@longer("takes minutes: make test-spark")
 @pytest.mark.parametrize(("owners", "heap"), SIZES)
 def test_many_members_in_little_memory(owners, heap):
     """What is bounded: the JVM's heap, by -Xmx: of a million, 2 million rows come in and 1.1 million

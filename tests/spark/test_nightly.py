@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from dataclasses import replace
 
@@ -21,13 +20,13 @@ from coordinator.table_jobs.inputs import find_input
 from coordinator.table_jobs.run_job import run_job
 from spark_jobs.jobs.spark_assignment import SparkAssignment
 from tests.conftest import kill_when
+from tests.support.longer import longer
 from tests.support.spark.groups import ORDER, crowd
 from tests.support.spark.groups import tables as tables_of
 from tests.support.spark.watch import watch
 
 pytestmark = pytest.mark.spark
 
-LONG = bool(os.environ.get("MUSTER_LONG"))
 CROWD = crowd(3, members=300, classes=2)
 
 
@@ -144,7 +143,7 @@ def test_bad_nightly_runs_keep_the_old_content(spark, nightly, tables):
     assert content(tables / "out") == before
 
 
-@pytest.mark.skipif(not LONG, reason="starts two Spark runs of its own: make test-spark")
+@longer("starts two Spark runs of its own: make test-spark")
 def test_killed_spark_run_leaves_the_old_content(nightly, tables):
     nightly("--output", "out", engine="local")
     before, files = content(tables / "out"), set((tables / "out").glob("*.parquet"))

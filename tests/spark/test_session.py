@@ -21,8 +21,8 @@ from pyspark.sql.functions import col
 
 from spark_jobs import jars
 from spark_jobs.session.session import ERROR_LOGGERS, active_tasks
+from tests.support.longer import longer
 
-LONG = bool(os.environ.get("MUSTER_LONG"))
 CLOSED = "127.0.0.1 -Dhttps.proxyPort=9"
 
 SESSION = """
@@ -78,7 +78,7 @@ def filled_cache(tmp_path):
 
 
 @pytest.mark.spark
-@pytest.mark.skipif(not LONG, reason="starts a JVM of its own: make test-spark")
+@longer("starts a JVM of its own: make test-spark")
 def test_incomplete_maven_folder_does_no_harm(broken_home, filled_cache, tmp_path):
     before = listing(broken_home)
     options = f"-Duser.home={broken_home} -Dhttps.proxyHost={CLOSED}"

@@ -16,12 +16,12 @@ from coordinator.storage.tables.table_io import read_delta
 from spark_jobs.jars import spark_jars
 from spark_jobs.session.package_files import PACKAGE
 from tests.conftest import ROOT
+from tests.support.longer import longer
 from tests.support.spark.groups import ORDER, crowd, tables
 
 CONF = ROOT / "conf"
 UNACTIVATED = (str(spark_jars().parent / "bin"), "/usr/bin", "/bin")
 FEW_LINES = 15
-LONG = bool(os.environ.get("MUSTER_LONG"))
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 
@@ -48,9 +48,7 @@ def submit(folder, *words, settings=("--properties-file", CONF / "spark-defaults
     )
 
 
-@pytest.mark.skipif(
-    not LONG, reason="starts two JVMs, where test_readme.py has one: make test-spark"
-)
+@longer("starts two JVMs, where test_readme.py has one: make test-spark")
 def test_spark_submit_runs_a_job(given, tmp_path):
     words = ["--members", tmp_path / "members.parquet", "--topics", tmp_path / "topics.parquet"]
     words += ["--owned", tmp_path / "owned.parquet", "--output", tmp_path / "out"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 
 import pyarrow as pa
@@ -18,6 +17,7 @@ from coordinator.table_jobs.assignment_job import AssignmentJob
 from coordinator.table_jobs.run_job import run_job
 from spark_jobs.jobs.read_tables import read_frame
 from spark_jobs.jobs.spark_assignment import SparkAssignment
+from tests.support.longer import EVERY
 
 pytestmark = pytest.mark.spark
 
@@ -262,11 +262,7 @@ UNUSUAL = {
 }
 
 
-LONG = bool(os.environ.get("MUSTER_LONG"))
-"""All unusual columns, and both assignors: make test-spark."""
-
-
-@pytest.mark.parametrize("name", list(UNUSUAL)[:: 1 if LONG else 3])
+@pytest.mark.parametrize("name", list(UNUSUAL)[:: 1 if EVERY else 3])
 def test_both_engines_take_or_refuse_unusual_columns(tmp_path, name):
     members, topics = UNUSUAL[name]
     pq.write_table(pa.table(MEMBERS | members), tmp_path / "members.parquet")
@@ -282,7 +278,7 @@ def test_both_engines_take_or_refuse_unusual_columns(tmp_path, name):
         return done.totals, done.ranges.to_arrow().to_pylist()
 
     # What is read is read alike for each; the other one is what `make test-spark` adds.
-    for assignor in ("uniform", "range")[: 1 + LONG]:
+    for assignor in ("uniform", "range")[: 1 + EVERY]:
         assert on_engine("spark", assignor) == on_engine("local", assignor)
 
 

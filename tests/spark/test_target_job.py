@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import threading
 from dataclasses import replace
@@ -25,13 +24,12 @@ from spark_jobs.jobs.spark_engine import SparkEngine
 from tests.engines.test_assignor_options import TOPICS, subscriptions
 from tests.engines.test_stored_targets import records
 from tests.storage.test_store_modes import wrong
+from tests.support.longer import EVERY, longer
 from tests.support.members import WHILE_JOBS_RUN, Members, join, wait_for
 from tests.support.table_engine import TableEngine, target_basis
 
 pytestmark = pytest.mark.spark
-LONG = pytest.mark.skipif(
-    not os.environ.get("MUSTER_LONG"), reason="the other assignor, as slow: make test-spark"
-)
+LONG = longer("the other assignor, as slow: make test-spark")
 SPARK = Config(
     kafka=replace(WHILE_JOBS_RUN, assignors=("uniform", "range", "sticky", "weighted")),
     engine=EngineConfig(engine="spark", backoff_ms=10, driver_rows=0),
@@ -200,7 +198,7 @@ def test_exact_edges_mean_the_same_on_spark(spark, assignor):
     """Whatever `plan.exact_edges` says, a group has the same rows on every engine."""
     config = replace(SPARK, plan=PlanConfig(exact_edges=0))
     engine, here, differs = SparkEngine(spark, config), LocalEngine(), 0
-    seeds = (10, 18, 37) if os.environ.get("MUSTER_LONG") else (10,)
+    seeds = (10, 18, 37) if EVERY else (10,)
     for seed in seeds:
         with Coordinator.open(None, topics=TOPICS, config=Config(kafka=WHILE_JOBS_RUN)) as group:
             for member, topics in subscriptions(seed).items():

@@ -16,6 +16,7 @@ from coordinator.history.json_rows import to_json_rows
 from coordinator.history.log_reader import LogReader
 from coordinator.history.view_rows import describe_with_offsets
 from tests.conftest import ROOT
+from tests.support.longer import EVERY
 from tests.support.stories import many_groups
 
 pytestmark = pytest.mark.spark
@@ -157,7 +158,7 @@ def test_frames_equal_the_views_as_of_an_earlier_time(spark, views, store):
     position = LogReader(store).position // 2
     register(spark, store, position, engine="spark")
     try:
-        some = VIEWS if os.environ.get("MUSTER_LONG") else BEFORE
+        some = VIEWS if EVERY else BEFORE
         earlier = {name: spark.table(name) for name in some}
         assert dict(compared(earlier, store, position))["assignment_history"] > 80
     finally:

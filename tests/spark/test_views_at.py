@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from datetime import UTC, datetime
 from itertools import pairwise
 
@@ -31,11 +30,10 @@ from coordinator.history.view_schemas import VIEW_SCHEMAS
 from coordinator.storage.delta_log import DeltaLog
 from coordinator.storage.record_log import Batch
 from coordinator.storage.target_digest import digest_rows
+from tests.support.longer import longer
 from tests.support.stories import MINUTE, NOON, Story, alerts, billing, shipping, stored
 
-LONG = pytest.mark.skipif(
-    not os.environ.get("MUSTER_LONG"), reason="all views in Spark once more: make test-spark"
-)
+LONG = longer("all views in Spark once more: make test-spark")
 
 pytestmark = pytest.mark.spark
 

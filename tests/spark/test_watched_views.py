@@ -1,16 +1,14 @@
 """The views of a store that shows the groups of a Kafka cluster: in SQL as by Arrow."""
 
-import os
-
 import pytest
 
 from coordinator.history import frame
+from tests.support.longer import EVERY, longer
 from tests.watcher.test_watched_store import feed
 
 from .test_views import IN_ORDER, compared, computed_views
 
-EVERY = bool(os.environ.get("MUSTER_LONG"))
-LONG = pytest.mark.skipif(not EVERY, reason="all views once more, of other groups: test-spark")
+LONG = longer("all views once more, of other groups: test-spark")
 SOME = IN_ORDER if EVERY else ("members", "epochs", "partition_owners", "offsets", "groups")
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -12,10 +10,10 @@ from assignors import GroupSpec, SpecError, get_assignor
 from assignors.groups.assign_groups import assign_groups
 from assignors.groups.group_set import GroupSet
 from assignors.weighted import levels
+from tests.support.longer import EVERY, longer
 from tests.support.spark.watch import watch
 
 pytestmark = pytest.mark.spark
-LONG = bool(os.environ.get("MUSTER_LONG"))
 
 ORDER = [(name, "ascending") for name in ("member_id", "topic", "first_partition")]
 TOPICS = pa.table({"topic": ["b", "a", "unused"], "partitions": [700, 1300, 9]})
@@ -106,7 +104,7 @@ def test_weights_have_the_rows_of_the_local_engine(spark):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not LONG, reason="searches four times on Spark: make test-spark")
+@longer("searches four times on Spark: make test-spark")
 def test_a_group_that_lives_has_the_rows_of_the_local_engine(spark):
     """From nothing; then weights drift, members leave and drain: shed, place, repair, again."""
     tables = {"topics": TOPICS, "members": members_of(24, (3.0,))}
@@ -141,7 +139,7 @@ def test_capacities_alone_and_drained_members_by_rule(spark):
     assert set(owned["member_id"].to_pylist()) == {f"m{at:03}" for at in range(7)} - {"m001"}
 
 
-@pytest.mark.parametrize("budget", [{"max_moved_weight": 30.5}, {"max_moves": 90}][: 1 + LONG])
+@pytest.mark.parametrize("budget", [{"max_moved_weight": 30.5}, {"max_moves": 90}][: 1 + EVERY])
 def test_a_budget_undoes_the_same_moves(spark, budget):
     """One member drains, whose partitions move whatever the budget; capacities are others."""
     tables = {"topics": TOPICS, "members": members_of(7, (1.0, 2.5))}
@@ -216,7 +214,7 @@ BLOCKS = {
 }
 
 
-@pytest.mark.parametrize("name", list(BLOCKS)[:: 1 if LONG else 4])
+@pytest.mark.parametrize("name", list(BLOCKS)[:: 1 if EVERY else 4])
 def test_a_new_group_is_filled_by_blocks(spark, name, monkeypatch):
     """Ranges go on from block to block: blocks begin within topics, and where the second does."""
     monkeypatch.setattr("spark_jobs.assignors.weighted_large.weigh_units", pytest.fail)

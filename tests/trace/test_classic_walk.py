@@ -6,7 +6,6 @@ runtime, and what is counted is what is there. `MUSTER_LONG=1` runs many more wa
 
 from __future__ import annotations
 
-import os
 import random
 from collections import Counter
 
@@ -15,8 +14,9 @@ import pytest
 from coordinator.core.state.classic_group import size_of
 from coordinator.trace.player import TracePlayer
 from tests.support import invariants
+from tests.support.longer import EVERY
 
-SEEDS = range(300 if os.environ.get("MUSTER_LONG") else 30)
+SEEDS = range(300 if EVERY else 30)
 STEPS = 200
 POLICIES = ("bidirectional", "bidirectional", "upgrade", "downgrade", "disabled")
 PROTOCOLS = ("range", "cooperative-sticky", "roundrobin")

@@ -1,7 +1,6 @@
 """`muster watch` is killed in the middle, twice; in the end the store says what Kafka said."""
 
 import json
-import os
 import re
 import signal
 import subprocess
@@ -11,14 +10,13 @@ import time
 import pytest
 
 from coordinator.watcher.watch import watch as watch_here
+from tests.support.longer import longer
 from tests.support.processes import run_as_text, running
 
 from .recorded import FILES, FOLDER, read_lines
 from .test_watched_groups import NO_GROUP, normal
 
-LONG = pytest.mark.skipif(
-    not os.environ.get("MUSTER_LONG"), reason="another topic: make test-clients"
-)
+LONG = longer("another topic: make test-clients")
 
 PATIENCE_S = 60
 

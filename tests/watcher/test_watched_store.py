@@ -1,6 +1,5 @@
 """A store that is written by what Kafka wrote: every recorded topic, batch by batch, and restarts."""
 
-import os
 import random
 import time
 
@@ -18,14 +17,13 @@ from coordinator.errors import ErrorCode, GroupError
 from coordinator.runtime.topic_catalog import SLICE_MAX
 from coordinator.watcher.record_batches import RecordBatch
 from coordinator.watcher.watched_store import WatchedStore
+from tests.support.longer import EVERY
 
 from .recorded import FILES, batches_of, change, read_lines
 
 CLUSTER = KafkaWatched("cluster-1", "records", 1)
 OURS = {"coordinator_epoch", "position", "at"}
 """Columns that say who wrote a row of the log, and where."""
-
-EVERY = bool(os.environ.get("MUSTER_LONG"))
 
 
 def open_store(folder, cluster=CLUSTER):

@@ -29,6 +29,7 @@ from coordinator.wire.codec import Api
 from coordinator.wire.sasl import Users
 from tests.cli.test_progress import terminal
 from tests.storage.test_store_modes import umask, wrong
+from tests.support.longer import longer
 from tests.support.processes import running, start
 from tests.support.wire_client import Client
 from tests.wire.test_audit import audited
@@ -36,7 +37,7 @@ from tests.wire.test_audit import audited
 __all__ = ["terminal"]
 PATIENCE_S = 60
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-long = pytest.mark.skipif(not os.environ.get("MUSTER_LONG"), reason="make test-clients")
+long = longer("make test-clients")
 
 
 @contextlib.contextmanager

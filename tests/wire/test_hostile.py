@@ -7,7 +7,6 @@ thousand connections.
 from __future__ import annotations
 
 import contextlib
-import os
 import random
 import resource
 import socket
@@ -18,11 +17,11 @@ import time
 import pytest
 
 from coordinator.wire.codec import VERSIONS, Api
+from tests.support.longer import EVERY, longer
 from tests.support.wire_client import Client, request_frame
 from tests.wire.test_commands import served
 
-LONG = bool(os.environ.get("MUSTER_LONG"))
-SECONDS = 60 if LONG else 4
+SECONDS = 60 if EVERY else 4
 ANSWERS = SECONDS * 5
 """So many answers the honest client must get during an attack, which lasts until it has them."""
 OPEN_MAX = 300
@@ -175,7 +174,7 @@ def test_hostile_clients_do_not_disturb_members(server, seed):
     assert max(honest.waits) < PATIENCE_S
 
 
-@pytest.mark.skipif(not LONG, reason="make test-clients")
+@longer("make test-clients")
 def test_ten_thousand_connections(server):
     """As many as are allowed; then each holds a part of a request that never comes."""
     process, address = server

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 from coordinator.config import LogConfig
 from coordinator.storage.delta_log import DeltaLog
 from coordinator.trace.player import TracePlayer
 from tests.conftest import GOLDEN
+from tests.support.longer import EVERY
 
 
 def golden_files(folder):
@@ -27,8 +27,7 @@ def files_for_a_store(files, walks):
 
     `MUSTER_LONG=1` plays all.
     """
-    every = "MUSTER_LONG" in os.environ
-    return [file for file in files if not is_walk(file) or file.stem in walks or every]
+    return [file for file in files if not is_walk(file) or file.stem in walks or EVERY]
 
 
 def player_of(file, store: Path | None = None):
