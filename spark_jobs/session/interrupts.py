@@ -108,12 +108,15 @@ def _calls_jvm(frame: FrameType | None) -> bool:
 
 
 def _stop_spark() -> bool:
-    """Stop the context of this process; False while there is none."""
+    """Stop the context of this process, or the JVM that begins one; False while there is none."""
     context: Any = getattr(_context_class(), "_active_spark_context", None)
-    java = getattr(context, "_jsc", None)
-    if java is None:
+    java, jvm = getattr(context, "_jsc", None), _jvm()
+    if java is None and jvm is None:
         return False
     logging.getLogger("py4j").setLevel(logging.CRITICAL + 1)
+    if java is None:  # it takes seconds to begin, and longer on a busy machine
+        jvm.terminate()
+        return True
     with suppress(Exception):  # it may be stopped, or gone
         context.setLogLevel("OFF")  # the command has asked for what tasks would complain of
         java.stop()
@@ -125,9 +128,14 @@ def _context_class() -> Any:  # noqa: ANN401 - of pyspark
     return getattr(sys.modules.get("pyspark.core.context"), "SparkContext", None)
 
 
+def _jvm() -> Any:  # noqa: ANN401 - a Popen, of pyspark
+    """Return the process of the JVM, once pyspark is connected with it."""
+    return getattr(getattr(_context_class(), "_gateway", None), "proc", None)
+
+
 def _end_jvm() -> None:
     """Wait until the JVM has removed its folders and is gone."""
-    process = getattr(getattr(_context_class(), "_gateway", None), "proc", None)
+    process = _jvm()
     if process is None:
         return
     process.stdin.close()  # by which it sees the end of its Python process

@@ -8,14 +8,15 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from spark_jobs.session.interrupts import interruptible
+from spark_jobs.session import interrupts
 from tests.support.longer import longer
-from tests.support.processes import start
+from tests.support.processes import running, start
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 ALWAYS = "WARNING: Using incubator modules"
@@ -114,6 +115,24 @@ with interruptible():
     assert done.stderr.splitlines()[-1] == "KeyboardInterrupt"
 
 
+def test_a_jvm_is_ended_before_it_has_a_context(monkeypatch):
+    """What it begins with takes seconds, and would be stopped as soon as it is there."""
+    command = [sys.executable, "-c", "import time; time.sleep(600)"]
+    with running(command, stdin=subprocess.PIPE) as jvm:
+        context = SimpleNamespace(_active_spark_context=None, _gateway=SimpleNamespace(proc=jvm))
+        monkeypatch.setattr(interrupts, "_context_class", lambda: context)
+        monkeypatch.setattr(interrupts, "_calls_jvm", lambda _frame: True)
+
+        @interrupts.interruptible()
+        def ask():
+            signal.raise_signal(signal.SIGINT)
+            jvm.wait(60)  # as pyspark waits for its answer
+
+        with pytest.raises(KeyboardInterrupt):
+            ask()
+        assert jvm.returncode == -signal.SIGTERM
+
+
 INTERRUPTED = """
 import os, signal, sys
 class Interrupt:
@@ -139,6 +158,6 @@ def test_nothing_is_said_where_imports_are_interrupted(tmp_path):
 
 def test_without_a_signal_nothing_has_changed():
     before = signal.getsignal(signal.SIGINT)
-    with pytest.raises(ValueError, match="of the block"), interruptible():
+    with pytest.raises(ValueError, match="of the block"), interrupts.interruptible():
         raise ValueError("of the block")
     assert signal.getsignal(signal.SIGINT) is before
