@@ -177,8 +177,9 @@ def _parse_arguments(view: str, given: Mapping[str, str]) -> dict[str, object]:
             continue
         if argument not in wanted:
             raise SpecError(f"view {view!r} takes no {option}: omit {option}={value!r}")
-        if wanted[argument] is int and not value.removeprefix("-").isdecimal():
-            raise SpecError(f"{option} {value!r} is no whole number")
+        digits = value.removeprefix("-")
+        if wanted[argument] is int and not (digits.isdecimal() and len(digits) <= DIGITS_MAX):
+            raise SpecError(f"{option} {value!r} is no whole number of at most {DIGITS_MAX} digits")
         found[argument] = wanted[argument](value)
     if function is not None and given.get("groupid") is None:
         raise SpecError(f"{view} needs an option groupId")
