@@ -96,7 +96,9 @@ def watch(dearest: Dearest) -> None:
     def timed_run(handle: asyncio.Handle) -> None:
         began = time.thread_time()
         run(handle)
-        dearest.note("network", time.thread_time() - began, repr(handle)[:120])
+        # Its repr would have all that it answers, and take longer than it.
+        what = getattr(handle._callback, "__qualname__", "")  # type: ignore[attr-defined] # noqa: SLF001
+        dearest.note("network", time.thread_time() - began, what)
 
     began = [0.0]
 

@@ -251,9 +251,11 @@ class FileCatalog:
 
     def __init__(self, path: str | Path) -> None:
         self._path = Path(path)
+        self._text = ""
+        self._topics: dict[str, CatalogTopic] = {}
 
     def topics(self) -> Mapping[str, CatalogTopic]:
-        """Read the file.
+        """Read the file, if it has another text: to parse 100,000 topics takes others' time.
 
         Raises
         ------
@@ -261,6 +263,13 @@ class FileCatalog:
             It is not such a file.
         """
         text = self._path.read_text(encoding="utf-8-sig")
+        if self._text and text == self._text:
+            return self._topics
+        self._topics = self._parse(text)
+        self._text = text
+        return self._topics
+
+    def _parse(self, text: str) -> dict[str, CatalogTopic]:
         if not text.strip():
             # Whoever writes it anew empties it first. No topics at all are written as {}.
             raise ConfigError(f"{self._path} is empty: give topics, or replace it as a whole")

@@ -339,3 +339,18 @@ def test_a_file_that_an_editor_saved_with_a_byte_order_mark_is_read(tmp_path, na
     path = tmp_path / name
     path.write_text(text, encoding="utf-8-sig")
     assert catalog_of(str(path)).topics()["a"].partitions == 3
+
+
+def test_a_file_is_parsed_again_only_when_its_text_is_another(tmp_path):
+    file = tmp_path / "topics.json"
+    file.write_text('{"a": 3}')
+    catalog = FileCatalog(file)
+    first = catalog.topics()
+    assert catalog.topics() is first
+    file.write_text('{"a": 4')
+    with pytest.raises(ConfigError, match="delimiter"):
+        catalog.topics()
+    file.write_text('{"a": 4}')
+    assert catalog.topics()["a"].partitions == 4
+    file.write_text('{"a": 3}')
+    assert catalog.topics() == first
