@@ -33,6 +33,7 @@ from benchmarks.availability import many_topics
 from benchmarks.availability import section as availability
 from benchmarks.measure import SORT_LENGTH, Bench, measure_sort
 from benchmarks.member import section as member
+from benchmarks.shards import section as shards
 from benchmarks.stores import section as stores
 from benchmarks.streams import section as streams
 from benchmarks.watch import section as watch
@@ -60,6 +61,7 @@ SECTIONS: dict[str, Callable[[Bench], report.Section]] = {
     "memory": memory.run,
     "coordinator": coordinator.run,
     "stores": stores.run,
+    "shards": shards.run,
     "availability": availability.run,
     "regex": many_topics.run,
     "wire": wire.run,

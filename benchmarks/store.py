@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
@@ -63,13 +63,24 @@ def write_group(
     log.close()
 
 
-def write_small_groups(store: Path, count: int) -> None:
-    """Write many groups with one settled member each, beside what the store has."""
+def write_small_groups(store: Path, count: int, ids: Container[str] | None = None) -> None:
+    """Write many groups with one settled member each, beside what the store has.
+
+    Parameters
+    ----------
+    ids
+        Which of them to write; None for all.
+    """
     log = DeltaLog.open(store, Config().log)
     log.claim("benchmark", "", wall_ms())
     topic = Topic.of("small", topic_id_of("small"), 1, ())
     log.append([TopicChanged("small", topic.key.topic_id, 1)], 1)
-    records = (record for number in range(count) for record in _small_group(topic, number))
+    records = (
+        record
+        for number in range(count)
+        if ids is None or small_group_id(number) in ids
+        for record in _small_group(topic, number)
+    )
     while batch := list(islice(records, BATCH)):
         log.append(batch, 1)
     log.close()

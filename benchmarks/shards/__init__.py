@@ -1,0 +1,1 @@
+"""What `make bench` measures of nodes that share a store of shards."""
