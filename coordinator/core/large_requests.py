@@ -35,8 +35,8 @@ LARGE = 1_000
 """Requests that weigh more wait in a queue of their own."""
 OFFSET_WEIGHT = 5
 """A steady heartbeat weighs 1: an offset takes twice as long, and is a row of the log besides."""
-OFFSETS_A_PIECE = 4_000
-"""So many are committed in about fifteen milliseconds."""
+OFFSETS_A_PIECE = 2_000
+"""So many are committed in about twenty milliseconds."""
 
 
 def weigh(state: State, event: Event) -> int:

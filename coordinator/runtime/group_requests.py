@@ -175,7 +175,7 @@ class GroupRequests(PlanRequests):
     ) -> None:
         """Commit offsets (OffsetCommit); when it returns, they are durable.
 
-        More than 4,000 are committed in pieces: if a coordinator ends in between, some are.
+        More than 2,000 are committed in pieces: if a coordinator ends in between, some are.
 
         Parameters
         ----------

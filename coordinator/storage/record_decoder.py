@@ -16,6 +16,7 @@ from assignors.arrays import Ints, Longs
 from coordinator.core.state.partition_spans import MANY, Holding, Spans, TopicKey, shrink
 from coordinator.core.state.record_fields import Mark, take_apart
 from coordinator.core.state.records import KINDS, PARTITION_METADATA, MemberState, Record, Tombstone
+from coordinator.core.state.short_calls import apply
 from coordinator.core.state.span_columns import SpanColumns, TopicKeys
 from coordinator.storage.record_log import CLAIM, Batch, NewerLog
 from coordinator.storage.record_schema import COLUMN_TYPES, FIELDS, NAME_COLUMN, ColumnType
@@ -39,13 +40,13 @@ class ValueCache:
     def texts(self, column: pa.Array) -> list[str | None]:
         """Return a column of strings."""
         words, codes = _dictionary_encode(column)
-        shared = list(map(self._texts.setdefault, words, words))
-        return list(map(shared.__getitem__, codes))
+        shared = apply(self._texts.setdefault, words, words)
+        return apply(shared.__getitem__, codes)
 
     def ids(self, column: pa.Array) -> list[str | None]:
         """Return a column of strings of which hardly two are equal."""
         words = column.to_pylist()
-        return list(map(self._texts.setdefault, words, words))
+        return apply(self._texts.setdefault, words, words)
 
     def names(self, column: pa.Array) -> list[tuple[str, ...]]:
         """Return a column of JSON lists of names."""
@@ -55,7 +56,7 @@ class ValueCache:
             if text not in self._names and text is not None:
                 self._names[text] = msgspec.json.decode(text, type=tuple[str, ...])
             lists.append(self._names.get(text or "", ()))
-        return list(map(lists.__getitem__, codes))
+        return apply(lists.__getitem__, codes)
 
     def keys(self, ranges: pa.StructArray) -> tuple[list[TopicKey], Longs]:
         """Return the distinct topics of a column of ranges, and which of them each range has."""
@@ -65,7 +66,7 @@ class ValueCache:
             np.array(name_codes, np.int64) * len(ids) + id_codes, return_inverse=True
         )
         keys = [TopicKey(names[p // len(ids)] or "", ids[p % len(ids)] or "") for p in pairs]
-        return list(map(self._keys.setdefault, keys, keys)), codes
+        return apply(self._keys.setdefault, keys, keys), codes
 
     def in_order(self, keys: list[TopicKey]) -> TopicKeys:
         """Return topics in their order, the same object as the last time if they are the same."""

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from coordinator.core.events import Answer, Event
 from coordinator.core.state.groups import TopicView
 from coordinator.core.state.partition_spans import kafka_id
+from coordinator.core.state.short_calls import apply
 from coordinator.kafka_config import KafkaConfig
 from coordinator.wire.acls import Acls, Operation, Resource
 from coordinator.wire.codec import VERSIONS, Api, Values
@@ -195,7 +196,7 @@ def to_uuid(topic_id: str) -> UUID:
 
 def list_uuids(topic_ids: Sequence[str]) -> NDArray[np.void]:
     """Return very many topic ids as they go over the wire, sixteen bytes each."""
-    text = "".join(map(kafka_id, topic_ids)).encode()
+    text = "".join(apply(kafka_id, topic_ids)).encode()
     letters = np.zeros((len(topic_ids), 4 * UUID_QUADS), np.uint8)
     letters[:, :UUID_LETTERS] = SIXES[np.frombuffer(text, np.uint8)].reshape(-1, UUID_LETTERS)
     quads = letters.reshape(len(topic_ids), UUID_QUADS, 4)

@@ -34,6 +34,7 @@ from coordinator.core.state.partition_spans import (
     union,
 )
 from coordinator.core.state.records import CurrentMember, MemberMetadata, TargetMember
+from coordinator.core.state.short_calls import AT_ONCE, apply, number
 from coordinator.core.state.span_columns import SpanColumns, TopicKeys
 from coordinator.errors import IllegalStateError
 from coordinator.storage.record_decoder import ValueCache, decode_rows
@@ -71,8 +72,8 @@ def test_columns_are_the_sequence_that_they_are_made_of(holding, data):
     assert has_topics_once(some) == has_topics_once(holding)
     assert drop_epochs(some) == drop_epochs(holding)
     for key in KEYS:
-        for number in range(11):
-            assert epoch_of(some, key, number) == epoch_of(holding, key, number)
+        for partition in range(11):
+            assert epoch_of(some, key, partition) == epoch_of(holding, key, number)
 
 
 @given(holdings(), holdings(), partition_sets, st.data())
@@ -214,3 +215,25 @@ def test_columns_are_written_and_read_as_tuples_are():
     assert kinds == [SpanColumns, tuple, SpanColumns, tuple, SpanColumns, tuple]
     assert found[0].assigned.topics is found[4].spans.topics, "what is made of them is made once"
     assert copy_records(records, 1, 5, 1) == ""
+
+
+@pytest.mark.parametrize("count", [0, 1, AT_ONCE - 1, AT_ONCE, AT_ONCE + 1, 3 * AT_ONCE + 5])
+def test_short_calls_find_what_one_call_finds(count):
+    keys = [f"k{at}" for at in range(count)]
+    assert list(number(keys).items()) == list(zip(keys, range(count), strict=True))
+    assert list(number(keys, 7).values()) == list(range(7, 7 + count))
+    assert apply(str.upper, keys) == [key.upper() for key in keys]
+    assert apply(lambda key, at: (key, at), keys, range(count)) == list(number(keys).items())
+
+
+def test_no_call_is_longer_than_it_may_be():
+    lengths = []
+
+    class Seen(list[int]):
+        def __getitem__(self, rows):
+            lengths.append(rows.stop - rows.start)
+            return super().__getitem__(rows)
+
+    apply(abs, Seen(range(2 * AT_ONCE)))
+    number(Seen(range(2 * AT_ONCE)))
+    assert lengths == [AT_ONCE] * 4

@@ -257,7 +257,7 @@ def test_a_member_waits_for_one_large_request_of_others_at_most():
 
 def test_others_are_answered_between_the_pieces_of_a_commit():
     pieces = cut(commit(NAMES, 8))
-    assert len(pieces) == 3
+    assert len(pieces) == 6
     (found, _), order = answered_in_order([*pieces], [OffsetCommit("small", "", -1, ONE)])
     assert order == [1, 0]
     answer = join(pieces, found)

@@ -36,6 +36,7 @@ from coordinator.core.state.records import (
     RegexResolved,
     TargetMetadata,
 )
+from coordinator.core.state.short_calls import apply
 from coordinator.core.state.span_columns import TopicKeys
 from coordinator.core.state.target_assignment import Targets
 
@@ -291,7 +292,7 @@ class Group:
     def list_topics(self, topics: Mapping[str, Topic]) -> TopicList:
         """Return those of all topics to which the group subscribes."""
         if self.topic_list is None:
-            self.topic_list = TopicList(filter(None, map(topics.get, sorted(self.names))))
+            self.topic_list = TopicList(filter(None, apply(topics.get, sorted(self.names))))
         return self.topic_list
 
     def list_changes(self) -> Mark:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from assignors.arrays import Longs, expand_runs
 from coordinator.core.state.partition_spans import TopicKey
+from coordinator.core.state.short_calls import number
 from coordinator.core.state.span_columns import SpanColumns, TopicKeys
 
 Serials: TypeAlias = NDArray[np.int32]
@@ -141,7 +142,7 @@ class PartitionOwners(Mapping[TopicKey, Serials]):
         self._starts = _put(self._starts, count, self._used + stops - rooms)
         self._rooms = _put(self._rooms, count, rooms)
         self._grow(int(stops[-1]))
-        self._places.update(zip(keys, range(count, count + len(keys)), strict=True))
+        self._places.update(number(keys, count))
 
     def _move(self, place: int, room: int) -> None:
         """Give a topic more room."""

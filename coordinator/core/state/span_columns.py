@@ -18,6 +18,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from assignors.arrays import Bools, Ints, Longs
+from coordinator.core.state.short_calls import apply, number
 
 if TYPE_CHECKING:
     from coordinator.core.state.partition_spans import AnySpan, TopicKey
@@ -43,22 +44,22 @@ class TopicKeys:
     @cached_property
     def places(self) -> dict[TopicKey, int]:
         """Where each topic is."""
-        return dict(zip(self.keys, range(len(self.keys)), strict=True))
+        return number(self.keys)
 
     @cached_property
     def places_by_name(self) -> dict[str, int]:
         """Where the topic of each name is, if no two have the same."""
-        return dict(zip(self.names, range(len(self.keys)), strict=True))
+        return number(self.names)
 
     @cached_property
     def names(self) -> list[str]:
         """The name of each topic."""
-        return list(map(attrgetter("name"), self.keys))
+        return apply(attrgetter("name"), self.keys)
 
     @cached_property
     def arrow(self) -> tuple[pa.Array, pa.Array]:
         """The name and the id of each topic."""
-        ids = list(map(attrgetter("topic_id"), self.keys))
+        ids = apply(attrgetter("topic_id"), self.keys)
         return pa.array(self.names, pa.string()), pa.array(ids, pa.string())
 
     def find(self, keys: list[TopicKey]) -> Longs:
