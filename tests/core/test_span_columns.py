@@ -73,7 +73,7 @@ def test_columns_are_the_sequence_that_they_are_made_of(holding, data):
     assert drop_epochs(some) == drop_epochs(holding)
     for key in KEYS:
         for partition in range(11):
-            assert epoch_of(some, key, partition) == epoch_of(holding, key, number)
+            assert epoch_of(some, key, partition) == epoch_of(holding, key, partition)
 
 
 @given(holdings(), holdings(), partition_sets, st.data())
