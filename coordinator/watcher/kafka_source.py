@@ -12,7 +12,7 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
@@ -51,6 +51,7 @@ OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC, NOT_AUTHORIZED = 1, 3, 29
 WAIT_MS = 500
 FETCH_BYTES, PARTITION_BYTES = 32 << 20, 4 << 20
 PAUSES_S = (0.1, 0.3, 1.0, 3.0)
+ROUND_MS = 200
 LOOK_S = 0.1
 TOMBSTONES_MS = 86_400_000
 """How long a cleaned topic keeps tombstones by Kafka's default of `delete.retention.ms`."""
@@ -98,6 +99,8 @@ class KafkaSource:
         How often the lag of groups is noted; 0 for never.
     anew_ms
         How often a partition is read anew at most, because of groups that could not be read.
+    round_ms
+        How often a broker is asked at most, of which everything was read: it answers at once.
 
     Raises
     ------
@@ -118,11 +121,12 @@ class KafkaSource:
         lag_ms: int = 0,
         topics_ms: int = 5_000,
         anew_ms: int = 600_000,
+        round_ms: int = ROUND_MS,
     ) -> None:
         self._settings = ClientSettings.read(servers, settings or {})
         self._topic = topic
         self.offsets_ms, self.topics_ms, self.anew_ms = offsets_ms, topics_ms, anew_ms
-        self.lag_ms = lag_ms
+        self.lag_ms, self.round_ms = lag_ms, round_ms
 
     def find_cluster(self) -> KafkaWatched:
         """Return which cluster it is; see `Source`."""
@@ -163,6 +167,7 @@ class _Following:
         self._patience_ms: float | None = None
         self._order = TimeOrder()
         self._offsets: dict[int, int] = {}
+        self._ends: dict[int, int] = {}
         self._leaders: dict[int, int] = {}
         self._fetchers: dict[int, asyncio.Task[None]] = {}
         self._writing = asyncio.Lock()
@@ -282,16 +287,21 @@ class _Following:
             if not wanted:
                 await asyncio.sleep(LOOK_S)
                 continue
+            begun = time.monotonic()
             try:
                 asked = {partition: self._offsets[partition] for partition in wanted}
                 answer = await self._brokers.ask(node_id, Api.FETCH, **self._request(asked))
                 (topic,) = answer.responses or (None,)
-                moved = [
-                    await self._take(one)
+                # One that is led elsewhere now, or read anew, is asked for from another offset.
+                found = [
+                    one
                     for one in (topic.partitions if topic else ())
-                    # One that is led elsewhere now, or read anew, is asked for from another offset.
                     if self._offsets.get(int(one.partition_index)) == asked[one.partition_index]
                 ]
+                loaded = set(self._loads)
+                moved = [await self._take(one) for one in found]
+                read = {int(one.partition_index) for one in found if not int(one.error_code)}
+                await self._hand_on(read - loaded)
             except (OSError, BatchError) as error:
                 self._complain(f"broker {node_id} cannot be read, trying again: {error}", node_id)
                 moved = [True]
@@ -302,6 +312,9 @@ class _Following:
             else:
                 failed = 0
                 self._said.pop(node_id, None)
+                if all(map(self._is_at_end, wanted)):
+                    again = begun + self._source.round_ms / 1000
+                    await asyncio.sleep(max(0.0, again - time.monotonic()))
 
     def _may_read(self, partition: int) -> bool:
         return partition in self._loads or self._order.has_room(partition)
@@ -332,29 +345,41 @@ class _Following:
         if batches:
             self._offsets[partition] = batches[-1].last_offset + 1
         load, end = self._loads.get(partition), int(found.high_watermark)
+        self._ends[partition] = end
         self._store.counts.note_lag(partition, end - self._offsets[partition])
         if load is not None:
             await self._load(partition, load, batches, end)
             return False
-        # What waits of all partitions is handed on by one at a time: none may overtake another.
-        async with self._writing:
-            at_end = self._offsets[partition] >= end
-            self._order.add(partition, batches, len(data), at_end=at_end)
-            for number, some in list(self._order.take()):
-                await asyncio.to_thread(self._store.take, number, some)
-            self._note_end()
-        self._note_time(partition, at_end=at_end)
-        if at_end and partition in self._again and not self._order.has(partition):
-            await self._read_anew(partition)
+        self._order.add(partition, batches, len(data), at_end=self._is_at_end(partition))
         return False
 
-    def _note_time(self, partition: int, *, at_end: bool) -> None:
+    async def _hand_on(self, read: Iterable[int]) -> None:
+        """Write what waits no longer, of all partitions: at once, as a thread for each is dear."""
+        async with self._writing:  # one at a time: none may overtake another
+            ready = list(self._order.take())
+            if ready:
+                await asyncio.to_thread(self._take_all, ready)
+            self._note_end()
+        for partition in read:
+            self._note_time(partition)
+            is_done = self._is_at_end(partition) and not self._order.has(partition)
+            if is_done and partition in self._again:
+                await self._read_anew(partition)
+
+    def _take_all(self, ready: Iterable[tuple[int, list[RecordBatch]]]) -> None:
+        for partition, some in ready:
+            self._store.take(partition, some)
+
+    def _is_at_end(self, partition: int) -> bool:
+        return self._offsets[partition] >= self._ends.get(partition, 0)
+
+    def _note_time(self, partition: int) -> None:
         """Note that a partition is read up to now; one that was not for too long is read anew."""
         now_ms = wall_ms()
         assert self._patience_ms is not None, "it is found before anything is read"
         if now_ms - self._until_ms.get(partition, now_ms) > self._patience_ms:
             self._again.add(partition)
-        if at_end:
+        if self._is_at_end(partition):
             self._until_ms[partition] = now_ms
 
     async def _read_anew(self, partition: int) -> None:

@@ -118,7 +118,7 @@ def _varint(number):
 @contextmanager
 def following(cluster, store, **options):
     """Follow a cluster in a thread."""
-    source = KafkaSource("kafka://127.0.0.1:1", **{"offsets_ms": 50, **options})
+    source = KafkaSource("kafka://127.0.0.1:1", **{"offsets_ms": 50, "round_ms": 0, **options})
     stop, failed = threading.Event(), []
 
     def run():

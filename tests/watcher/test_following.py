@@ -1,9 +1,14 @@
-"""Batches of several partitions, handed on in the order in which Kafka wrote them."""
+"""Follow a topic: how often brokers are asked, and in which order what they have is handed on."""
 
 import random
+import time
 
 from coordinator.watcher.record_batches import KafkaRecord, RecordBatch
 from coordinator.watcher.time_order import BUFFERED_MAX, TimeOrder
+
+from .fake_cluster import FakeCluster, following, wait_for
+from .test_read_anew import is_read, open_store
+from .written import group_of
 
 
 def batch(offset, at_ms):
@@ -48,3 +53,23 @@ def test_a_partition_that_is_far_ahead_is_not_read_on():
     assert order.has_room(0)
     order.drop(0)
     assert order.is_live
+
+
+def test_a_topic_read_to_its_end_is_not_asked_for_at_once(tmp_path):
+    """On a busy cluster each Fetch is answered at once: without a pause it would be asked on and on."""
+    cluster = FakeCluster()
+    with open_store(tmp_path) as store, following(cluster, store, round_ms=600_000):
+        wait_for(is_read(cluster, store))
+        wait_for(lambda: cluster.fetched[-1] == (0, cluster.ends[0]))
+        asked = len(cluster.fetched)
+        cluster.write(0, group_of("g"))
+        time.sleep(0.3)
+        assert len(cluster.fetched) <= asked + 1
+
+
+def test_a_topic_that_is_behind_is_asked_for_until_its_end(tmp_path):
+    cluster = FakeCluster(partitions=2)
+    for number in range(20):
+        cluster.write(number % 2, group_of(f"g{number}"))
+    with open_store(tmp_path) as store, following(cluster, store, round_ms=600_000):
+        wait_for(is_read(cluster, store))
