@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 from typing import Protocol
 
@@ -75,6 +76,10 @@ class ShardsHere:
         """The claims, by their epochs, of shards whose logs are not loaded yet."""
         self._empty: set[int] = set()
         """Shards that it owns, which have no log yet: the first request makes one."""
+        self._had: set[int] = set()
+        """Shards that are its own until they are to go."""
+        self._lost: dict[int, int] = {}
+        """Our last claims, by their epochs, of shards that other nodes have and we let go."""
         self._changing = threading.RLock()
         self._room = threading.Semaphore(LOADS_AT_ONCE)
 
@@ -108,7 +113,8 @@ class ShardsHere:
     def list_lost(self) -> dict[int, int]:
         """Return the shards that others have claimed, each with the epoch of our claim."""
         with self._changing:
-            return {n: one.epoch for n, one in self._here.items() if one.status in LOST}
+            lost = {n: one.epoch for n, one in self._here.items() if one.status in LOST}
+            return self._lost | lost
 
     def is_here(self, shard: int, epoch: int) -> bool:
         """Whether no claim after that epoch is known, and this node has the shard."""
@@ -116,6 +122,8 @@ class ShardsHere:
 
     def have(self, shard: int, stop: Stop) -> None:
         """Have a shard until it is to go; then whoever claims it next ends our service of it."""
+        with self._changing:
+            self._had.add(shard)
         if not self._has_log(shard):
             with self._changing:
                 self._empty.add(shard)
@@ -130,13 +138,30 @@ class ShardsHere:
         finally:
             with self._changing:
                 self._empty.discard(shard)
-            self._make_way(shard, on=True)
+                self._had.discard(shard)
+            ours = self._make_way(shard, on=True)
+            if ours is not None:
+                self._start(lambda: self._close_once_lost(shard, ours), f"muster-leaves-{shard}")
 
-    def _make_way(self, shard: int, *, on: bool) -> None:
+    def _make_way(self, shard: int, *, on: bool) -> Coordinator | None:
         """Let another node claim a shard that is here, or no longer."""
         ours = self._here.get(shard)
         if ours is not None:
             ours.make_way(on=on)
+        return ours
+
+    def _close_once_lost(self, shard: int, ours: Coordinator) -> None:
+        """Serve a shard that is to go until another node has claimed it; then let its state go."""
+        while ours.status not in LOST:
+            if shard in self._had:  # again
+                return
+            time.sleep(LOOK_S)
+        with self._changing:
+            if self._here.get(shard) is not ours:
+                return
+            self._lost[shard] = ours.epoch
+            del self._here[shard]
+        ours.close()
 
     def _wait_until_lost(self, shard: int, stop: Stop) -> None:
         """Wait until a shard is to go, or another has claimed it, and for as long as a session.
@@ -176,6 +201,7 @@ class ShardsHere:
             with self._changing:
                 self._here[shard] = opened
                 self._empty.discard(shard)
+                self._lost.pop(shard, None)
         finally:
             with self._changing:
                 self._claimed.pop(shard, None)

@@ -85,6 +85,23 @@ def test_who_claimed_a_shard_is_asked_until_a_node_says_so(store, monkeypatch):
         assert one._knows_who_claimed()
 
 
+def test_the_state_of_a_shard_goes_once_another_node_has_claimed_it(store):
+    with node(store, 1) as one:
+        wait_for(lambda: has(SHARDS)(one))
+        with Work([one.address]) as work:
+            work.go_on()
+            assert len(one.here.list_open()) == SHARDS
+            with node(store, 2) as two:
+                wait_for(lambda: has(2, 2)(one, two))
+                wait_for(lambda: len(one.here.list_open()) == 2)
+                assert len(one.here.list_lost()) == 2
+                work.go_on()
+            wait_for(lambda: has(SHARDS)(one))
+            assert one.here.list_lost() == {}
+            work.go_on()
+        assert committed(store) == work.counts
+
+
 def named(asked, node_id):
     """The groups for which a node names another, or itself."""
     asked.nodes.look()
