@@ -5,13 +5,20 @@
 >>> get_assignor("uniform").assign(group).to_dict()
 {'m': {'a': [0, 1, 2]}}
 
-This room knows no epoch, no record, no clock, no disk and no Spark.
+This room knows no epoch, no record, no clock, no disk and no Spark. Its names are imported when
+they are first asked for: who wants only the error waits for no solver.
 """
 
-from assignors.errors import SpecError
-from assignors.group_spec import GroupSpec
-from assignors.partition_ranges import PartitionRanges, Verdict
-from assignors.registry import Assignor, assignor_names, get_assignor
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from assignors.errors import SpecError
+    from assignors.group_spec import GroupSpec
+    from assignors.partition_ranges import PartitionRanges, Verdict
+    from assignors.registry import Assignor, assignor_names, get_assignor
 
 __all__ = [
     "Assignor",
@@ -22,3 +29,20 @@ __all__ = [
     "assignor_names",
     "get_assignor",
 ]
+
+_MODULES = {
+    "Assignor": "assignors.registry",
+    "GroupSpec": "assignors.group_spec",
+    "PartitionRanges": "assignors.partition_ranges",
+    "SpecError": "assignors.errors",
+    "Verdict": "assignors.partition_ranges",
+    "assignor_names": "assignors.registry",
+    "get_assignor": "assignors.registry",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Import a public name when it is asked for."""
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_MODULES[name]), name)

@@ -24,10 +24,8 @@ from assignors.compressed_problem import (
     refine_leaves,
 )
 from assignors.network_flow import ArcBlocks
+from assignors.option_values import EXACT_EDGES
 from assignors.water_level import Histogram, count_drops_needed
-
-EXACT_EDGES = 4_000_000
-"""Arcs of the largest network solved exactly; the default of `plan.exact_edges` in conf/."""
 
 EVERYBODY = 2 * PARTITIONS_MAX
 """A load that nobody has: with `above` at it, no member becomes a type."""

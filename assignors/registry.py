@@ -14,8 +14,8 @@ from typing import NoReturn, Protocol, runtime_checkable
 
 from assignors.errors import SpecError
 from assignors.group_spec import GroupSpec
+from assignors.option_values import EXACT_EDGES
 from assignors.partition_ranges import PartitionRanges
-from assignors.plan import EXACT_EDGES
 from assignors.range import RangeAssignor
 from assignors.sticky import StickyAssignor
 from assignors.uniform import UniformAssignor

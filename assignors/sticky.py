@@ -12,9 +12,10 @@ from assignors.compressed_problem import CompressedProblem
 from assignors.errors import SpecError
 from assignors.group_spec import GroupSpec
 from assignors.materialize import materialize
+from assignors.option_values import EXACT_EDGES
 from assignors.ownership import ArrayOwnership
 from assignors.partition_ranges import PartitionRanges
-from assignors.plan import EXACT_EDGES, solve_sticky_plan
+from assignors.plan import solve_sticky_plan
 
 _PERCENT = re.compile(r"(\d{1,6})(?:\.(\d{1,6}))?\s*%")
 

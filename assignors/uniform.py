@@ -8,9 +8,10 @@ from typing import ClassVar
 from assignors.compressed_problem import CompressedProblem
 from assignors.group_spec import GroupSpec
 from assignors.materialize import materialize
+from assignors.option_values import EXACT_EDGES
 from assignors.ownership import ArrayOwnership
 from assignors.partition_ranges import PartitionRanges
-from assignors.plan import EXACT_EDGES, plan_uniform_cells, solve_plan
+from assignors.plan import plan_uniform_cells, solve_plan
 
 
 @dataclass(frozen=True, slots=True)

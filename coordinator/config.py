@@ -13,8 +13,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from assignors.errors import SpecError
-from assignors.plan import EXACT_EDGES
-from assignors.weighted.assignor import parse_share
+from assignors.option_values import EXACT_EDGES, parse_share
 from coordinator.kafka_config import ConfigError, KafkaConfig, kafka_config
 
 __all__ = ["Config", "ConfigError", "KafkaConfig", "folder_mode", "parse"]

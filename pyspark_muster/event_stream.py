@@ -13,7 +13,6 @@ import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from assignors import SpecError
-from coordinator.history.frames import read_view
 from coordinator.history.log_reader import BeforeLogError, LogReader
 from coordinator.storage.delta_log import find_root
 from coordinator.storage.shards import store_of, stores_of
@@ -77,6 +76,8 @@ class EventStream(DataSourceStreamReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the events of a part."""
+        from coordinator.history.frames import read_view  # noqa: PLC0415 - executors alone need it
+
         assert isinstance(partition, EventsBetween)
         reading, schema = LogReader(partition.store, partition.position), self._asked.arrow_schema
         rows = read_view(reading, self._asked.view, self._asked.group_id)

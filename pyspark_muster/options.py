@@ -11,10 +11,13 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from assignors import SpecError
-from coordinator.history.frames import VIEWS, WITHOUT_GROUPS
-from coordinator.history.functions import FUNCTIONS
 from coordinator.history.log_reader import LogReader, parse_as_of
-from coordinator.history.view_schemas import FUNCTION_SCHEMAS, TABLE_SCHEMAS, VIEW_SCHEMAS
+from coordinator.history.view_schemas import (
+    FUNCTION_ARGUMENTS,
+    FUNCTION_SCHEMAS,
+    SCHEMAS,
+    WITHOUT_GROUPS,
+)
 
 AS_OF = ("positionAsOf", "timestampAsOf")
 ARGUMENTS = {"epoch": "epoch", "otherEpoch": "other_epoch", "without": "without"}
@@ -40,7 +43,7 @@ class ReadOptions:
     store
         Its folder or URL.
     view
-        One of `VIEWS`, or of `FUNCTIONS`.
+        A view, or a table function.
     group_id
         Only rows of this group; None: of all.
     as_of
@@ -81,11 +84,11 @@ class ReadOptions:
         store, view = given.get("path"), given.get("view")
         if not store:
             raise SpecError("format 'muster' needs a store: load('STORE'), or the option path")
-        if view not in VIEWS and view not in FUNCTIONS:
+        if view not in SCHEMAS and view not in FUNCTION_SCHEMAS:
             said = "needs an option view" if view is None else f"has no view {view!r}"
             raise SpecError(
-                f"format 'muster' {said}: the views are {', '.join(sorted(VIEWS))}, and the "
-                f"functions {', '.join(sorted(FUNCTIONS))}"
+                f"format 'muster' {said}: the views are {', '.join(sorted(SCHEMAS))}, and the "
+                f"functions {', '.join(sorted(FUNCTION_SCHEMAS))}"
             )
         group_id = given.get("groupid")
         if group_id is not None and view in WITHOUT_GROUPS:
@@ -145,7 +148,7 @@ class ReadOptions:
     @property
     def arrow_schema(self) -> pa.Schema:
         """The columns of the view, in Arrow's types."""
-        return (VIEW_SCHEMAS | TABLE_SCHEMAS | FUNCTION_SCHEMAS)[self.view]
+        return (SCHEMAS | FUNCTION_SCHEMAS)[self.view]
 
     def check_columns(self, schema: StructType) -> ReadOptions:
         """Check columns that a user gave.
@@ -166,8 +169,7 @@ class ReadOptions:
 
 def _parse_arguments(view: str, given: Mapping[str, str]) -> dict[str, object]:
     """Return the arguments of a table function; what is missing is said when it is called."""
-    function = FUNCTIONS.get(view)
-    wanted = {} if function is None else function.arguments
+    wanted = FUNCTION_ARGUMENTS.get(view, {})
     found: dict[str, object] = {}
     for option, argument in ARGUMENTS.items():
         value = given.get(option.lower())
@@ -181,7 +183,7 @@ def _parse_arguments(view: str, given: Mapping[str, str]) -> dict[str, object]:
         if wanted[argument] is int and not (digits.isdecimal() and len(digits) <= DIGITS_MAX):
             raise SpecError(f"{option} {value!r} is no whole number of at most {DIGITS_MAX} digits")
         found[argument] = wanted[argument](value)
-    if function is not None and given.get("groupid") is None:
+    if wanted and given.get("groupid") is None:
         raise SpecError(f"{view} needs an option groupId")
     return found
 

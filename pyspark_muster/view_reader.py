@@ -8,7 +8,6 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from coordinator.history.frames import frame_pieces
 from coordinator.history.log_reader import LogReader
 from pyspark_muster.filters import PushedFilters
 from pyspark_muster.options import ReadOptions
@@ -46,6 +45,8 @@ class ViewReader(DataSourceReader):
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a part; Spark makes None of no parts."""
+        from coordinator.history.frames import frame_pieces  # noqa: PLC0415 - executors alone need it
+
         if partition is None:
             return
         assert isinstance(partition, ViewPart)

@@ -178,8 +178,11 @@ def test_extras_are_those_of_the_project():
         ("import muster; muster.__version__", {"numpy", "pyarrow", "coordinator", "assignors"}),
         ("import muster; muster.Coordinator", {"pyspark", "matplotlib", "typer", "rich", "starlette"}),
         ("import muster; muster.Member", {"pyspark", "matplotlib", "typer", "rich", "starlette"}),
+        ("import pyspark_muster.view_reader, pyspark_muster.limited_stream",
+         {"coordinator.history.frames", "kio", "pandas", "pyarrow.dataset", "scipy"}),
+        ("import coordinator.history.frames", {"asyncio", "kio", "re2", "scipy", "pyspark"}),
     ],
-    ids=["version", "help", "import", "coordinator", "member"],
+    ids=["version", "help", "import", "coordinator", "member", "data source", "views"],
 )  # fmt: skip
 def test_what_is_not_needed_is_not_imported(statement, left_out):
     """How long it takes depends on the machine; what is imported does not."""

@@ -23,13 +23,14 @@ from assignors.errors import SpecError
 from assignors.group_spec import GroupSpec
 from assignors.groups.fresh_groups import assign_fresh
 from assignors.groups.group_set import GroupSet
+from assignors.option_values import parse_share
 from assignors.partition_ranges import ARROW_SCHEMA, PartitionRanges, Verdict
 from assignors.prior_ownership import CONTESTED
 from assignors.range import RangeAssignor
 from assignors.registry import Assignor
 from assignors.sticky import StickyAssignor
 from assignors.uniform import UniformAssignor
-from assignors.weighted.assignor import WeightedAssignor, parse_share
+from assignors.weighted.assignor import WeightedAssignor
 from assignors.weighted.equal import keep_in_order
 
 PROBLEMS_MAX = 20

@@ -25,7 +25,8 @@ from assignors.loads.load_spec import (
     WEIGHT_BITS,
     Floats,
 )
-from assignors.weighted.assignor import WeightedAssignor, parse_share
+from assignors.option_values import parse_share
+from assignors.weighted.assignor import WeightedAssignor
 from assignors.weighted.bounds import HEAVIEST, SHARE
 from assignors.weighted.fill_many import fill_many
 from assignors.weighted.levels import (

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from typing import ClassVar
 
 import numpy as np
@@ -14,6 +12,7 @@ from assignors.arrays import PARTITIONS_MAX, Bools, Ints, Longs, offsets_of
 from assignors.errors import SpecError
 from assignors.group_spec import GroupSpec
 from assignors.loads.load_spec import LoadSpec
+from assignors.option_values import parse_share
 from assignors.partition_ranges import PartitionRanges, Verdict
 from assignors.weighted.budget import Budget, Partitions, keep_budget, make_budget, soften
 from assignors.weighted.equal import assign_equal
@@ -23,7 +22,6 @@ from assignors.weighted.solve import Solution, find_bound, solve
 
 _ROUNDS, _LARGE_ROUNDS = 16, 4
 """Most times that an answer with soft rules is judged again, in a small group and a large one."""
-_PERCENT = re.compile(r"([0-9]{1,9})(?:\.([0-9]{1,9}))?%")
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,21 +217,6 @@ def _repeat(first: _Answer, again: Callable[[_Answer], _Answer], rounds: int) ->
             return min(turn, key=lambda one: (one.level, one.owner.tolist()))
         answers.append(last)
     return answers[-1]
-
-
-def parse_share(value: str, name: str) -> Fraction:
-    """Read a percentage.
-
-    Raises
-    ------
-    SpecError
-        It is none.
-    """
-    found = _PERCENT.fullmatch(value) if isinstance(value, str) else None
-    if found is None:
-        raise SpecError(f'{name} is {value!r}: give a share such as "5%"')
-    digits = found[2] or ""
-    return Fraction(int(found[1] + digits), 100 * 10 ** len(digits))
 
 
 def to_ranges(

@@ -37,7 +37,7 @@ from coordinator.history.functions import FUNCTIONS, call_function
 from coordinator.history.keyed_rows import combine_chunks
 from coordinator.history.log_reader import AsOf, LogReader, open_logs
 from coordinator.history.log_rows import LogRows
-from coordinator.history.view_schemas import TABLE_SCHEMAS
+from coordinator.history.view_schemas import TABLE_SCHEMAS, WITHOUT_GROUPS
 from coordinator.storage.record_log import CLAIM, LogError
 from coordinator.storage.record_schema import SCHEMA
 from coordinator.storage.tables.newest_version import find_silence
@@ -260,4 +260,3 @@ VIEWS = {
     "waits": ViewDefinition(finding_views.read_waits, ("since_position", "group_id", "member_id")),
 }
 """The views by name. A new view needs an entry here, and a file of its name in spark_jobs/sql."""
-WITHOUT_GROUPS = {"topics"}

@@ -14,12 +14,9 @@ import pyarrow.compute as pc
 
 from assignors import SpecError
 from assignors.arrays import Longs
-from coordinator.config import Config
-from coordinator.core.plans.planner import PlanOptions, make_plan
 from coordinator.core.state.records import LoadsNoted
 from coordinator.history.current_views import read_members
 from coordinator.history.epoch_views import read_begun_epochs
-from coordinator.history.former_targets import read_basis
 from coordinator.history.incarnations import Incarnations
 from coordinator.history.keyed_rows import (
     combine_chunks,
@@ -32,7 +29,7 @@ from coordinator.history.keyed_rows import (
 from coordinator.history.log_reader import LogReader
 from coordinator.history.log_rows import LogRows
 from coordinator.history.owners_view import read_partition_owners
-from coordinator.history.view_schemas import FUNCTION_SCHEMAS, VIEW_SCHEMAS
+from coordinator.history.view_schemas import FUNCTION_ARGUMENTS, FUNCTION_SCHEMAS, VIEW_SCHEMAS
 
 TOPIC = ("topic", "topic_id")
 RANGE = ("first_partition", "last_partition", "partition_count")
@@ -107,6 +104,10 @@ def read_owners_if(reading: LogReader, group_id: str, without: str) -> pa.Table:
 
     `without` names them by member or instance ids, with commas between.
     """
+    from coordinator.config import Config  # noqa: PLC0415 - planning takes its time to import
+    from coordinator.core.plans.planner import PlanOptions, make_plan  # noqa: PLC0415
+    from coordinator.history.former_targets import read_basis  # noqa: PLC0415
+
     names = [name.strip() for name in without.split(",")]
     plan = make_plan(
         read_basis(reading, Config(), group_id), PlanOptions(without=names), Config(), reading.at_ms
@@ -225,23 +226,20 @@ def _compare(
 
 
 class FunctionDefinition(NamedTuple):
-    """A function of a log, a group and more; the types of these; and the order of its rows."""
+    """A function of a log, a group and its arguments, and the order of its rows."""
 
     rows: Callable[..., pa.Table]
-    arguments: dict[str, type]
     order: tuple[str, ...]
 
 
 _SPAN = (*TOPIC, "first_partition")
 FUNCTIONS = {
-    "assignment_at": FunctionDefinition(read_assignment_at, {"epoch": int}, _SPAN),
-    "compare_epochs": FunctionDefinition(
-        read_comparison, {"epoch": int, "other_epoch": int}, _SPAN
-    ),
-    "loads_at": FunctionDefinition(read_loads_at, {"epoch": int}, ("member_id",)),
-    "owners_if": FunctionDefinition(read_owners_if, {"without": str}, _SPAN),
+    "assignment_at": FunctionDefinition(read_assignment_at, _SPAN),
+    "compare_epochs": FunctionDefinition(read_comparison, _SPAN),
+    "loads_at": FunctionDefinition(read_loads_at, ("member_id",)),
+    "owners_if": FunctionDefinition(read_owners_if, _SPAN),
 }
-"""The functions by name; their first argument is the group's id."""
+"""The functions by name; `FUNCTION_ARGUMENTS` has what they take after the group's id."""
 
 
 def call_function(
@@ -254,12 +252,12 @@ def call_function(
     SpecError
         An argument is missing, unknown or of another type, or the group lacks what it names.
     """
-    function = FUNCTIONS[name]
-    needs = ", ".join(("group_id", *function.arguments))
-    if not isinstance(group_id, str) or arguments.keys() != function.arguments.keys():
+    function, taken = FUNCTIONS[name], FUNCTION_ARGUMENTS[name]
+    needs = ", ".join(("group_id", *taken))
+    if not isinstance(group_id, str) or arguments.keys() != taken.keys():
         given = ", ".join((*(["group_id"] if group_id is not None else []), *arguments))
         raise SpecError(f"{name} needs {needs}, and was given {given or 'nothing'}")
-    for argument, kind in function.arguments.items():
+    for argument, kind in taken.items():
         value = arguments[argument]
         if not isinstance(value, kind) or isinstance(value, bool):
             word = "whole number" if kind is int else "text"

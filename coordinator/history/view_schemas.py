@@ -148,6 +148,13 @@ FUNCTION_SCHEMAS = {
     "owners_if": pa.schema(RANGES | {"former_member_id": TEXT, "member_id": TEXT}),
 }
 """The schema of each table function (functions.py), by its name."""
+FUNCTION_ARGUMENTS: dict[str, dict[str, type]] = {
+    "assignment_at": {"epoch": int},
+    "compare_epochs": {"epoch": int, "other_epoch": int},
+    "loads_at": {"epoch": int},
+    "owners_if": {"without": str},
+}
+"""What each of them takes after the group's id, with its type."""
 GROUP_COLUMNS = pa.schema(
     [
         column
@@ -161,3 +168,7 @@ TABLE_SCHEMAS = {
     "targets": ARROW_SCHEMA,
 }
 """The schemas of the views that are a table of the store."""
+SCHEMAS = VIEW_SCHEMAS | TABLE_SCHEMAS
+"""Of all views, by name: frames.py computes them."""
+WITHOUT_GROUPS = frozenset(view for view in SCHEMAS if "group_id" not in SCHEMAS[view].names)
+"""Views that have no column `group_id`."""

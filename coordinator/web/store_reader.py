@@ -21,9 +21,10 @@ from coordinator.config import LeaseConfig
 from coordinator.history.current_views import read_group_states, read_member_states
 from coordinator.history.epoch_views import read_begun_epochs
 from coordinator.history.followed_log import FollowedLog
-from coordinator.history.frames import WITHOUT_GROUPS, compute_view, sort_rows
+from coordinator.history.frames import compute_view, sort_rows
 from coordinator.history.log_reader import AsOf, LogReader
 from coordinator.history.log_rows import LogRows
+from coordinator.history.view_schemas import WITHOUT_GROUPS
 from coordinator.storage.delta_log import find_root
 from coordinator.storage.lease import Holder, read_holder
 from coordinator.storage.nodes import Node, StoreNodes

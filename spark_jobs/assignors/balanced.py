@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pyspark.sql import DataFrame
 
+from assignors.option_values import EXACT_EDGES
 from assignors.partition_ranges import ARROW_SCHEMA
-from assignors.plan import EXACT_EDGES, solve_sticky_plan
+from assignors.plan import solve_sticky_plan
 from assignors.sticky import parse_imbalance
 from spark_jobs.assignors.group import FrameGroup, LabelledMembers, adopt_members
 from spark_jobs.assignors.materialize import FrameAssignment, materialize

@@ -21,7 +21,8 @@ from assignors.certificate import bound_moves, find_makespan
 from assignors.groups.assign_groups import SUMMARY_SCHEMA
 from assignors.groups.task_rows import GROUP_ID
 from assignors.loads.constraints import DRAIN, parse_constraints
-from assignors.weighted.assignor import WeightedAssignor, parse_share
+from assignors.option_values import parse_share
+from assignors.weighted.assignor import WeightedAssignor
 from assignors.weighted.bounds import find_whole_bound
 from assignors.weighted.levels import SMALL
 from assignors.weighted.problem import IGNORE

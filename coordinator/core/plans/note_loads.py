@@ -8,8 +8,8 @@ import msgspec
 
 from assignors import PartitionRanges, SpecError
 from assignors.certificate import certify
+from assignors.option_values import parse_share
 from assignors.registry import knows_loads
-from assignors.weighted.assignor import parse_share
 from coordinator.config import Config
 from coordinator.core.events import ReportLoads, Result
 from coordinator.core.state.groups import State

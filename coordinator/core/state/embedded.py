@@ -14,26 +14,15 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
+from importlib import import_module
 from io import BytesIO
 from typing import Any
 
 import numpy as np
-from kio.schema.consumer_protocol_subscription.v0 import data as subscription_v0
-from kio.schema.consumer_protocol_subscription.v1 import data as subscription_v1
-from kio.schema.consumer_protocol_subscription.v2 import data as subscription_v2
-from kio.schema.consumer_protocol_subscription.v3 import data as subscription_v3
-from kio.serial import entity_writer
 
 from assignors.arrays import Ints
 
-SUBSCRIPTIONS: tuple[Any, ...] = (
-    subscription_v0,
-    subscription_v1,
-    subscription_v2,
-    subscription_v3,
-)
-"""kio's modules, by version."""
-WRITE_SUBSCRIPTION = [entity_writer(one.ConsumerProtocolSubscription) for one in SUBSCRIPTIONS]
 HEAD_OF_ASSIGNMENT, SHORT, LONG = struct.Struct(">hi"), struct.Struct(">h"), struct.Struct(">i")
 
 HIGHEST_VERSION = 3
@@ -99,7 +88,7 @@ def read_subscription(raw: bytes, version: int | None = None) -> Subscription:
 def write_subscription(subscription: Subscription) -> bytes:
     """Return the bytes of a subscription, of its version."""
     version = subscription.version
-    module = SUBSCRIPTIONS[version]
+    module, write = _find_schema(version)
     fields: dict[str, Any] = {
         "topics": tuple(subscription.topics),
         "user_data": subscription.user_data,
@@ -111,7 +100,15 @@ def write_subscription(subscription: Subscription) -> bytes:
     if version >= WITH_RACK:
         fields["rack_id"] = subscription.rack
     message = module.ConsumerProtocolSubscription(**fields)
-    return _write(WRITE_SUBSCRIPTION[version], version, message)
+    return _write(write, version, message)
+
+
+@cache
+def _find_schema(version: int) -> tuple[Any, Any]:
+    """Return kio's module of a version, and what writes it; who only reads waits for neither."""
+    module = import_module(f"kio.schema.consumer_protocol_subscription.v{version}.data")
+    write = import_module("kio.serial").entity_writer(module.ConsumerProtocolSubscription)
+    return module, write
 
 
 def read_assignment(raw: bytes) -> Assignment:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 from assignors import Assignor, get_assignor
-from assignors.plan import EXACT_EDGES
+from assignors.option_values import EXACT_EDGES
 from assignors.registry import options_of
 from coordinator.config import Config
 from coordinator.core.targets.approval import IMBALANCE, MAX_MOVES, is_manual, move_nothing

@@ -1,0 +1,27 @@
+"""Values of the assignors' options, apart from the solvers: who reads settings imports no scipy."""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+
+from assignors.errors import SpecError
+
+EXACT_EDGES = 4_000_000
+"""Arcs of the largest network solved exactly; the default of `plan.exact_edges` in conf/."""
+_PERCENT = re.compile(r"([0-9]{1,9})(?:\.([0-9]{1,9}))?%")
+
+
+def parse_share(value: str, name: str) -> Fraction:
+    """Read a percentage.
+
+    Raises
+    ------
+    SpecError
+        It is none.
+    """
+    found = _PERCENT.fullmatch(value) if isinstance(value, str) else None
+    if found is None:
+        raise SpecError(f'{name} is {value!r}: give a share such as "5%"')
+    digits = found[2] or ""
+    return Fraction(int(found[1] + digits), 100 * 10 ** len(digits))
