@@ -31,9 +31,9 @@ TEXT = """\
 benchmark's, which makes its bytes: 50 partitions, batches of ten records, nine in ten of them
 offsets, 1,000 groups of ten members with ten partitions each. *First reading* reduces the topic to
 the last record of each key; *reading on* is what a watcher does that was stopped for so long: each
-batch is a change of its own in the store. CPU is that of the process, all threads; a neighbour that
-is busy costs elapsed time, not CPU. A member is shown once its row is in the log, or in the stream
-of a page that is open.
+batch is a change of its own in the store. CPU is that of the process, all threads. A busy neighbour
+makes it dearer, as caches and cores are shared, so compare it with the sort of the same run. A
+member is shown once its row is in the log, or in the stream of a page that is open.
 """
 RECORDS, GROUPS, MANY_GROUPS = 10_000_000, 1_000, 10_000
 AFTER_S = 1.0
