@@ -49,8 +49,10 @@ class Lives:
         ours = _find_turns(consumers.take(pa.array(order)), keys[order])
         holdings = read_classic_holdings(log)
         theirs = _find_turns(holdings.rows, holdings.member)
-        both = pa.concat_tables([ours, theirs.cast(ours.schema)]).sort_by("position")
-        rows = both.combine_chunks()
+        both = pa.concat_tables([ours, theirs.cast(ours.schema)])
+        # In a generation that a member is in under another id, it went before it came back.
+        rows = both.sort_by([("position", "ascending"), ("tombstone", "descending")])
+        rows = rows.combine_chunks()
         return cls(rows, to_ms(rows["at"]), ~to_mask(rows["tombstone"]))
 
     def sum_occupied(self, group_ids: pa.Array | pa.ChunkedArray, at_ms: Longs) -> Longs:
