@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from typing import Any
 
 from assignors import SpecError
@@ -31,7 +31,11 @@ def list_nodes(store: str, config: Config) -> list[Row]:
     """
     _, nodes = _look(store, config)
     basis, owned = _read_group(store, config)
-    owners = Counter(one.node_id for one in nodes.owners().values())
+    owners = nodes.owners()
+    counts = Counter(one.node_id for one in owners.values())
+    loads: defaultdict[int, float] = defaultdict(float)
+    for shard, owner in owners.items():
+        loads[owner.node_id] += owner.loads.get(shard, 0.0)
     root = nodes.coordinator()
     drained = basis.input.loads.drained if basis and basis.input.loads else ()
     rows = []
@@ -42,10 +46,11 @@ def list_nodes(store: str, config: Config) -> list[Row]:
                 "node_id": one.node_id,
                 "address": one.address,
                 "has_root": one is root,
-                "shards": owners[one.node_id],
+                "shards": counts[one.node_id],
                 "target": sum(
                     row["partition_count"] for row in owned if row["member_id"] == member_id
                 ),
+                "load": round(loads[one.node_id], 1),
                 "drained": member_id in drained,
                 "member_id": member_id,
                 "seen_at": format_time(one.renewed_ms),
@@ -73,6 +78,7 @@ def list_owners(store: str, config: Config) -> list[Row]:
                 "node_id": one and one.node_id,
                 "address": one and one.address,
                 "coordinator_epoch": one and one.shards[shard],
+                "load": one and one.loads.get(shard),
             }
         )
     return rows

@@ -229,6 +229,11 @@ class Coordinator(ServiceRequests):
         """
         self._inner.make_way(on=on)
 
+    @property
+    def asked(self) -> int:
+        """How much was asked so far, in steady heartbeats: its rate is the coordinator's load."""
+        return self._inner.asked
+
     def when_closed(self, work: Callable[[], object]) -> None:
         """Have something done once the coordinator has closed.
 

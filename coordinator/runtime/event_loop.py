@@ -128,6 +128,8 @@ class EventLoop:
         self.target_computations = TargetComputations(processor, self.submit, engine)
         self.maintenance_due = threading.Event()
         """Set when log maintenance is due: until then each commit costs more than the last."""
+        self.asked = 0
+        """How much was asked, in steady heartbeats: the rate is the load."""
         self.lost = threading.Event()
         """Set once nobody is answered any more, so that the lease is given back at once."""
         self._over = threading.Event()
@@ -168,15 +170,12 @@ class EventLoop:
 
         Of a join or a sync that has to wait for other members, the response is a `LaterAnswer`.
         """
-        return self._put(self._weighed(self._later.number(events)))
-
-    def _weighed(self, events: list[Event]) -> Item:
-        """Return what is asked, with its weights where it is large."""
         state, now = self.processor.state, time.monotonic()
+        events = self._later.number(events)
         weights = [weigh(state, event) for event in events]
-        if not weights or max(weights) <= LARGE:
-            return Item(events, Future(), now)
-        return Item(events, Future(), now, weights=weights)
+        is_large = max(weights, default=0) > LARGE
+        item = Item(events, Future(), now, weights=weights if is_large else [])
+        return self._put(item, sum(weights))
 
     def is_large(self, event: Event) -> bool:
         """Whether others had better not wait for this; any thread may ask."""
@@ -188,8 +187,9 @@ class EventLoop:
         self._put(Item([], future, time.monotonic(), function))
         return future
 
-    def _put(self, item: Item) -> Future[list[Answer]]:
+    def _put(self, item: Item, weight: int = 0) -> Future[list[Answer]]:
         with self._wake:
+            self.asked += weight
             if self._open:
                 self._queue_of(item).append(item)
                 self._wake.notify()

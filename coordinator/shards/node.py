@@ -29,6 +29,7 @@ from coordinator.runtime.topic_catalog import DictCatalog, TopicCatalog, catalog
 from coordinator.shards.catalog import SharedCatalog
 from coordinator.shards.root import Root
 from coordinator.shards.router import Router
+from coordinator.shards.shard_loads import ShardLoads
 from coordinator.shards.shards_here import (
     LOOK_LOST_S,
     LOOK_S,
@@ -103,8 +104,13 @@ class Node:
         self._member: Member | None = None
         self._serving: RunningServer | None = None
         self._looked = 0.0
+        self.loads = ShardLoads(self.here.list_asked)
         self.nodes = StoreNodes(
-            self._root, config.lease, epoch=self._root_epoch, shards=self.here.claims
+            self._root,
+            config.lease,
+            epoch=self._root_epoch,
+            shards=self.here.claims,
+            loads=self.loads.measure,
         )
         self._holds = Root(self._root, shards, config, self.nodes, self._tell)
         self.looks = {

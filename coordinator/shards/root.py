@@ -11,6 +11,8 @@ from coordinator.config import Config, ConfigError
 from coordinator.core.events import LEAVE
 from coordinator.kafka_config import kafka_config
 from coordinator.runtime.coordinator import Coordinator
+from coordinator.runtime.plan_tasks.kafka_weights import KafkaWeights, open_weights
+from coordinator.shards.shard_loads import ShardWeights
 from coordinator.shards.shards_here import LOOK_S, RETRY_S
 from coordinator.status import LOST
 from coordinator.storage.nodes import StoreNodes
@@ -48,6 +50,10 @@ class Root:
     ) -> None:
         self._root, self._shards, self._config = root, shards, config
         self._nodes, self._tell = nodes, tell
+        rules = open_weights(config.weights.source, config.weights)
+        self._weights = ShardWeights(
+            shards.count, nodes, None if isinstance(rules, KafkaWeights) else rules
+        )
         self.coordinator: Coordinator | None = None
 
     @property
@@ -64,6 +70,7 @@ class Root:
                     root_at(self._root),
                     config=config_of_nodes(self._config),
                     topics={SHARDS_TOPIC: self._shards.count},
+                    weights=self._weights,
                     address=address,
                 )
             except (LogError, OSError, ConfigError) as error:
@@ -108,9 +115,10 @@ def config_of_nodes(config: Config) -> Config:
     beat_ms = max(1, ttl_ms // 5)
     return replace(
         config,
+        weights=replace(config.weights, source=""),
         kafka=kafka_config(
             {
-                "group.consumer.assignors": ["uniform"],
+                "group.consumer.assignors": ["weighted"],
                 "group.consumer.assignment.interval.ms": 0,
                 "group.consumer.min.session.timeout.ms": ttl_ms,
                 "group.consumer.session.timeout.ms": ttl_ms,

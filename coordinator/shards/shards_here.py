@@ -26,6 +26,8 @@ LOOK_S = 0.2
 """How often it is looked whether a shard was lost, and how long ago nodes may have been read."""
 LOOK_LOST_S = 0.02
 """The same while nodes have not said who has a shard that was lost."""
+LOOK_MOST_S = 5.0
+"""How seldom it is looked whether a shard that is to go was claimed, after many looks."""
 RETRY_S = 1.0
 logger = logging.getLogger("muster.shards")
 
@@ -110,6 +112,12 @@ class ShardsHere:
             claimed = {n: one.epoch for n, one in self._here.items() if one.status not in LOST}
             return dict.fromkeys(self._empty, 0) | self._claimed | claimed
 
+    def list_asked(self) -> dict[int, tuple[int, int]]:
+        """Return how much was asked of each shard that is served, with the epoch of its claim."""
+        with self._changing:
+            here = sorted(self._here.items())
+            return {n: (one.epoch, one.asked) for n, one in here if one.status not in LOST}
+
     def list_lost(self) -> dict[int, int]:
         """Return the shards that others have claimed, each with the epoch of our claim."""
         with self._changing:
@@ -152,10 +160,12 @@ class ShardsHere:
 
     def _close_once_lost(self, shard: int, ours: Coordinator) -> None:
         """Serve a shard that is to go until another node has claimed it; then let its state go."""
-        while ours.status not in LOST:
+        wait_s = LOOK_S
+        while ours.confirm_status() not in LOST:  # a shard that nobody asks does not learn it
             if shard in self._had:  # again
                 return
-            time.sleep(LOOK_S)
+            time.sleep(wait_s)
+            wait_s = min(2 * wait_s, LOOK_MOST_S)
         with self._changing:
             if self._here.get(shard) is not ours:
                 return

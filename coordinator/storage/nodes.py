@@ -42,6 +42,8 @@ class Node(msgspec.Struct, frozen=True):
         Of this very server.
     shards
         Those that it has, each with the coordinator epoch of its claim; 0 where it has no log yet.
+    loads
+        What was asked of these lately, in steady heartbeats a second; without those that are new.
     """
 
     node_id: int
@@ -50,6 +52,7 @@ class Node(msgspec.Struct, frozen=True):
     renewed_ms: int
     token: str
     shards: dict[int, int] = {}
+    loads: dict[int, float] = {}
 
 
 class StoreNodes:
@@ -61,8 +64,8 @@ class StoreNodes:
         Of the store.
     epoch
         Returns the coordinator epoch of this server, 0 while it stands by.
-    shards
-        Returns the shards that this server has, as `Node` has them.
+    shards, loads
+        Return the shards that this server has, and their loads, as `Node` has them.
 
     Attributes
     ----------
@@ -80,10 +83,12 @@ class StoreNodes:
         clock: Clock = wall_ms,
         disk: Files | None = None,
         shards: Callable[[], Mapping[int, int]] = dict,
+        loads: Callable[[], Mapping[int, float]] = dict,
     ) -> None:
         self._root, self._folder = root, f"{root}/{FOLDER}"
         self._disk = disk or filesystem_of(root)
-        self._epoch, self._clock, self._shards = epoch, clock, shards
+        self._epoch, self._clock = epoch, clock
+        self._shards, self._loads = shards, loads
         self._turn = threading.Lock()
         """So that a file of ours is never replaced by one of an earlier moment: its tag says only
         that no other process has written it."""
@@ -189,6 +194,15 @@ class StoreNodes:
         found = max(claimed, key=lambda one: one.shards[shard], default=None)
         return found, 0 if found is None else found.shards[shard]
 
+    def every(self) -> tuple[Node, ...]:
+        """Return this server, if it has an id, and the others, as they were last seen."""
+        return self.others if self._own is None else (self._own, *self.others)
+
+    def has_last(self, node: Node, shard: int) -> bool:
+        """Whether no other node says that it has claimed a shard later."""
+        claimed = [one.shards[shard] for one in self.every() if shard in one.shards]
+        return node.shards.get(shard, -1) >= max(claimed, default=0)
+
     def owners(self) -> dict[int, Node]:
         """Return who of the others has claimed each shard last, as far as they say."""
         claimed = sorted({shard for one in self.others for shard in one.shards})
@@ -227,7 +241,11 @@ class StoreNodes:
 
     def _write(self, node_id: int, address: str, tag: str | None) -> None:
         shards = dict(self._shards())
-        own = Node(node_id, address, self._epoch(), self._clock(), self._token, shards)
+        own = Node(
+            *(node_id, address, self._epoch(), self._clock(), self._token),
+            shards,
+            dict(self._loads()),
+        )
         content = msgspec.json.format(msgspec.json.encode(own)) + b"\n"
         self._disk.make_folder(self._folder)
         self._disk.swap(self._path(node_id), content, tag)

@@ -31,9 +31,10 @@ check_ms = 100
 
 
 @contextmanager
-def node(store, node_id, make=Node):
+def node(store, node_id, make=Node, **more):
     """A node of this process."""
-    config = Config(lease=LEASE, server=ServerConfig(listen="127.0.0.1:0", node_id=node_id))
+    server = ServerConfig(listen="127.0.0.1:0", node_id=node_id)
+    config = Config(lease=LEASE, server=server, **more)
     opened = make(store, make_shards(store, SHARDS, config), config, {"t": 4})
     opened.serve()
     try:

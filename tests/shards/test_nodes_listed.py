@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 from coordinator import Coordinator
+from coordinator.shards.shard_loads import ShardLoads
 from tests.shards.conftest import SHARDS
 from tests.shards.test_nodes import Work, committed, has, node, wait_for
 
@@ -63,3 +64,13 @@ def test_what_is_no_node_is_refused(store, tmp_path, muster_here):
         done = muster_here(*words, "--store", tmp_path / "one")
         assert done.returncode == 2
         assert b"is no store of shards" in done.stderr
+
+
+def test_the_loads_of_nodes_and_shards_are_listed(store, muster_here, monkeypatch):
+    monkeypatch.setattr(ShardLoads, "measure", lambda _: {0: 7.5, 3: 4.0})
+    with node(store, 1) as one:
+        wait_for(lambda: has(SHARDS)(one))
+        one.nodes.renew()
+        assert counts(muster_here, store, "load") == {1: 11.5}
+        owners = rows_of(muster_here("nodes", "--store", store, "--shards"))
+        assert [row["load"] for row in owners] == [7.5, None, None, 4.0]
