@@ -219,6 +219,7 @@ def _empty(root: str, mark: str, *, remove: bool) -> None:
             shutil.rmtree(path, ignore_errors=True)
         elif path != mark:
             os.unlink(path)
-    os.unlink(mark)
+    with suppress(FileNotFoundError):  # it was whole, and the disk did not confirm it
+        os.unlink(mark)
     if remove:
         os.rmdir(root)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import random
@@ -29,6 +30,7 @@ from coordinator.storage.lease import Lease
 from coordinator.storage.record_log import CommitFailed, Fenced
 from coordinator.storage.store_marks import BACKUP, INCOMPLETE
 from coordinator.storage.tables.commit_reader import read_table_files
+from coordinator.storage.tables.filesystem import Filesystem
 from coordinator.storage.target_digest import digest_rows
 from coordinator.storage.target_table import PARTITION, targets_path
 from coordinator.verify import verify
@@ -142,6 +144,22 @@ def test_backup_and_restore_keep_file_modes(lived, tmp_path):
         for path in [root, *root.rglob("*")]:
             wanted = 0o700 if path.is_dir() else 0o600
             assert stat.S_IMODE(path.stat().st_mode) == wanted, path
+
+
+def test_a_copy_that_the_disk_does_not_confirm_leaves_nothing(lived, tmp_path, monkeypatch):
+    copy, sync = tmp_path / "copy", Filesystem.sync
+
+    def fail(disk, path):
+        if path == str(copy) and not (copy / INCOMPLETE).exists():
+            raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+        sync(disk, path)
+
+    monkeypatch.setattr(Filesystem, "sync", fail)
+    with pytest.raises(
+        CommitFailed, match=f"could not be written to {copy}.*{os.strerror(errno.EIO)}"
+    ):
+        backup(lived, copy)
+    assert not copy.exists()
 
 
 def test_backup_copies_the_targets_that_records_name(tmp_path, engine):

@@ -362,6 +362,23 @@ def test_an_append_waits_for_the_disk_and_in_order(tmp_path, disk):
     assert [folder, *rest] == [f"{log.store}/log", commit, f"{log.store}/log/_delta_log"]
 
 
+@pytest.mark.parametrize("killed", [False, True])
+def test_the_folders_of_a_new_store_are_durable_before_its_first_entry(tmp_path, disk, killed):
+    """Those above it too, also where who made it was killed before they were synced."""
+    store = tmp_path / "a" / "b" / "store"
+    if killed:
+        disk.fail = failing("sync", "/store", errno.EIO)
+        with pytest.raises(CommitFailed, match="cannot be opened"):
+            claimed(store, disk=disk)
+        disk.fail = lambda *_: None
+        disk.calls.clear()
+    claimed(store, disk=disk)
+    first = disk.calls.index(commit_file(f"{store}/log", 1))
+    above = [str(folder) for folder in (store / "log", *(store / "log").parents)]
+    above = above[: above.index(str(tmp_path)) + 1]
+    assert set(above) <= set(disk.calls[:first])
+
+
 def test_without_fsync_nothing_waits(tmp_path, disk):
     log = claimed(tmp_path, disk=disk, config=LogConfig(fsync=False))
     log.append(life(1), 2)

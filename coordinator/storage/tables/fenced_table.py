@@ -154,9 +154,10 @@ class FencedTable:
                 self._create(schema, partition_by)
                 self.refresh()
                 self._disk.permit(log_folder(self.path))
-                if self._sync:  # a power cut must not leave data files without it
-                    self._disk.sync(self.path)
-                    self._disk.sync_above(self.path)
+            # A power cut must not leave data files without it; who made it may have been killed.
+            if self._sync and self.version == 0:
+                self._disk.sync(self.path)
+                self._disk.sync_above(self.path)
             self._refuse_unwritten()
             # delta-rs reads an empty commit as one that did nothing.
             seen = isinstance(self._handle, ReadTable)
