@@ -31,6 +31,7 @@ REGISTERED = {
         "coordinator/wire/authorization.py": r"^    Api\.LIST_GROUPS: _list_groups,",
         "tests/wire/test_codec.py": r"^KNOWN = VERSIONS \| ",
         "tests/wire/test_group_apis.py": r"ask\(Api\.LIST_GROUPS, ",
+        "tests/support/wire_cases/": r"^ +yield Case\(shown, Api\.LIST_GROUPS, ",
         "docs/guide/serving.md": r"^\| ListGroups \| \d",
     },
     "a client's quirk": {

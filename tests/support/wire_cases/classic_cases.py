@@ -18,6 +18,20 @@ from tests.support.wire_cases.group_cases import (
 )  # fmt: skip
 
 
+def sync(group: str = GROUP, generation: int = 2, member: str = "m1", **words: Any) -> dict:
+    """Return a SyncGroup, or a Heartbeat."""
+    known = {"group_id": group, "generation_id": generation, "member_id": member}
+    return (
+        known | {"protocol_type": "consumer", "protocol_name": "range", "assignments": []} | words
+    )
+
+
+def leave(*members: dict, group: str = GROUP) -> dict:
+    """Return a LeaveGroup."""
+    first = members[0]["member_id"] if members else ""
+    return {"group_id": group, "member_id": first, "members": list(members)}
+
+
 def classic_members() -> Iterator[Case]:
     """JoinGroup, SyncGroup, Heartbeat, LeaveGroup."""
     joins = {
@@ -50,14 +64,6 @@ def classic_members() -> Iterator[Case]:
     yield Case("alice secret", Api.JOIN_GROUP, join(group=SECRET), "alice")
     yield Case("alice without a group", Api.JOIN_GROUP, join(group=""), "alice")
 
-    def sync(group: str = GROUP, generation: int = 2, member: str = "m1", **words: Any) -> dict:
-        known = {"group_id": group, "generation_id": generation, "member_id": member}
-        return (
-            known
-            | {"protocol_type": "consumer", "protocol_name": "range", "assignments": []}
-            | words
-        )
-
     unnamed = {"protocol_type": None, "protocol_name": None}
     several = [{"member_id": "m1", "assignment": "$hex:00"}] * 2
     for api in (Api.SYNC_GROUP, Api.HEARTBEAT):
@@ -86,10 +92,6 @@ def classic_members() -> Iterator[Case]:
             yield Case(name, api, asked, before=before)
         yield Case("alice", api, sync(), "alice")
         yield Case("alice secret", api, sync(group=SECRET), "alice")
-
-    def leave(*members: dict, group: str = GROUP) -> dict:
-        first = members[0]["member_id"] if members else ""
-        return {"group_id": group, "member_id": first, "members": list(members)}
 
     one, other = {"member_id": "m1"}, {"member_id": "", "group_instance_id": "i1"}
     leaves = {

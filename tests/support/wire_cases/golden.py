@@ -11,6 +11,7 @@ from tests.support.wire_cases import Case
 from tests.support.wire_cases.classic_cases import classic_members
 from tests.support.wire_cases.cluster_cases import cluster_cases
 from tests.support.wire_cases.group_cases import group_cases
+from tests.support.wire_cases.long_cases import long_cases
 
 GOLDEN = ROOT / "tests/golden/wire/broker-4.4.0.jsonl"
 
@@ -20,6 +21,7 @@ def all_cases() -> Iterator[Case]:
     yield from group_cases()
     yield from classic_members()
     yield from cluster_cases()
+    yield from long_cases()
 
 
 def line_of(case: Case, answers: dict[int, object]) -> str:

@@ -12,9 +12,9 @@ from coordinator.kafka_config import kafka_config
 from coordinator.wire.codec import Api
 from coordinator.wire.sasl import Verifier
 from tests.conftest import ROOT
-from tests.support.wire_cases import SETTINGS, TOPICS, Peer
+from tests.support.wire_cases import SERVED, SETTINGS, TOPICS, Peer
 from tests.support.wire_cases.asker import Asker
-from tests.support.wire_cases.golden import GOLDEN, read_golden
+from tests.support.wire_cases.golden import GOLDEN, all_cases, read_golden
 
 DIFFERENCES = ROOT / "tests/golden/wire/differences.json"
 """Which cases Muster answers otherwise, and why; the guide tells users the reasons."""
@@ -132,7 +132,18 @@ def test_what_is_listed_still_differs(kafka, muster):
     assert sorted(listed()) == sorted(differing(kafka, muster)), "or it is listed twice"
 
 
-def test_the_guide_gives_the_reasons():
+def test_kafka_was_asked_each_case_in_every_version_that_is_served(kafka):
+    asked = {(case.api.name, case.name): case.all_versions() for case in all_cases()}
+    assert {key: sorted(answers) for key, answers in kafka.items()} == asked
+    for api, (least, most) in SERVED.items():
+        recorded = {
+            v for (name, _), versions in asked.items() if name == api.name for v in versions
+        }
+        assert recorded == {*range(least, most + 1)}, api
+
+
+def test_the_guide_gives_the_reasons(kafka):
     page = " ".join((ROOT / "docs/guide/serving.md").read_text().split())
+    assert f" {len(kafka)} odd requests " in page
     for one in json.loads(DIFFERENCES.read_text()):
         assert one["why"] in page
