@@ -6,6 +6,7 @@ import asyncio
 import os
 import threading
 from collections.abc import Coroutine
+from concurrent.futures import CancelledError, Future
 from typing import Any, TypeVar
 
 from coordinator.member.application import ExitError
@@ -13,6 +14,12 @@ from coordinator.member.application import ExitError
 T = TypeVar("T")
 _shared = threading.Lock()
 _current: LoopThread | None = None
+LAST_S = 10.0
+"""How long the thread still works at what was asked of it when its last user left."""
+
+
+class EndedError(RuntimeError):
+    """The thread of the members has ended, since all of them have left."""
 
 
 class LoopThread:
@@ -22,14 +29,28 @@ class LoopThread:
         self.users = 0
         self.process = os.getpid()
         self.loop = asyncio.new_event_loop()
+        self._asking = threading.Lock()
+        self._ended = False
+        self._asked: set[Future[Any]] = set()
         self._thread = threading.Thread(target=self._run, name="muster members", daemon=True)
         self._thread.start()
 
     def _run(self) -> None:
         asyncio.set_event_loop(self.loop)
         self.loop.run_forever()
+        with self._asking:
+            self._ended = True
+        self.loop.run_until_complete(self._answer_last())
         self.loop.run_until_complete(self.loop.shutdown_default_executor())
         self.loop.close()
+
+    async def _answer_last(self) -> None:
+        """End what is under way: a thread may ask while another one is the last to leave."""
+        rest = [asyncio.wrap_future(one) for one in tuple(self._asked)]
+        late = (await asyncio.wait(rest, timeout=LAST_S))[1] if rest else ()
+        for one in late:
+            one.cancel()
+        await asyncio.gather(*rest, return_exceptions=True)
 
     @property
     def is_foreign(self) -> bool:
@@ -47,13 +68,21 @@ class LoopThread:
         if threading.current_thread() is self._thread:
             work.close()
             raise RuntimeError("the thread of the members cannot wait for itself")
-        found = asyncio.run_coroutine_threadsafe(work, self.loop)
+        with self._asking:
+            if self._ended:
+                work.close()
+                raise EndedError("the member has left, and its thread has ended")
+            found = asyncio.run_coroutine_threadsafe(work, self.loop)
+            self._asked.add(found)
         try:
             return found.result()
         except ExitError as error:
             raise error.carried from None
+        except CancelledError:
+            raise EndedError("the member has left, and this was not answered") from None
         finally:
             found.cancel()
+            self._asked.discard(found)
 
     def stop(self) -> None:
         """End the loop and its thread."""

@@ -106,7 +106,8 @@ class ThreadMember(MemberOptions):
             self._thread.ask(begin())
             return
         try:
-            self._thread.ask(driver.close(for_a_while=for_a_while))
+            with suppress(loop_thread.EndedError):  # another thread has left with it
+                self._thread.ask(driver.close(for_a_while=for_a_while))
         finally:
             if self._driver is driver:  # else another thread was faster
                 self._driver = None

@@ -13,6 +13,7 @@ import pytest
 
 from coordinator import AsyncMember, Coordinator, GroupError, Member
 from coordinator.errors import ErrorCode
+from coordinator.member.loop_thread import LoopThread
 from tests.member.runs import PATIENCE_S, STEADY, until
 
 
@@ -271,3 +272,40 @@ def test_a_connection_that_fails_says_where_and_how(coordinator, caplog):
             assert until(lambda: "is not answered" in caplog.text)
             assert member.wait_for_change(0) is None
         assert f"{serving.address} over TLS: " in caplog.text
+
+
+def test_two_threads_leave_at_once(coordinator):
+    for _ in range(20):
+        with Member(coordinator, group_id="g", topics="clicks") as member:
+            both = threading.Barrier(2)
+
+            def leave(member=member, both=both):
+                both.wait(PATIENCE_S)
+                member.leave()
+
+            other = threading.Thread(target=leave, daemon=True)
+            other.start()
+            both.wait(PATIENCE_S)
+            member.leave()
+        other.join(PATIENCE_S)
+        assert not other.is_alive()
+
+
+def test_what_is_asked_while_the_last_member_leaves_is_answered():
+    thread, busy, answers = LoopThread(), threading.Event(), []
+
+    async def answer():
+        await asyncio.sleep(0.01)
+        return len(answers)
+
+    thread.loop.call_soon_threadsafe(busy.wait)
+    thread.loop.call_soon_threadsafe(thread.loop.stop)
+    asking = threading.Thread(target=lambda: answers.append(thread.ask(answer())), daemon=True)
+    asking.start()
+    until(lambda: len(thread.loop._ready) > 1)  # the question waits behind the end
+    busy.set()
+    asking.join(PATIENCE_S)
+    assert answers == [0]
+    thread._thread.join(PATIENCE_S)
+    with pytest.raises(RuntimeError, match="its thread has ended"):
+        thread.ask(answer())
