@@ -9,6 +9,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
@@ -23,7 +24,7 @@ from coordinator.core.state.records import (
     Tombstone,
 )
 from coordinator.core.watched.lags import Place
-from coordinator.core.watched_events import KafkaWrote
+from coordinator.core.watched_events import KafkaWrote, Unreadable
 from coordinator.errors import GroupError
 from coordinator.runtime.topic_catalog import TopicCatalog
 from coordinator.status import LOST
@@ -37,9 +38,15 @@ from coordinator.watcher.described_groups import (
     compare_offsets,
     end_group,
 )
-from coordinator.watcher.described_state import KnownGroup, find_known
+from coordinator.watcher.described_state import KnownGroup, find_known, unread_group
 from coordinator.watcher.kafka_brokers import KafkaBrokers, ask_cluster
-from coordinator.watcher.kafka_records import Names, read_classic_member
+from coordinator.watcher.kafka_records import (
+    IdOf,
+    Names,
+    UndecodableError,
+    check_partition,
+    read_classic_member,
+)
 from coordinator.watcher.lag_notes import follow_lags
 from coordinator.watcher.watched_store import TOPIC, WatchedStore
 from coordinator.wire.call import from_uuid
@@ -47,10 +54,11 @@ from coordinator.wire.codec import Api
 
 CONSUMER = "consumer"
 GROUPS_A_REQUEST = 100
-NOT_THERE = {16, 69}
-"""NOT_COORDINATOR, GROUP_ID_NOT_FOUND: the group has moved, or gone, since it was listed."""
+GROUP_ID_NOT_FOUND = 69
 SETTLED = {"Stable", "Empty"}
 """States of a classic group in which Kafka says what its members have."""
+DEAD = "Dead"
+"""The state of a classic group that there is not."""
 REFUSED = {29, 30, 31}
 """Kafka's errors where something may not be read: of a topic, a group, the cluster."""
 logger = logging.getLogger("muster.watch")
@@ -139,24 +147,49 @@ class DescribeSource:
     async def _poll(
         self, brokers: KafkaBrokers, store: WatchedStore, known: dict[str, KnownGroup]
     ) -> None:
-        """Ask once, and write what differs."""
+        """Ask once, and write what differs: what is not answered now stays as it was."""
         topics = (await brokers.describe(TOPIC)).topics
         store.report_topics(topics, 0)
-        names = Names(str, lambda name: topics[name].topic_id if name in topics else "")
+        asking = _Asking(brokers, lambda name: topics[name].topic_id if name in topics else "")
         listed: set[str] = set()
+        is_whole = True
         for node_id in brokers.node_ids:
             answer = await brokers.ask(node_id, Api.LIST_GROUPS, states_filter=[], types_filter=[])
-            _check(int(answer.error_code), "DESCRIBE on the cluster, or on its groups")
+            code = int(answer.error_code)
+            is_whole &= not code  # one that has not loaded all of its groups yet says so
+            asking.check(code, "DESCRIBE on the cluster, or on its groups")
             for some in _chunks(answer.groups):
-                now = await _Asking(brokers, node_id, names).describe(some)
                 listed |= {str(one.group_id) for one in some}
-                events = [_compare(known, group_id, found) for group_id, found in now.items()]
-                store.write([event for event in events if event is not None])
-                known |= now
-        gone = [(group_id, known[group_id]) for group_id in sorted(known.keys() - listed)]
+                now = await asking.describe(node_id, some, known)
+                self._write(store, known, now)
+        missing = sorted(known.keys() - listed) if is_whole else []
+        gone = [(one, known.pop(one)) for one in await asking.find_gone(missing, known)]
         store.write([KafkaWrote(tuple(_end(*one)), wall_ms(), explains=False) for one in gone])
-        for group_id, _ in gone:
-            del known[group_id]
+        if asking.refused:
+            raise OSError(asking.refused[0])
+
+    def _write(
+        self,
+        store: WatchedStore,
+        known: dict[str, KnownGroup],
+        now: Mapping[str, KnownGroup | Unreadable],
+    ) -> None:
+        """Write how groups differ from what is known of them, and know it."""
+        unread = store.watched.unread
+        events: list[KafkaWrote | None] = []
+        for group_id, found in now.items():
+            if isinstance(found, Unreadable):
+                known[group_id] = unread_group(group_id)
+                if group_id not in unread:
+                    events.append(KafkaWrote((), wall_ms(), unreadable=(found,)))
+            elif group_id not in unread:
+                events.append(_compare(known.get(group_id), group_id, found))
+                known[group_id] = found
+            elif known.get(group_id) != found:  # all of it, in case that it can be read by now
+                whole = _compare(None, group_id, found)
+                events.append(whole and replace(whole, explains=False, anew=True))
+                known[group_id] = found
+        store.write([event for event in events if event is not None])
 
 
 async def _work_here(work: Callable[[], None]) -> None:
@@ -165,69 +198,135 @@ async def _work_here(work: Callable[[], None]) -> None:
 
 
 class _Asking:
-    """Questions to one broker about groups that it coordinates."""
+    """Questions of one round to the brokers.
 
-    def __init__(self, brokers: KafkaBrokers, node_id: int, names: Names) -> None:
-        self._brokers, self._node_id, self._names = brokers, node_id, names
+    Attributes
+    ----------
+    refused
+        What may not be read, each with the right that it takes.
+    """
 
-    async def describe(self, listed: Sequence[Any]) -> dict[str, KnownGroup]:
+    def __init__(self, brokers: KafkaBrokers, id_of: IdOf) -> None:
+        self._brokers, self._names = brokers, Names(str, id_of)
+        self.refused: list[str] = []
+
+    def check(self, code: int, right: str) -> bool:
+        """Return whether there is no error; note what is refused."""
+        if code in REFUSED:
+            self.refused.append(f"the cluster refuses to say: allow {right} (Kafka's error {code})")
+        return code == 0
+
+    async def describe(
+        self, node_id: int, listed: Sequence[Any], known: Mapping[str, KnownGroup]
+    ) -> dict[str, KnownGroup | Unreadable]:
         """Return groups as they are; one that cannot be described now is left out."""
         kinds = {str(one.group_id): getattr(one, "group_type", "classic") for one in listed}
         consumer = [one for one, kind in kinds.items() if kind.lower() == CONSUMER]
         classic = [one for one, kind in kinds.items() if kind.lower() == "classic"]
         found: dict[str, KnownGroup] = {}
-        if consumer:
-            answer = await self._ask(
-                Api.CONSUMER_GROUP_DESCRIBE,
-                group_ids=consumer,
-                include_authorized_operations=False,
-            )
-            for one in answer.groups:
-                if _is_there(one):
-                    found[str(one.group_id)] = KnownGroup(consumer=_consumer_group(one))
-        if classic:
-            answer = await self._ask(
-                Api.DESCRIBE_GROUPS, groups=classic, include_authorized_operations=False
-            )
-            for one in answer.groups:
-                if _is_there(one) and one.group_state in SETTLED:
-                    made = _classic_group(one, self._names)
-                    found[str(one.group_id)] = KnownGroup(classic=made)
-        for group_id, offsets in (await self._offsets(list(found))).items():
-            found[group_id].offsets = offsets
-        return found
+        faulty: dict[str, Unreadable] = {}
+        for one in await self._consumer_groups(node_id, consumer):
+            group_id = str(one.group_id)
+            if self._is_there(one):
+                try:
+                    found[group_id] = KnownGroup(consumer=_consumer_group(one))
+                except UndecodableError as error:
+                    faulty[group_id] = Unreadable(group_id, -1, str(error))
+        for one in await self._classic_groups(node_id, classic):
+            if self._is_there(one) and one.group_state in SETTLED:
+                made = _classic_group(one, self._names)
+                found[str(one.group_id)] = KnownGroup(classic=made)
+        found = {group_id: found[group_id] for group_id in kinds if group_id in found}
+        for group_id, one in found.items():
+            one.offsets = known[group_id].offsets if group_id in known else {}
+        for group in await self._offsets(node_id, list(found)):
+            if int(group.error_code) == 0 and group.group_id in found:
+                one = found[group.group_id]
+                one.offsets = _committed(group, one.offsets)
+        return found | faulty
 
-    async def _offsets(self, group_ids: list[str]) -> dict[str, dict[Place, Committed]]:
+    async def find_gone(self, missing: Sequence[str], known: Mapping[str, KnownGroup]) -> list[str]:
+        """Return those of missing groups that are gone, as their coordinators say.
+
+        While a coordinator moves, nobody lists its groups.
+        """
+        led: dict[int, list[str]] = {}
+        for some in _chunks(missing):
+            for group_id, node_id in (await self._brokers.coordinators(some)).items():
+                led.setdefault(node_id, []).append(group_id)
+        gone: list[str] = []
+        for node_id, theirs in led.items():
+            consumer = [one for one in theirs if known[one].consumer is not None]
+            classic = [one for one in theirs if known[one].consumer is None]
+            gone += [
+                str(one.group_id)
+                for one in await self._consumer_groups(node_id, consumer)
+                if int(one.error_code) == GROUP_ID_NOT_FOUND
+            ]
+            gone += [
+                str(one.group_id)
+                for one in await self._classic_groups(node_id, classic)
+                if int(one.error_code) == GROUP_ID_NOT_FOUND
+                or (self._is_there(one) and one.group_state == DEAD)
+            ]
+        return [one for one in gone if one in missing]
+
+    async def _consumer_groups(self, node_id: int, group_ids: Sequence[str]) -> Sequence[Any]:
         if not group_ids:
-            return {}
+            return ()
+        answer = await self._brokers.ask(
+            node_id,
+            Api.CONSUMER_GROUP_DESCRIBE,
+            group_ids=list(group_ids),
+            include_authorized_operations=False,
+        )
+        return answer.groups  # type: ignore[no-any-return]
+
+    async def _classic_groups(self, node_id: int, group_ids: Sequence[str]) -> Sequence[Any]:
+        if not group_ids:
+            return ()
+        answer = await self._brokers.ask(
+            node_id,
+            Api.DESCRIBE_GROUPS,
+            groups=list(group_ids),
+            include_authorized_operations=False,
+        )
+        return answer.groups  # type: ignore[no-any-return]
+
+    async def _offsets(self, node_id: int, group_ids: Sequence[str]) -> Sequence[Any]:
+        if not group_ids:
+            return ()
         wanted = [
             {"group_id": one, "member_id": None, "member_epoch": -1, "topics": None}
             for one in group_ids
         ]
-        answer = await self._ask(Api.OFFSET_FETCH, groups=wanted, require_stable=False)
-        return {
-            str(group.group_id): {
-                (str(topic.name), int(one.partition_index)): Committed(
-                    int(one.committed_offset),
-                    int(one.committed_leader_epoch),
-                    one.metadata or "",
-                )
-                for topic in group.topics
-                for one in topic.partitions
-                if int(one.error_code) == 0 and int(one.committed_offset) >= 0
-            }
-            for group in answer.groups
-            if int(group.error_code) == 0
-        }
+        answer = await self._brokers.ask(
+            node_id, Api.OFFSET_FETCH, groups=wanted, require_stable=False
+        )
+        return answer.groups  # type: ignore[no-any-return]
 
-    async def _ask(self, api: Api, **fields: object) -> Any:  # noqa: ANN401 - kio's message
-        return await self._brokers.ask(self._node_id, api, **fields)
+    def _is_there(self, group: Any) -> bool:  # noqa: ANN401 - kio's message
+        return self.check(int(group.error_code), f"DESCRIBE on group {group.group_id}")
 
 
-def _compare(known: Mapping[str, KnownGroup], group_id: str, now: KnownGroup) -> KafkaWrote | None:
+def _committed(group: Any, before: Mapping[Place, Committed]) -> dict[Place, Committed]:  # noqa: ANN401
+    """Return the offsets of an answer; of one that is not told now, what was known."""
+    found: dict[Place, Committed] = {}
+    for topic in group.topics:
+        for one in topic.partitions:
+            place, offset = (str(topic.name), int(one.partition_index)), int(one.committed_offset)
+            if int(one.error_code):
+                found |= {place: before[place]} if place in before else {}
+            elif offset >= 0:
+                told = Committed(offset, int(one.committed_leader_epoch), one.metadata or "")
+                found[place] = told
+    return found
+
+
+def _compare(before: KnownGroup | None, group_id: str, now: KnownGroup) -> KafkaWrote | None:
     """Return the change of a group since it was answered last; None without one."""
     at_ms = wall_ms()
-    before = known.get(group_id, KnownGroup())
+    before = before or KnownGroup()
     records: list[Record] = []
     explains = True
     if before.consumer is not None and now.consumer is None:
@@ -251,19 +350,6 @@ def _end(group_id: str, known: KnownGroup) -> Iterator[Record]:
         yield from end_group(known.consumer)
     if known.classic is not None:
         yield Tombstone(ClassicGroupWritten.kind, group_id)
-
-
-def _is_there(group: Any) -> bool:  # noqa: ANN401 - kio's message
-    code = int(group.error_code)
-    if code in NOT_THERE:
-        return False
-    _check(code, f"DESCRIBE on group {group.group_id}")
-    return code == 0
-
-
-def _check(code: int, right: str) -> None:
-    if code in REFUSED:
-        raise OSError(f"the cluster refuses to say: allow {right} (Kafka's error {code})")
 
 
 def _consumer_group(found: Any) -> DescribedGroup:  # noqa: ANN401 - kio's message
@@ -294,8 +380,9 @@ def _consumer_group(found: Any) -> DescribedGroup:  # noqa: ANN401 - kio's messa
 
 def _spans(topics: Iterable[Any]) -> Spans:
     return spans_of(
-        (TopicKey(str(one.topic_name), from_uuid(one.topic_id)), int(number))
+        (key, check_partition(number, key.name))
         for one in topics
+        for key in (TopicKey(str(one.topic_name), from_uuid(one.topic_id)),)
         for number in one.partitions
     )
 

@@ -21,9 +21,15 @@ class KnownGroup:
     offsets: dict[Place, Committed] = field(default_factory=dict)
 
 
+def unread_group(group_id: str) -> KnownGroup:
+    """Return what a store knows of a group that cannot be read: that there is one."""
+    return KnownGroup(DescribedGroup(group_id, 0, 0, "", {}))
+
+
 def find_known(state: State) -> dict[str, KnownGroup]:
     """Return all groups of a state: what the next answers are compared with after a stop."""
-    known: dict[str, KnownGroup] = {}
+    unread = state.watched.unread if state.watched else ()
+    known = {group_id: unread_group(group_id) for group_id in unread}
     for group_id, group in state.groups.items():
         known.setdefault(group_id, KnownGroup()).consumer = _describe(group)
     for group_id, classic in state.classic.items():

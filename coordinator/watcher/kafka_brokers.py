@@ -27,6 +27,8 @@ EARLIEST, LATEST = -2, -1
 PLACES_A_REQUEST = 10_000
 READ_UNCOMMITTED = 0
 TOPIC_RESOURCE = 2
+GROUP = 0
+"""What a coordinator is asked for."""
 ONLY_TOLD = {"allow_auto_topic_creation": False, "include_topic_authorized_operations": False}
 """Of a request for metadata: no topic is made by it."""
 
@@ -105,6 +107,15 @@ class KafkaBrokers:
             if topic.partitions:
                 found[topic.name] = {p.partition_index: int(p.leader_id) for p in topic.partitions}
         return found
+
+    async def coordinators(self, group_ids: Sequence[str]) -> dict[str, int]:
+        """Ask any broker who coordinates groups; one that nobody does now is left out."""
+        answer = await self._ask_any(
+            Api.FIND_COORDINATOR, key_type=GROUP, coordinator_keys=list(group_ids), key=""
+        )
+        found = [one for one in answer.coordinators if not int(one.error_code)]
+        self._addresses |= {int(one.node_id): (one.host, one.port) for one in found}
+        return {str(one.key): int(one.node_id) for one in found}
 
     async def end_offsets(self, places: Iterable[Place]) -> dict[Place, int]:
         """Ask where partitions end, as Kafka's own tools do for a lag: at the high watermark.

@@ -196,7 +196,7 @@ def _decode(read: Reader, raw: bytes, what: str) -> Any:  # noqa: ANN401 - an en
 
 def _tombstone(key: Key) -> Tombstone:
     fields = key.fields
-    _check_partition(getattr(fields, "partition", 0), getattr(fields, "topic", ""))
+    check_partition(getattr(fields, "partition", 0), getattr(fields, "topic", ""))
     name = getattr(fields, "topic", None) or getattr(fields, "regex", None)
     return Tombstone(
         KINDS[key.kind],
@@ -208,7 +208,7 @@ def _tombstone(key: Key) -> Tombstone:
 
 
 def _offset(key: Any, value: Any, names: Names) -> OffsetCommitted:  # noqa: ANN401 - entities
-    _check_partition(key.partition, key.topic)
+    check_partition(key.partition, key.topic)
     topic_id = names.id_of(key.topic) if value.topic_id is None else _text(value.topic_id)
     return OffsetCommitted(
         key.group_id,
@@ -360,7 +360,7 @@ _MAKERS: dict[int, Callable[[Any, Any, Names], Record]] = {
 
 def _spans(topics: Iterable[Any], names: Names) -> Spans:
     return spans_of(
-        (topic, _check_partition(number, topic.name))
+        (topic, check_partition(number, topic.name))
         for one in topics
         for topic in (_topic(one, names),)
         for number in one.partitions
@@ -377,7 +377,7 @@ def _holding(topics: Iterable[Any], names: Names, member_epoch: int) -> Holding:
             epochs = (member_epoch,) * len(one.partitions)
         given = dict(zip(one.partitions, epochs, strict=True))
         for number in sorted(given):
-            _check_partition(number, topic.name)
+            check_partition(number, topic.name)
             last = held[-1] if held else None
             if last and last[0] == topic and last[2] == number and last[3] == given[number]:
                 held[-1] = (topic, last[1], number + 1, last[3])
@@ -386,7 +386,7 @@ def _holding(topics: Iterable[Any], names: Names, member_epoch: int) -> Holding:
     return tuple(sorted(held))
 
 
-def _check_partition(number: int, topic: str) -> int:
+def check_partition(number: int, topic: str) -> int:
     """Return the number of a partition that there can be."""
     if not 0 <= number < PARTITIONS_MAX:
         raise UndecodableError(

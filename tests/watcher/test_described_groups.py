@@ -1,6 +1,9 @@
 """What Kafka answered about its groups, one answer after the other, as records of a store."""
 
+import asyncio
 import random
+from types import SimpleNamespace
+from uuid import UUID
 
 import pytest
 
@@ -10,6 +13,7 @@ from coordinator.core.state.records import GroupMetadata, KafkaWatched
 from coordinator.core.state.replay import replay
 from coordinator.core.watched_events import KafkaWrote
 from coordinator.reasons import Reason
+from coordinator.watcher.describe_source import DescribeSource
 from coordinator.watcher.described_groups import (
     Committed,
     DescribedGroup,
@@ -19,7 +23,9 @@ from coordinator.watcher.described_groups import (
     end_group,
 )
 from coordinator.watcher.described_state import find_known
+from coordinator.watcher.kafka_brokers import ClusterMetadata
 from coordinator.watcher.watched_store import WatchedStore
+from coordinator.wire.codec import Api
 
 from .recorded import FILES, change, read_lines
 from .test_watched_groups import NO_GROUP, WatchedGroups, describe
@@ -143,3 +149,143 @@ def test_a_change_that_nothing_explains_leaves_the_rest_of_the_group(tmp_path):
             store.write([KafkaWrote(tuple(records), 2, explains=explains)])
         ((known),) = store.coordinator.look(find_known).values()
     assert known.consumer._replace(assignor="") == later._replace(assignor="")
+
+
+# A cluster that does not answer everything, or wrongly ------------------------------------------
+
+
+class Answering:
+    """Brokers that answer about a group, as they are told to."""
+
+    node_ids = (1,)
+
+    def __init__(self):
+        self.listed, self.offsets = True, {("t", 0): (5, 0), ("t", 1): (6, 0)}
+        self.codes, self.states, self.parts = {}, {}, {"a": [0, 1], "b": [2]}
+        self.epoch, self.others = 1, []
+
+    async def describe(self, _topic):
+        return ClusterMetadata("c", {}, 0, {})
+
+    async def coordinators(self, group_ids):
+        return dict.fromkeys(group_ids, 1)
+
+    async def ask(self, _node_id, api, **_fields):
+        code = self.codes.get(api, 0)
+        if api is Api.LIST_GROUPS:
+            one = SimpleNamespace(group_id="g", group_type="consumer")
+            return SimpleNamespace(
+                error_code=code, groups=[one] if self.listed and not code else []
+            )
+        if api is Api.OFFSET_FETCH:
+            return SimpleNamespace(groups=[self._offsets("g", code), *self.others])
+        assert api is Api.CONSUMER_GROUP_DESCRIBE
+        members = [self._member(name, parts) for name, parts in self.parts.items()]
+        found = SimpleNamespace(
+            error_code=code, group_id="g", group_epoch=self.epoch, assignment_epoch=self.epoch,
+            assignor_name="uniform", members=members,
+        )  # fmt: skip
+        return SimpleNamespace(groups=[found])
+
+    def _member(self, name, parts):
+        topic = SimpleNamespace(topic_id=UUID(int=7), topic_name="t", partitions=parts)
+        has = SimpleNamespace(topic_partitions=[topic])
+        return SimpleNamespace(
+            member_id=name, instance_id=None, rack_id=None, member_epoch=self.epoch, client_id="c",
+            client_host="/h", subscribed_topic_names=["t"], subscribed_topic_regex=None,
+            member_type=1, assignment=has, target_assignment=has,
+        )  # fmt: skip
+
+    def _offsets(self, group_id, code):
+        rows = [
+            SimpleNamespace(
+                partition_index=partition, committed_offset=offset, committed_leader_epoch=-1,
+                metadata="", error_code=error,
+            )
+            for (_, partition), (offset, error) in self.offsets.items()
+        ]  # fmt: skip
+        topics = [] if code else [SimpleNamespace(name="t", partitions=rows)]
+        return SimpleNamespace(group_id=group_id, error_code=code, topics=topics)
+
+
+@pytest.fixture
+def poll(tmp_path):
+    """Ask once, and return what the store has: owners and offsets of the group, if it is there."""
+    brokers, source = Answering(), DescribeSource("kafka://h:1")
+    with WatchedStore.open(tmp_path, KafkaWatched("c", "describe", 1)) as store:
+        known = store.coordinator.look(find_known)
+
+        def ask():
+            try:
+                asyncio.run(source._poll(brokers, store, known))
+            finally:
+                again = store.coordinator.look(find_known)
+            found = again.get("g")
+            if found is None or "g" in store.watched.unread:
+                return None
+            owned = {name: one.assigned for name, one in found.consumer.members.items()}
+            return owned, {place[1]: one.offset for place, one in found.offsets.items()}
+
+        ask.brokers, ask.store = brokers, store
+        yield ask
+
+
+LOADING, NOT_COORDINATOR, REFUSED = 14, 16, 30
+
+
+def test_a_broker_that_loads_its_groups_ends_none(poll):
+    before = poll()
+    poll.brokers.codes = {Api.LIST_GROUPS: LOADING}
+    assert before is not None
+    assert poll() == before
+    poll.brokers.codes, poll.brokers.listed = {}, False
+    assert poll() == before, "nobody lists it, and its coordinator has it"
+    poll.brokers.codes = {Api.CONSUMER_GROUP_DESCRIBE: NOT_COORDINATOR}
+    assert poll() == before
+    poll.brokers.codes = {Api.CONSUMER_GROUP_DESCRIBE: NO_GROUP}
+    assert poll() is None
+
+
+def test_offsets_that_are_not_told_stay(poll):
+    owned, offsets = poll()
+    assert offsets == {0: 5, 1: 6}
+    poll.brokers.codes = {Api.OFFSET_FETCH: LOADING}
+    assert poll() == (owned, offsets)
+    poll.brokers.codes, poll.brokers.offsets = {}, {("t", 0): (-1, 29), ("t", 1): (7, 0)}
+    assert poll() == (owned, {0: 5, 1: 7})
+    poll.brokers.offsets = {("t", 1): (8, 0)}
+    assert poll() == (owned, {1: 8})
+
+
+def test_an_answer_that_nobody_asked_for_is_passed_over(poll):
+    poll.brokers.others = [poll.brokers._offsets("other", 0)]
+    assert poll()[1] == {0: 5, 1: 6}
+
+
+@pytest.mark.parametrize("parts", [[0, 2], [1 << 24], [-3], [(1 << 31) - 1]])
+def test_a_wrong_answer_costs_its_group_until_it_is_right(poll, parts):
+    before = poll()
+    poll.brokers.parts, poll.brokers.epoch = {"a": parts, "b": [2]}, 2
+    assert (poll(), poll()) == (None, None)
+    at = poll.store.coordinator._processor.position
+    assert (poll(), poll.store.coordinator._processor.position) == (None, at), "it is said once"
+    poll.brokers.parts, poll.brokers.epoch = {"a": [0, 1], "b": [2]}, 3
+    assert poll() == before
+
+
+def test_a_group_that_cannot_be_read_ends_with_kafkas(poll):
+    poll.brokers.parts = {"a": [-1]}
+    poll()
+    assert set(poll.store.watched.unread) == {"g"}
+    poll.brokers.listed, poll.brokers.codes = False, {Api.CONSUMER_GROUP_DESCRIBE: NO_GROUP}
+    poll()
+    assert not poll.store.watched.unread
+
+
+def test_what_may_not_be_read_is_said_after_the_rest(poll):
+    before = poll()
+    poll.brokers.codes = {Api.CONSUMER_GROUP_DESCRIBE: REFUSED}
+    with pytest.raises(OSError, match="allow DESCRIBE on group g"):
+        poll()
+    poll.brokers.codes = {}
+    assert poll() == before
