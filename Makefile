@@ -7,7 +7,7 @@ export SPARK_LOCAL_IP ?= 127.0.0.1
 # where it is set, each of the hundreds of commands that tests start would compile the project anew
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo test check test-fast test-spark test-clients test-java test-kafka test-foreign test-s3 test-readers test-cluster test-matrix test-web test-install soak-web sim faults bench docs lock clean
+.PHONY: help setup demo classes test check test-fast test-spark test-clients test-java test-kafka test-foreign test-s3 test-readers test-cluster test-matrix test-web test-install soak-web sim faults bench docs lock clean
 
 help:            ## show this list
 	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/: .*## /\t/' | expand -t 14
@@ -20,7 +20,10 @@ $(READY): requirements.lock pyproject.toml tools/setup.py spark_jobs/jars.lock
 demo: $(READY)   ## run the main job on real input
 	@$(BIN)/muster demo
 
-test: check      ## lint, types, layers, and all tests, three at a time
+classes: $(READY)
+	@$(BIN)/python -m tests.support.spark.class_archive
+
+test: check classes ## lint, types, layers, and all tests, three at a time
 	@$(BIN)/pytest -n 3 --dist worksteal --durations 12
 
 check: $(READY)  ## lint, types, layers and commit subjects only
@@ -34,7 +37,7 @@ check: $(READY)  ## lint, types, layers and commit subjects only
 test-fast: $(READY)  ## tests that need no Spark
 	@$(BIN)/pytest -m "not spark"
 
-test-spark: $(READY) ## tests that need Spark, the largest too
+test-spark: classes ## tests that need Spark, the largest too
 	@MUSTER_LONG=1 $(BIN)/pytest -m spark
 
 test-clients: $(READY) ## groups of real Kafka clients for Python, the longer lives too

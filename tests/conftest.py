@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from spark_jobs.session.session import SHORT_LIVED
 from tests.support import processes
 from tests.support.coordinator_core import group
 from tests.support.processes import run_here
 from tests.support.s3.client import S3Server
+from tests.support.spark import class_archive
 from tests.support.table_engine import engine
 
 __all__ = ["engine", "group"]
@@ -33,8 +33,7 @@ settings.register_profile(
 )
 settings.load_profile("muster")
 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-# For all JVMs that tests start: none lives long enough to repay an optimising compiler.
-os.environ.setdefault("SPARK_SUBMIT_OPTS", f"{SHORT_LIVED} -XX:+UseSerialGC")
+os.environ.setdefault("SPARK_SUBMIT_OPTS", class_archive.jvm_options())
 
 
 def pytest_addoption(parser):
@@ -79,14 +78,7 @@ def spark():
     """One session for the whole run: two cores, two shuffle partitions, 2 GiB of heap."""
     from spark_jobs.session.session import spark_session
 
-    conf = {
-        "spark.driver.memory": "2g",
-        "spark.sql.shuffle.partitions": "2",
-        # Hundreds of tiny queries, each run once: half of the time would go into compiling them.
-        "spark.sql.codegen.wholeStage": "false",
-        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    }
-    session = spark_session("muster-tests", "local[2]", conf)
+    session = spark_session("muster-tests", "local[2]", class_archive.CONF)
     yield session
     session.stop()
     gc.collect()  # here pyspark's sockets are ignored as above, at the end of the run they are not

@@ -33,7 +33,10 @@ def filled(store):
 
 def read(store, installed, folder):
     """Run the program away from the sources; return what it printed."""
-    hidden = ("SPARK_SUBMIT_OPTS", "PYSPARK_SUBMIT_ARGS", "PYTHONPATH")
+    hidden = (
+        "PYSPARK_SUBMIT_ARGS",
+        "PYTHONPATH",
+    )  # SPARK_SUBMIT_OPTS only make the JVM start sooner
     env = {name: value for name, value in os.environ.items() if name not in hidden}
     done = subprocess.run(
         [sys.executable, str(SCRIPT), store], capture_output=True, text=True, timeout=180,

@@ -33,7 +33,7 @@ IN_ORDER = (
     "offset_commits", "groups", "plans", "targets", "target_assignments", "assignment_history",
     "events", "rebalances", "waits", "unowned", "memberships",
 )  # fmt: skip
-"""Views, those that others read before them."""
+"""Views, as they are compared."""
 
 
 @pytest.fixture(scope="module")
@@ -48,19 +48,29 @@ def views(spark, store):
     return computed_views(spark, store)
 
 
-def computed_views(spark, store, only=IN_ORDER):
-    """Register the views of a log and return them, each computed once.
+class OneByOne:
+    """A session that computes each view, and each step of one, before others read it.
 
-    Spark thinks longer about them than they take. One after the other takes the place of its view.
+    In one plan, Spark thinks longer about them than they take, and of each step as often as it is
+    read. Tests of views as of an earlier time read them in one plan, as users do.
     """
+
+    def __init__(self, spark):
+        self.spark = spark
+
+    def sql(self, text):
+        return self.spark.sql(text).localCheckpoint()
+
+    def __getattr__(self, name):
+        return getattr(self.spark, name)
+
+
+def computed_views(spark, store, only=IN_ORDER):
+    """Register the views of a log and return them, each computed once."""
     from spark_jobs.sql.views import register
 
-    register(spark, store, engine="spark")
-    frames = {}
-    for name in (view for view in IN_ORDER if view in only):
-        frames[name] = spark.table(name).localCheckpoint()
-        frames[name].createOrReplaceTempView(name)
-    return frames
+    register(OneByOne(spark), store, only=only, engine="spark")
+    return {name: spark.table(name) for name in IN_ORDER if name in only}
 
 
 def rows_of(frame):
