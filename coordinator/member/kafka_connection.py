@@ -14,10 +14,10 @@ from functools import cache
 from typing import Any
 
 from kio.index import load_request_schema, load_response_schema
-from kio.serial import entity_reader as kio_reader
 
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.wire.codec import Api
+from coordinator.wire.decoder import Reader, WireError, entity_reader, read_whole
 from coordinator.wire.encoder import entity_writer
 from coordinator.wire.sasl import HASHES, check_iterations, scram_keys
 
@@ -217,15 +217,15 @@ def _frame(api: Api, version: int, number: int, client_id: bytes, fields: Any) -
 
 
 @cache
-def _readers(api: Api, version: int) -> Any:  # noqa: ANN401 - kio's readers
+def _readers(api: Api, version: int) -> tuple[Reader, Reader]:
     message: Any = load_response_schema(api, version)
-    return kio_reader(message.__header_schema__), kio_reader(message)
+    return entity_reader(message.__header_schema__), entity_reader(message)
 
 
 def _read_response(api: Api, version: int, frame: bytes) -> Any:  # noqa: ANN401 - kio's message
     read_header, read_body = _readers(api, version)
     try:
-        _, size = read_header(frame, 0)
-        return read_body(frame, size)[0]
-    except Exception as error:
+        _, size = read_whole(read_header, frame)
+        return read_whole(read_body, frame, size)[0]
+    except (WireError, ValueError, TypeError) as error:
         raise ConnectionError(f"an answer to {api.name} cannot be read: {error}") from error

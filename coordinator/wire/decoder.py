@@ -1,4 +1,4 @@
-"""Decode request bodies from untrusted bytes, by kio's schemas.
+"""Decode requests, and answers of other brokers, from untrusted bytes, by kio's schemas.
 
 kio's own reader is not used for them: it reserves memory for as many elements as a count says
 before it looks whether their bytes are there, so that nine bytes abort the process. Here a count is
@@ -15,6 +15,8 @@ from functools import cache
 from types import NoneType
 from typing import Any, NamedTuple, TypeAlias, get_args, get_origin
 from uuid import UUID
+
+from kio.schema.errors import ErrorCode
 
 Reader: TypeAlias = Callable[[bytes, int], tuple[Any, int]]
 """From bytes and where to read to the value and where it ends."""
@@ -61,9 +63,9 @@ def read_whole(read: Reader, data: bytes, at: int = 0) -> tuple[Any, int]:
     try:
         return read(data, at)
     except (struct.error, IndexError) as error:
-        raise WireError(f"a request of {len(data)} bytes is cut short") from error
+        raise WireError(f"a message of {len(data)} bytes is cut short") from error
     except (UnicodeDecodeError, OverflowError) as error:
-        raise WireError(f"a request holds no valid value: {error}") from error
+        raise WireError(f"it holds no valid value: {error}") from error
 
 
 def _number(form: str) -> Reader:
@@ -181,7 +183,17 @@ _COMPACT = {
     "bytes": _bytes(_varint, 1),
     "records": _bytes(_varint, 1),
 }
+
+
+def _error_code(data: bytes, at: int) -> tuple[ErrorCode, int]:
+    """Read an error; one of a newer broker is one that nobody knows."""
+    code, at = _int16(data, at)
+    return _ERRORS.get(code, ErrorCode.unknown_server_error), at
+
+
+_ERRORS = {int(one): one for one in ErrorCode}
 _PLAIN: dict[str, Reader] = {
+    "error_code": _error_code,
     "int8": _int8,
     "int16": _int16,
     "int32": _int32,

@@ -1,18 +1,27 @@
-"""A member's connections: what they survive, and who is let in."""
+"""A member's connections: what they survive, who is let in, and what brokers answer."""
 
 from __future__ import annotations
 
 import socket
 import ssl
+import struct
 import threading
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import fields, is_dataclass, replace
+from random import Random
+from uuid import UUID
 
 import pytest
+from kio.index import load_response_schema
+from kio.serial import entity_reader as kio_reader
 
 from coordinator import Coordinator, Fenced, GroupError, Member
 from coordinator.config import ServerConfig
 from coordinator.errors import ErrorCode
+from coordinator.member.kafka_connection import VERSIONS, _read_response
+from coordinator.wire.codec import Api
+from coordinator.wire.decoder import field_shape
+from coordinator.wire.encoder import entity_writer
 from tests.member.runs import PATIENCE_S, QUICK, Diary, Running, until
 from tests.wire.test_access import acls, certificates, tls_of, users
 from tests.wire.test_server import served
@@ -136,3 +145,64 @@ def test_what_is_no_broker_is_tried_again(caplog):
                 near.close()
             assert member.wait_for_change(0) is None
     assert caplog.text.count("a heartbeat is not answered") == 1
+
+
+# Answers of brokers -----------------------------------------------------------------------------
+
+
+def example(kind, rng, number):
+    """A value of each field of a kio entity, by names; `number` sizes what varies."""
+    return {
+        field.name: example_of(field, field_shape(field), rng, number) for field in fields(kind)
+    }
+
+
+def example_of(field, shape, rng, number):
+    def one():
+        if is_dataclass(shape.kind):
+            return example(shape.kind, rng, number)
+        told = field.metadata["kafka_type"]
+        if told == "string":
+            return "x" * rng.randrange(300)
+        if told in {"bytes", "records"}:
+            return rng.randbytes(rng.randrange(300))
+        if told == "uuid":
+            return UUID(int=rng.randrange(1, 1 << 128))
+        return {"bool": True, "error_code": rng.choice([0, 3, 30])}.get(told, rng.randrange(100))
+
+    if shape.optional and rng.random() < 0.3:
+        return None
+    return [one() for _ in range(rng.randrange(number))] if shape.array else one()
+
+
+ANSWERS = [(api, v) for api, (low, high) in VERSIONS.items() for v in range(low, high + 1)]
+
+
+@pytest.mark.parametrize(("api", "version"), ANSWERS)
+def test_an_answer_is_read_as_kios_own_reader_reads_it(api, version):
+    schema = load_response_schema(api, version)
+    head = struct.pack(">i", 7) + b"\0" * (schema.__header_schema__.__version__ == 1)
+    for seed in range(10):
+        out = bytearray(head)
+        entity_writer(schema)(out, example(schema, Random(seed), 4))
+        wanted, size = kio_reader(schema)(bytes(out), len(head))
+        assert len(head) + size == len(out)
+        assert _read_response(api, version, bytes(out)) == wanted
+
+
+def test_a_few_bytes_of_an_answer_reserve_no_memory():
+    """kio's own reader would end the process."""
+    frame = struct.pack(">ib", 7, 0) + bytes(4) + b"\xff\xff\xff\xff\x0f"
+    with pytest.raises(ConnectionError, match="4294967294 elements are announced"):
+        _read_response(Api.CONSUMER_GROUP_DESCRIBE, 0, frame)
+
+
+def test_an_error_of_a_newer_broker_is_unknown():
+    schema = load_response_schema(Api.LIST_OFFSETS, 7)
+    row = {"partition_index": 9, "error_code": 0, "timestamp": -1, "offset": 5, "leader_epoch": 0}
+    out = bytearray(struct.pack(">ib", 7, 0))
+    topics = [{"name": "t", "partitions": [row]}]
+    entity_writer(schema)(out, {"throttle_time": 0, "topics": topics})
+    raw = bytes(out).replace(struct.pack(">ih", 9, 0), struct.pack(">ih", 9, 999))
+    ((one,),) = [t.partitions for t in _read_response(Api.LIST_OFFSETS, 7, raw).topics]
+    assert (one.error_code.name, one.offset) == ("unknown_server_error", 5)
