@@ -77,16 +77,26 @@ def backup(
         if check:
             verify_tables(root)
         at = format_time(copy.at_ms)
-        said = Backup(copy.position, at, _now(), copy.coordinator_epoch, _sum_files(root))
-        content = msgspec.json.format(msgspec.json.encode(said)) + b"\n"
-        files_at(root).replace(os.path.join(root, BACKUP), content, sync=True)
+        write_mark(root, copy.position, at, copy.coordinator_epoch, _sum_files(root))
     return BackupResult(
         root, copy.position, at, copy.coordinator_epoch, copy.files, copy.bytes, check
     )
 
 
-def _now() -> str:
-    return datetime.fromtimestamp(wall_ms() // 1000, UTC).isoformat().replace("+00:00", "Z")
+def write_mark(root: str, position: int, at: str, epoch: int, sums: dict[str, FileSum]) -> None:
+    """Write what makes a folder a backup, as of now.
+
+    Parameters
+    ----------
+    position, at, epoch
+        Of the last row of its log.
+    sums
+        Of its files.
+    """
+    now = datetime.fromtimestamp(wall_ms() // 1000, UTC).isoformat().replace("+00:00", "Z")
+    content = msgspec.json.encode(Backup(position, at, now, epoch, sums))
+    path = os.path.join(root, BACKUP)
+    files_at(root).replace(path, msgspec.json.format(content) + b"\n", sync=True)
 
 
 def _sum_files(root: str) -> dict[str, FileSum]:

@@ -1,15 +1,18 @@
-"""`muster backup` and `muster restore`: copy a store, and make a store from a copy."""
+"""`muster backup`, `restore` and `reshard`: copy a store, and make stores from another one."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from coordinator import progress
+from coordinator.cli.main import load_config
+from coordinator.cli.plan import Settings
 
 Check = Annotated[bool, typer.Option(help="Reread the copy and check it, as muster verify does.")]
 
@@ -25,15 +28,21 @@ def backup(
     """Copy a store, live or closed, into a backup.
 
     The copy is consistent: it has the log up to one position, and the snapshots and targets that
-    belong to it. Every command refuses a backup that was interrupted. Prints one line of JSON.
+    belong to it; of a store of shards, each shard is copied so, and the root. Every command refuses
+    a backup that was interrupted. Prints one line of JSON.
     """
     # Imported here because it is slow to import, and other commands do not need it.
     from coordinator.backup import backup as backed_up  # noqa: PLC0415
     from coordinator.cli.inspect import say_watched  # noqa: PLC0415
     from coordinator.history.log_reader import LogReader  # noqa: PLC0415
-    from coordinator.storage.shards import refuse_shards  # noqa: PLC0415
+    from coordinator.storage.shards import read_shards  # noqa: PLC0415
 
-    refuse_shards(store)
+    if read_shards(store) is not None:
+        from coordinator.backup.shard_copies import backup_shards  # noqa: PLC0415
+
+        with progress.show("backup"):
+            _print_shards("backup", into, backup_shards(store, into, check=verify))
+        return
     with progress.show("backup"):
         done = backed_up(store, into, check=verify)
     say_watched(LogReader(into))
@@ -53,14 +62,49 @@ def restore(
 ) -> None:
     """Make a new store from a backup, as of a position or a time.
 
-    Stop the coordinators of the old store first. Prints one line of JSON.
+    Stop the coordinators of the old store first. A store of shards is restored as of a time, not a
+    position. Prints one line of JSON.
     """
     # Imported here for the same reason.
     from coordinator.backup import restore as restored  # noqa: PLC0415
     from coordinator.cli.inspect import say_watched  # noqa: PLC0415
     from coordinator.history.log_reader import LogReader  # noqa: PLC0415
+    from coordinator.storage.shards import read_shards  # noqa: PLC0415
 
+    if read_shards(source) is not None:
+        from coordinator.backup.shard_copies import restore_shards  # noqa: PLC0415
+
+        with progress.show("restore"):
+            _print_shards("store", store, restore_shards(source, store, to, check=verify))
+        return
     with progress.show("restore"):
         done = restored(source, store, to, check=verify)
     say_watched(LogReader(store))
+    typer.echo(json.dumps(asdict(done)))
+
+
+def _print_shards(name: str, made: Path, done: Mapping[str, Any]) -> None:
+    """Print what was copied of each shard."""
+    rows = [{"shard": shard, **asdict(one)} for shard, one in sorted(done.items())]
+    typer.echo(json.dumps({name: str(made), "shards": rows}))
+
+
+def reshard(
+    source: Annotated[str, typer.Argument(metavar="FROM", help="A store that is not served now.")],
+    store: Annotated[
+        str, typer.Argument(metavar="TO", help="The new store: a new or empty folder, or a URL.")
+    ],
+    shards: Annotated[int, typer.Option(help="How many shards the new store has; 1: it has none.")],
+    config: Settings = None,
+) -> None:
+    """Make a store with another number of shards, with the groups of a store.
+
+    Stop its coordinators first. The new store has what the groups are now; what they were stays in
+    the old one. Prints one line of JSON.
+    """
+    from coordinator.backup.reshard import reshard as resharded  # noqa: PLC0415
+
+    settings = load_config(config)
+    with progress.show("reshard"):
+        done = resharded(source, store, shards, settings)
     typer.echo(json.dumps(asdict(done)))

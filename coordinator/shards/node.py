@@ -38,9 +38,9 @@ from coordinator.shards.shards_here import (
     refuse_elsewhere,
 )
 from coordinator.status import LOST, STUCK, Status
+from coordinator.storage.delta_log import make_root
 from coordinator.storage.nodes import StoreNodes
 from coordinator.storage.shards import NODES, SHARDS_TOPIC, Shards
-from coordinator.storage.tables.store_files import root_of
 from coordinator.wire.call import ClusterNode, FindOffsets
 from coordinator.wire.codec import Api
 from coordinator.wire.listener import RunningServer, as_node, serve
@@ -77,6 +77,11 @@ class Node:
         The settings; `server.listen` is where clients come.
     topics
         As `Coordinator.open` takes them.
+
+    Raises
+    ------
+    ConfigError
+        The store is a backup, or a copy that is not whole.
     """
 
     def __init__(
@@ -86,7 +91,7 @@ class Node:
         config: Config,
         topics: TopicCatalog | Mapping[str, int] | str | None = None,
     ) -> None:
-        self._root, self._shards, self.config = root_of(store), shards, config
+        self._root, self._shards, self.config = make_root(store), shards, config
         catalog = catalog_for(topics, config) or DictCatalog()
         self._catalog = SharedCatalog(
             catalog,

@@ -142,7 +142,7 @@ def make_shards(store: str, count: int, config: Config) -> Shards:
         The store has another number of shards, which is fixed, or has groups in one.
     """
     check_count(count, "--shards")
-    found = read_shards(store) or _write_shards(make_root(store), Shards(count), config)
+    found = read_shards(store) or write_shards(make_root(store), Shards(count), config)
     if found.count != count:
         raise ConfigError(
             f"--shards is {count}, but {store} has {found.count}, for ever: leave the option out"
@@ -150,8 +150,14 @@ def make_shards(store: str, count: int, config: Config) -> Shards:
     return found
 
 
-def _write_shards(root: str, wanted: Shards, config: Config) -> Shards:
-    """Write the file of a store that has none; return what is there, where another was faster."""
+def write_shards(root: str, wanted: Shards, config: Config) -> Shards:
+    """Write the file of a store that has none; return what is there, where another was faster.
+
+    Raises
+    ------
+    ConfigError
+        The store is in memory, or has groups in one shard.
+    """
     if root.startswith(f"{MEMORY}:"):
         raise ConfigError(f"--store {root} is in memory: shards need a folder or a bucket")
     disk = filesystem_of(root, folder_mode(config.log))
