@@ -11,7 +11,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from assignors import SpecError
-from coordinator.history.log_reader import LogReader, parse_as_of
+from coordinator.history.log_reader import open_logs, parse_as_of
 from coordinator.history.view_schemas import (
     FUNCTION_ARGUMENTS,
     FUNCTION_SCHEMAS,
@@ -130,14 +130,14 @@ class ReadOptions:
         return self
 
     def check_store(self) -> ReadOptions:
-        """Check that there is a store, and that its log has what was asked for.
+        """Check that there is a store, and that its logs have what was asked for.
 
         Raises
         ------
         SpecError
-            There is none, or its log does not reach there.
+            There is none, or its logs do not reach there.
         """
-        LogReader(self.store, self.as_of)
+        open_logs(self.store, self.as_of, self.group_id)
         return self
 
     def columns(self) -> StructType:
@@ -180,7 +180,7 @@ def _parse_arguments(view: str, given: Mapping[str, str]) -> dict[str, object]:
         if argument not in wanted:
             raise SpecError(f"view {view!r} takes no {option}: omit {option}={value!r}")
         digits = value.removeprefix("-")
-        if wanted[argument] is int and not (digits.isdecimal() and len(digits) <= DIGITS_MAX):
+        if wanted[argument] is int and not _is_number(digits):
             raise SpecError(f"{option} {value!r} is no whole number of at most {DIGITS_MAX} digits")
         found[argument] = wanted[argument](value)
     if wanted and given.get("groupid") is None:
@@ -193,9 +193,14 @@ def _parse_limit(given: Mapping[str, str]) -> int | None:
     text = given.get(LIMIT.lower())
     if text is None:
         return None
-    if not (text.isascii() and text.isdecimal() and len(text) <= DIGITS_MAX and int(text)):
+    if not (_is_number(text) and int(text)):
         raise SpecError(f"{LIMIT} is {text!r}: give a number of positions, from 1 on")
     return int(text)
+
+
+def _is_number(text: str) -> bool:
+    """Whether it has digits alone, of a number of 64 bits."""
+    return text.isascii() and text.isdecimal() and len(text) <= DIGITS_MAX
 
 
 def _one_of(given: Mapping[str, str], names: tuple[str, str]) -> tuple[str | None, str | None]:

@@ -8,7 +8,10 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from coordinator.history.log_reader import LogReader
+from coordinator.history.log_reader import open_logs
+from coordinator.history.view_schemas import OF_EACH_SHARD
+from coordinator.storage.delta_log import find_root
+from coordinator.storage.shards import store_of
 from pyspark_muster.filters import PushedFilters
 from pyspark_muster.options import ReadOptions
 
@@ -16,15 +19,15 @@ BATCH_ROWS = 10_000
 
 
 class ViewPart(InputPartition):
-    """The rows of one group, or of all, up to a position of the log."""
+    """The rows of one group, or of all, up to a position of a log."""
 
-    def __init__(self, group_id: str | None, position: int) -> None:
+    def __init__(self, store: str, group_id: str | None, position: int) -> None:
         super().__init__(None)
-        self.group_id, self.position = group_id, position
+        self.store, self.group_id, self.position = store, group_id, position
 
 
 class ViewReader(DataSourceReader):
-    """Reads a view as of one position, which is found when a query is planned."""
+    """Reads a view as of one position of each log, which is found when a query is planned."""
 
     def __init__(self, asked: ReadOptions) -> None:
         self._asked = asked
@@ -33,15 +36,21 @@ class ViewReader(DataSourceReader):
         self.__dict__["pushFilters"] = _Push(self._filters)
 
     def partitions(self) -> list[InputPartition]:
-        """Return a part for each group that is asked for by name, else one."""
-        asked = self._asked
-        position = LogReader(asked.store, asked.as_of).position
-        groups = self._filters.groups
+        """Return a part for each group that is asked for by name, else for each log."""
+        asked, groups = self._asked, self._filters.groups
+        logs = open_logs(asked.store, asked.as_of, asked.group_id)
         if groups is None:
-            return [ViewPart(asked.group_id, position)]
+            logs = logs[:1] if asked.view in OF_EACH_SHARD else logs
+            return [ViewPart(one.store, asked.group_id, one.position) for one in logs]
         if asked.group_id is not None:
             groups = groups & {asked.group_id}
-        return [ViewPart(one, position) for one in sorted(groups)]
+        ends = {one.store: one.position for one in logs}
+        found = {group_id: find_root(store_of(asked.store, group_id)) for group_id in groups}
+        return [
+            ViewPart(store, group_id, ends[store])
+            for group_id, store in sorted(found.items())
+            if store in ends  # else its shard has no groups yet
+        ]
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a part; Spark makes None of no parts."""
@@ -53,7 +62,7 @@ class ViewReader(DataSourceReader):
         asked = self._asked
         schema = asked.arrow_schema
         pieces = frame_pieces(
-            asked.store,
+            partition.store,
             asked.view,
             group_id=partition.group_id,
             as_of=partition.position,

@@ -37,7 +37,7 @@ from coordinator.history.functions import FUNCTIONS, call_function
 from coordinator.history.keyed_rows import combine_chunks
 from coordinator.history.log_reader import AsOf, LogReader, open_logs
 from coordinator.history.log_rows import LogRows
-from coordinator.history.view_schemas import TABLE_SCHEMAS, WITHOUT_GROUPS
+from coordinator.history.view_schemas import OF_EACH_SHARD, TABLE_SCHEMAS, WITHOUT_GROUPS
 from coordinator.storage.record_log import CLAIM, LogError
 from coordinator.storage.record_schema import SCHEMA
 from coordinator.storage.tables.newest_version import find_silence
@@ -113,10 +113,6 @@ def frame_pieces(
         return
     for reading in open_logs(store, as_of, group_id):
         yield from _read_log_pieces(LogRows(reading, group_id))
-
-
-OF_EACH_SHARD = frozenset({"topics"})
-"""Views whose rows every shard has."""
 
 
 def _check_view(view: str) -> None:

@@ -108,7 +108,7 @@ def read_owners_if(reading: LogReader, group_id: str, without: str) -> pa.Table:
     from coordinator.core.plans.planner import PlanOptions, make_plan  # noqa: PLC0415
     from coordinator.history.former_targets import read_basis  # noqa: PLC0415
 
-    names = [name.strip() for name in without.split(",")]
+    names = list(dict.fromkeys(name.strip() for name in without.split(",")))
     plan = make_plan(
         read_basis(reading, Config(), group_id), PlanOptions(without=names), Config(), reading.at_ms
     ).plan

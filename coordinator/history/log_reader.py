@@ -316,7 +316,15 @@ def open_logs(
         `LogReader`.
     """
     if isinstance(group_id, str):
-        return [LogReader(store_of(store, group_id), as_of)]
+        own = store_of(store, group_id)
+        try:
+            return [LogReader(own, as_of)]
+        except SpecError:
+            if own == os.fspath(store) or own in stores_of(store):
+                raise
+            raise SpecError(
+                f"group {group_id!r} is not in {store}: the shard for it, {own}, has no groups yet"
+            ) from None
     as_of, stores = check_as_of(as_of), stores_of(store)
     if not stores:
         raise SpecError(f"{store} has no groups yet: no shard of it has a log")

@@ -172,3 +172,5 @@ SCHEMAS = VIEW_SCHEMAS | TABLE_SCHEMAS
 """Of all views, by name: frames.py computes them."""
 WITHOUT_GROUPS = frozenset(view for view in SCHEMAS if "group_id" not in SCHEMAS[view].names)
 """Views that have no column `group_id`."""
+OF_EACH_SHARD = frozenset({"topics"})
+"""Views whose rows every shard has."""

@@ -21,6 +21,10 @@ from coordinator.storage.shards import (
     store_of,
     stores_of,
 )
+from pyspark_muster import DefaultSource
+from pyspark_muster.event_stream import EventStream
+from pyspark_muster.options import ReadOptions
+from pyspark_muster.view_reader import ViewReader
 from tests.support.members import join
 
 GROUPS = [f"g{n}" for n in range(6)]
@@ -28,7 +32,7 @@ GROUPS = [f"g{n}" for n in range(6)]
 
 @pytest.fixture
 def store(tmp_path):
-    """A store of four shards with six groups, of which one shard has none."""
+    """A store of four shards with six groups, at least one in each."""
     root = str(tmp_path / "store")
     make_shards(root, 4, Config())
     for group_id in GROUPS:
@@ -168,3 +172,48 @@ def test_each_shard_is_compacted(store, muster_here):
     assert [row["shard"] for row in rows] == sorted(
         {f"{Shards(4).shard_of(g):04d}" for g in GROUPS}
     )
+
+
+def test_spark_reads_all_shards_and_their_events(store):
+    def rows(view, **options):
+        source = DefaultSource({"path": store, "view": view} | options)
+        reader = source.reader(source.schema())
+        parts = reader.partitions()
+        return len(parts), [
+            row for part in parts for one in reader.read(part) for row in one.to_pylist()
+        ]
+
+    def frames(view, **options):
+        return frame(store, view, **options).to_pylist()
+
+    logs = len(stores_of(store))
+    assert rows("topics") == (1, frames("topics"))
+    found = rows("epochs")
+    assert found[0] == logs > 1
+    assert sorted(map(str, found[1])) == sorted(map(str, frames("epochs")))
+    assert rows("epochs", groupId="g1") == (1, frames("epochs", group_id="g1"))
+    assert rows("assignment_at", groupId="g1", epoch="2") == (
+        1,
+        frames("assignment_at", group_id="g1", epoch=2),
+    )
+
+    source = DefaultSource({"path": store, "view": "events"})
+    stream = source.streamReader(source.schema())
+    start, end = stream.initialOffset(), EventStream.latestOffset(stream)
+    parts = stream.partitions(start, end)
+    assert len(parts) == logs
+    told = [str(row) for part in parts for one in stream.read(part) for row in one.to_pylist()]
+    assert sorted(told) == sorted(map(str, frames("events")))
+
+
+def test_a_group_whose_shard_has_no_log_has_no_rows_where_it_is_pushed_down(tmp_path):
+    store = str(tmp_path / "store")
+    make_shards(store, 4, Config())
+    for group_id in GROUPS[:2]:
+        Coordinator.open(store_of(store, group_id), topics={"t": 3}).close()
+    reader = ViewReader(ReadOptions.parse({"path": store, "view": "epochs"}))
+    reader._filters.groups = frozenset({"g0", "g1", "g2"})
+    parts = [(one.group_id, one.store) for one in reader.partitions()]
+    assert parts == [(group_id, store_of(store, group_id)) for group_id in ("g0", "g1")]
+    with pytest.raises(SpecError, match=r"group 'g2' is not in .* has no groups yet"):
+        frame(store, "epochs", group_id="g2")
