@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import repeat
 from pathlib import Path
 from typing import Annotated
 
@@ -15,9 +16,17 @@ from coordinator.cli.inspect import AsOf, Json, Store, print_json, say_watched, 
 from coordinator.cli.main import FAILURE, load_config
 from coordinator.cli.terminal import Terminal
 from coordinator.clock import wall_ms
-from coordinator.history.findings import LEVELS, Level, Limits, examine, find_end, to_json
+from coordinator.history.findings import (
+    LEVELS,
+    Level,
+    Limits,
+    examine,
+    find_end,
+    join_findings,
+    to_json,
+)
 from coordinator.history.findings.limits import MINUTE_MS, parse_length
-from coordinator.history.log_reader import LogReader
+from coordinator.history.log_reader import open_logs
 from coordinator.history.log_rows import LogRows
 
 SKEW_LEAST = 1.0
@@ -72,12 +81,14 @@ def doctor(
     if not names:
         raise SpecError("--only and --skip leave nothing to look for: name other findings")
     with progress.show("looking at the groups"):
-        reading = LogReader(store, as_of)
-        log = LogRows(reading, group)
-        if group is not None and not log.has_group():
-            raise reading.unknown(group)
-        found = examine(log, find_end(reading, as_of, wall_ms()), limits, names)
-    say_watched(reading)
+        readings = open_logs(store, as_of, group)
+        logs = [LogRows(reading, group) for reading in readings]
+        if group is not None and not logs[0].has_group():
+            raise readings[0].unknown(group)
+        ends = [find_end(reading, as_of, wall_ms()) for reading in readings]
+        parts = map(examine, logs, ends, repeat(limits), repeat(names))
+        found = join_findings(parts)
+    say_watched(readings[0])
     if wants_json(json_):
         for one in found:
             print_json(to_json(one))

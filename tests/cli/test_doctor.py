@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import pytest
 from msgspec.structs import replace as changed
 
 from coordinator.cli import doctor as command
+from coordinator.config import Config
 from coordinator.core.state.partition_spans import TopicKey
 from coordinator.core.state.records import (
     ClassicGroupWritten,
@@ -19,6 +21,7 @@ from coordinator.core.state.records import (
 )
 from coordinator.history.findings import LEVELS, SCHEMAS
 from coordinator.storage.record_log import Batch
+from coordinator.storage.shards import make_shards, shard_at
 from tests.conftest import GOLDEN
 from tests.support.stories import NOON, Story, shipping, stored
 
@@ -42,6 +45,21 @@ def doctor(muster_here, store):
 
 def rows(text):
     return [json.loads(line) for line in text.splitlines()]
+
+
+def test_shards_are_examined_as_one_store(doctor, store, tmp_path):
+    root = str(tmp_path / "shards")
+    shards = make_shards(root, 2, Config())
+    for shard in range(2):  # the group is in one of them; a row of each shows that both are read
+        shutil.copytree(store, shard_at(root, shard))
+    code, told, _ = doctor(*SLOW, "--json", of=root)
+    assert (code, [row["finding"] for row in rows(told)]) == (1, ["slow_rebalances"] * 2)
+    code, told, _ = doctor(*SLOW, "--json", "shipping", of=root)
+    assert (code, [row["finding"] for row in rows(told)]) == (1, ["slow_rebalances"])
+    shutil.rmtree(shard_at(root, 1 - shards.shard_of("shipping")))
+    assert doctor("shipping", *SLOW, of=root)[0] == 1
+    assert doctor("absent", *SLOW, of=root)[0] == 2
+    assert doctor("--as-of", "3", "shipping", of=root)[0] == 0, "a group has positions"
 
 
 SLOW = ("--as-of", "2026-03-01T12:10Z", "--patience", "30s")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
@@ -79,6 +80,14 @@ def examine(
     facts = Facts(log, now_ms, limits or Limits())
     found = ((name, FIND[name](facts)) for name in SCHEMAS if name in names)
     return [Finding(name, _arrange(name, rows)) for name, rows in found if len(rows)]
+
+
+def join_findings(parts: Iterable[Sequence[Finding]]) -> list[Finding]:
+    """Return what was found in several logs, as if it were one."""
+    rows: dict[str, list[pa.Table]] = {}
+    for one in chain.from_iterable(parts):
+        rows.setdefault(one.name, []).append(one.rows)
+    return [Finding(n, _arrange(n, pa.concat_tables(rows[n]))) for n in SCHEMAS if n in rows]
 
 
 def find_end(reading: LogReader, as_of: AsOf, wall_ms: int) -> int:
