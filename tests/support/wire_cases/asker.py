@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import socket
 import struct
+import time
 from dataclasses import fields
 from itertools import count
 
@@ -27,9 +28,19 @@ PROBE = -99
 
 
 class Asker:
-    """The connections of the users with one server."""
+    """The connections of the users with one server.
 
-    def __init__(self, address: str, peer: Peer, patience_s: float = PATIENCE_S) -> None:
+    Parameters
+    ----------
+    settle_s
+        How long a setting that was altered may take until it is told: a broker learns it from its
+        controller after it has answered.
+    """
+
+    def __init__(
+        self, address: str, peer: Peer, patience_s: float = PATIENCE_S, settle_s: float = 0.0
+    ) -> None:
+        self._settle_s = settle_s
         host, port = address.rsplit(":", 1)
         self._address, self.peer, self._patience_s = (host, int(port)), peer, patience_s
         self._numbers = count(1)
@@ -50,6 +61,8 @@ class Asker:
                 return self._ask(sock, case.api, version, case.asked, group)
         for api, of, asked in case.before:
             self.ask("admin", api, of, asked, group)
+            if api is Api.INCREMENTAL_ALTER_CONFIGS:
+                time.sleep(self._settle_s)
         return self.ask(case.user, case.api, version, case.asked, group)
 
     def ask(self, user: str, api: Api, version: int, asked: dict, group: str = "") -> object:

@@ -106,7 +106,7 @@ def main() -> None:
         allow(kafka.address)
         words = {str(kafka.port + 2): "$port", str(kafka.port + 1): "$controller"}
         words |= {f"{folder}/kafka/data": "$folder"}
-        asker = Asker(f"127.0.0.1:{kafka.port + 2}", Peer({}, words))
+        asker = Asker(f"127.0.0.1:{kafka.port + 2}", Peer({}, words), settle_s=0.5)
         told = asker.ask("admin", Api.DESCRIBE_CLUSTER, 0, {})
         assert isinstance(told, dict)
         introduce(asker)
