@@ -189,6 +189,11 @@ class LogReader:
                 )
         return [os.path.join(self._folder, part.path) for part in parts if part.last > after]
 
+    def sizes(self) -> Iterator[tuple[str, int]]:
+        """Yield each data file of the log, and how many rows it has."""
+        for part in self._parts:
+            yield os.path.join(self._folder, part.path), part.rows
+
     def state(self) -> State:
         """Return the state at the position."""
         state, seen, after = State(), ValueCache(), 0

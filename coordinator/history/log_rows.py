@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterator, Sequence
 from functools import cached_property
+from itertools import groupby
 from typing import TypeAlias
 
 import pyarrow as pa
@@ -26,6 +27,9 @@ from coordinator.storage.tables.store_files import is_remote, refuse_silence, so
 
 logger = logging.getLogger("muster.coordinator")
 Filter: TypeAlias = pc.Expression
+FILTERED = ("kind", "position", "group_id")
+SMALL_ROWS, KEPT_ROWS_MAX = 100, 20_000
+"""The most rows of a file that is read whole, and of all of them together: 10 MB or so."""
 FORMAT = ds.ParquetFileFormat(read_options={"dictionary_columns": [AS_TEXT_ONCE]})
 
 
@@ -51,6 +55,8 @@ class LogRows:
         self.store = reading.store
         self.group_id = group_id
         self._reading = reading
+        self._asked: set[tuple[str, ...]] = set()
+        self._whole: dict[tuple[str, ...], pa.Table] = {}
 
     @property
     def at_ms(self) -> int:
@@ -80,7 +86,7 @@ class LogRows:
         """
         wanted = self._filter_kinds(kinds) & self._until()
         for path in self._reading.files():
-            yield self._read([path], columns, wanted)
+            yield self._read([path], columns, wanted, once=True)
 
     def present(self, kinds: Collection[str], columns: Sequence[str]) -> pa.Table:
         """Return fewer rows with the same state: a snapshot, and the rows of the log after it.
@@ -119,30 +125,61 @@ class LogRows:
         ours = pc.field("group_id") == self.group_id
         return wanted & ((pc.field("kind") == TopicChanged.kind) | ours)
 
-    def _read(self, paths: Sequence[str], columns: Sequence[str], wanted: Filter) -> pa.Table:
-        schema = pa.schema([_field(name) for name in SCHEMA.names])
+    def _read(
+        self, paths: Sequence[str], columns: Sequence[str], wanted: Filter, *, once: bool = False
+    ) -> pa.Table:
+        small = frozenset() if once else self._small
         try:
-            rows = self._scan(paths, columns, wanted, schema)
+            rows = self._scan(paths, list(columns), wanted, small)
         except (OSError, pa.ArrowException) as error:
             refuse_silence(self.store, error)
             raise CorruptLog(f"the log of {self.store} cannot be read: {error}") from None
         return rows.unify_dictionaries().combine_chunks()
 
     def _scan(
-        self, paths: Sequence[str], columns: Sequence[str], wanted: Filter, schema: pa.Schema
+        self, paths: Sequence[str], names: list[str], wanted: Filter, small: frozenset[str]
     ) -> pa.Table:
-        sources = map(source_of, paths)
+        pieces = [_FIELDS.empty_table().select(names)]
+        for is_small, found in groupby(paths, small.__contains__):
+            some = tuple(found)
+            if is_small and some in self._asked:
+                rows = self._read_whole(some)
+                rows = rows.select(list(dict.fromkeys([*names, *FILTERED])))
+                pieces.append(rows.filter(wanted).select(names))
+            else:
+                self._asked.add(some)
+                pieces += self._open(some, columns=names, filter=wanted)
+        return pa.concat_tables(pieces)
+
+    def _read_whole(self, paths: tuple[str, ...]) -> pa.Table:
+        rows = self._whole.get(paths)
+        if rows is None:
+            read = pa.concat_tables(self._open(paths))
+            rows = self._whole[paths] = read.unify_dictionaries().combine_chunks()
+        return rows
+
+    def _open(self, paths: Sequence[str], **wanted: object) -> Iterator[pa.Table]:
         if not is_remote(self.store):
-            files = ds.dataset(list(sources), schema=schema, format=FORMAT)
-            return files.to_table(columns=list(columns), filter=wanted)
-        empty = schema.empty_table().select(list(columns))
-        pieces = (
-            ds.FileSystemDataset([FORMAT.make_fragment(source)], schema, FORMAT).to_table(
-                columns=list(columns), filter=wanted
-            )
-            for source in sources  # one after the other: each is read whole
-        )
-        return pa.concat_tables([empty, *pieces])
+            files = ds.dataset([source_of(path) for path in paths], schema=_FIELDS, format=FORMAT)
+            yield files.to_table(**wanted)
+            return
+        for path in paths:  # one after the other: each is read whole
+            fragment = FORMAT.make_fragment(source_of(path))
+            yield ds.FileSystemDataset([fragment], _FIELDS, FORMAT).to_table(**wanted)
+
+    @cached_property
+    def _small(self) -> frozenset[str]:
+        """The files that are read whole, and kept, when their rows are asked for once more.
+
+        Most of such a file is what tells its columns, and to open one takes a millisecond; the
+        views of rebalances ask for rows eight times.
+        """
+        found, left = set(), KEPT_ROWS_MAX
+        for path, rows in self._reading.sizes():
+            left -= rows
+            if rows <= SMALL_ROWS and left >= 0:
+                found.add(path)
+        return frozenset(found)
 
 
 def _is_text(value: object) -> bool:
@@ -161,3 +198,6 @@ def _field(name: str) -> pa.Field:
     if name == AS_TEXT_ONCE:
         return field.with_type(pa.dictionary(pa.int32(), field.type))
     return field
+
+
+_FIELDS = pa.schema([_field(name) for name in SCHEMA.names])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import shutil
+from collections import Counter
 from datetime import UTC, date, datetime
 from itertools import zip_longest
 
@@ -126,6 +127,22 @@ def lived(tmp_path):
     story.at(-2).join("m4", "orders").leave("m2").topics(orders=8, returns=1).settle()
     story.trace.close()
     return tmp_path / "store"
+
+
+def test_small_files_are_not_opened_for_each_question(lived, monkeypatch):
+    """A view that asks for rows many times has them after the second."""
+    from coordinator.history import log_rows
+
+    opened, dataset = Counter(), log_rows.ds.dataset
+
+    def counted(paths, **more):
+        opened.update(paths)
+        return dataset(paths, **more)
+
+    monkeypatch.setattr(log_rows.ds, "dataset", counted)
+    frame(lived, "events")
+    assert len(opened) > 9
+    assert max(opened.values()) == 4  # twice all files, and twice those after the snapshot
 
 
 def everything(store):
