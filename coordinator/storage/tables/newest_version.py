@@ -48,7 +48,9 @@ PROPERTIES = {
 }
 LIST_PAUSES_S = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2)
 """How long an object store's list is waited for that is older than its objects."""
-_UNSUPPORTED = re.compile(r"Unsupported: Feature '(\w+)'")
+_UNSUPPORTED = re.compile(
+    r"Unsupported: (?:Feature '(\w+)'|Unsupported minimum (reader version \d+))"
+)
 """How delta-rs refuses a table that asks for what it does not know itself."""
 OpenTable: TypeAlias = Callable[[Files, str], DeltaTable]
 
@@ -93,7 +95,9 @@ def _explain(disk: Files, path: str, error: Exception) -> LogError | StoreRefuse
 def find_unsupported(path: str, error: Exception) -> NewerLog | None:
     """Return the error for a table that delta-rs refuses for a feature; None for any other."""
     unknown = _UNSUPPORTED.search(str(error))
-    return _refuse_unread(path, f"the feature {unknown[1]}") if unknown else None
+    if unknown is None:
+        return None
+    return _refuse_unread(path, f"the feature {unknown[1]}" if unknown[1] else unknown[2])
 
 
 def _refuse_unread(path: str, unknown: str) -> NewerLog:

@@ -12,6 +12,7 @@ from deltalake import DeltaTable, TableFeatures
 from deltalake.transaction import AddAction
 
 from coordinator.config import LogConfig
+from coordinator.history.log_reader import LogReader
 from coordinator.storage.record_log import Fenced, NewerLog
 from coordinator.storage.tables.commit_writer import Commit, write_commit
 from coordinator.storage.tables.filesystem import Filesystem
@@ -132,6 +133,14 @@ def test_a_table_that_asks_for_what_we_do_not_know_is_refused(log, feature, aske
         with pytest.raises(NewerLog, match=f"log asks {asked}.*drop it from the table"):
             use()
     assert DeltaTable(f"{log.store}/log").version() == table.version()
+
+
+def test_a_reader_version_that_nobody_knows_is_named(log):
+    entry = Path(commit_file(f"{log.store}/log", log._table.version))
+    asked = {"protocol": {"minReaderVersion": 9, "minWriterVersion": 9}}
+    entry.write_text(entry.read_text() + json.dumps(asked) + "\n")
+    with pytest.raises(NewerLog, match="asks its readers for reader version 9 of Delta, which"):
+        LogReader(log.store)
 
 
 @pytest.mark.parametrize("kind", ["reader", "writer"])
