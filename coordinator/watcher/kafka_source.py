@@ -14,7 +14,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -35,12 +34,10 @@ from coordinator.watcher.kafka_brokers import (
     offsets_asked,
 )
 from coordinator.watcher.lag_notes import follow_lags
-from coordinator.watcher.partition_changes import PartitionChanges
+from coordinator.watcher.partition_changes import PartitionLoad
 from coordinator.watcher.record_batches import (
     BatchError,
-    KafkaRecord,
     RecordBatch,
-    keep_last,
     read_batches,
 )
 from coordinator.watcher.time_order import TimeOrder
@@ -51,35 +48,14 @@ OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC, NOT_AUTHORIZED = 1, 3, 29
 WAIT_MS = 500
 FETCH_BYTES, PARTITION_BYTES = 32 << 20, 4 << 20
 PAUSES_S = (0.1, 0.3, 1.0, 3.0)
-ROUND_MS = 200
+ROUND_MS, WAIT_FOR_MS = 200, 10_000
 LOOK_S = 0.1
 TOMBSTONES_MS = 86_400_000
 """How long a cleaned topic keeps tombstones by Kafka's default of `delete.retention.ms`."""
 PATIENCE_LEAST_MS = 60_000
+CLOCKS_MS = 5_000
+"""By how much the clocks of a broker and of this machine may differ."""
 logger = logging.getLogger("muster.watch")
-
-
-@dataclass
-class _Load:
-    """All of a partition: read for the first time, or again, up to where it ended then."""
-
-    changes: PartitionChanges = field(default_factory=PartitionChanges)
-    last: dict[bytes, KafkaRecord] = field(default_factory=dict)
-    end: int | None = None
-    began_ms: int = field(default_factory=wall_ms)
-
-    def take(self, batches: list[RecordBatch]) -> None:
-        """Keep the last record of each key."""
-        before = batches if self.end is None else [b for b in batches if b.base_offset < self.end]
-        for change in self.changes.take(before):
-            keep_last(self.last, (*change.offsets, *change.records))
-
-    def finish(self) -> list[KafkaRecord]:
-        """Return what is kept, in Kafka's order."""
-        change = self.changes.flush()
-        if change is not None:
-            keep_last(self.last, change.offsets)
-        return list(self.last.values())
 
 
 class KafkaSource:
@@ -101,6 +77,8 @@ class KafkaSource:
         How often a partition is read anew at most, because of groups that could not be read.
     round_ms
         How often a broker is asked at most, of which everything was read: it answers at once.
+    wait_for_ms
+        How long what is behind waits for a partition that cannot be read.
 
     Raises
     ------
@@ -122,11 +100,12 @@ class KafkaSource:
         topics_ms: int = 5_000,
         anew_ms: int = 600_000,
         round_ms: int = ROUND_MS,
+        wait_for_ms: int = WAIT_FOR_MS,
     ) -> None:
         self._settings = ClientSettings.read(servers, settings or {})
         self._topic = topic
         self.offsets_ms, self.topics_ms, self.anew_ms = offsets_ms, topics_ms, anew_ms
-        self.lag_ms, self.round_ms = lag_ms, round_ms
+        self.lag_ms, self.round_ms, self.wait_for_ms = lag_ms, round_ms, wait_for_ms
 
     def find_cluster(self) -> KafkaWatched:
         """Return which cluster it is; see `Source`."""
@@ -159,7 +138,7 @@ class _Following:
         self, source: KafkaSource, brokers: KafkaBrokers, topic: str, store: WatchedStore
     ) -> None:
         self._source, self._brokers, self._topic, self._store = source, brokers, topic, store
-        self._loads: dict[int, _Load] = {}
+        self._loads: dict[int, PartitionLoad] = {}
         self._again: set[int] = set()
         """Partitions that are read anew once they are read to their ends."""
         self._until_ms: dict[int, int] = {}
@@ -172,8 +151,13 @@ class _Following:
         self._fetchers: dict[int, asyncio.Task[None]] = {}
         self._writing = asyncio.Lock()
         self._described_s = 0.0
-        self._said: dict[int, str] = {}
-        """By broker, `ANY` for the cluster: what was said of why it is not read."""
+        self._said: dict[int | str, str] = {}
+        """What was said of why something is not read: by broker, `ANY` for the cluster, or text."""
+        self._answered_s: dict[int, float] = {}
+        self._asked_again_s: dict[int, float] = {}
+        """When partitions were read last, and when one that could not be is asked for again."""
+        self._missing_ms: int | None = None
+        """When the topic was seen to be missing."""
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def run(self, stop: threading.Event) -> None:
@@ -203,6 +187,7 @@ class _Following:
                 for task in (*self._fetchers.values(), lags):
                     if task.done():
                         task.result()
+                await self._wait_no_longer(now)
                 await asyncio.sleep(LOOK_S)
             await self._write(self._store.flush)
         finally:
@@ -229,6 +214,7 @@ class _Following:
         elif found.error == UNKNOWN_TOPIC:
             self._complain(f"the cluster has no topic {self._topic} yet: it has no groups")
             if not self._store.next_offsets():  # else it comes back, as while a broker starts
+                self._missing_ms = wall_ms()
                 self._note_end()
         else:
             self._complain(f"{self._topic} cannot be read: Kafka's error {found.error}")
@@ -258,6 +244,7 @@ class _Following:
             self._store.report_topics(asked.result().topics, 0)
 
     def _begin(self, partition: int) -> None:
+        self._answered_s[partition] = time.monotonic()
         known = self._store.next_offsets()
         if partition in known:
             self._offsets[partition] = known[partition]
@@ -267,13 +254,28 @@ class _Following:
             self._order.expect(partition)
         else:
             self._offsets[partition] = 0
-            self._loads[partition] = _Load()
+            self._loads[partition] = PartitionLoad()
 
-    def _complain(self, text: str, node_id: int = ANY) -> None:
+    def _complain(self, text: str, whom: int | str = ANY) -> None:
         """Say something once, and again when it is something else."""
-        if text != self._said.get(node_id):
+        if text != self._said.get(whom):
             logger.warning("%s", text)
-        self._said[node_id] = text
+        self._said[whom] = text
+
+    async def _wait_no_longer(self, now_s: float) -> None:
+        """Hand on what waits for a partition that nobody leads, or that cannot be read."""
+        late = [
+            partition
+            for partition in self._order.awaited
+            if now_s - self._answered_s[partition] > self._source.wait_for_ms / 1000
+            and self._order.has_room(partition)
+        ]
+        for partition in late:
+            self._order.pass_over(partition)
+            text = "cannot be read: what others have waits for it no longer"
+            self._complain(f"partition {partition} of {self._topic} {text}", f"late {partition}")
+        if late:
+            await self._hand_on(())
 
     # Fetching ------------------------------------------------------------------------------------
 
@@ -302,7 +304,7 @@ class _Following:
                 moved = [await self._take(one) for one in found]
                 read = {int(one.partition_index) for one in found if not int(one.error_code)}
                 await self._hand_on(read - loaded)
-            except (OSError, BatchError) as error:
+            except OSError as error:
                 self._complain(f"broker {node_id} cannot be read, trying again: {error}", node_id)
                 moved = [True]
             if any(moved):
@@ -317,6 +319,8 @@ class _Following:
                     await asyncio.sleep(max(0.0, again - time.monotonic()))
 
     def _may_read(self, partition: int) -> bool:
+        if time.monotonic() < self._asked_again_s.get(partition, 0.0):
+            return False
         return partition in self._loads or self._order.has_room(partition)
 
     def _request(self, asked: Mapping[int, int]) -> dict[str, object]:
@@ -341,9 +345,13 @@ class _Following:
         if code:
             return True
         data = bytes(found.records or b"")
-        batches = list(read_batches(data))
+        batches = self._read(partition, data)
+        if batches is None:
+            return False
         if batches:
             self._offsets[partition] = batches[-1].last_offset + 1
+        if self._is_new(partition, batches):
+            del self._loads[partition]
         load, end = self._loads.get(partition), int(found.high_watermark)
         self._ends[partition] = end
         self._store.counts.note_lag(partition, end - self._offsets[partition])
@@ -353,22 +361,45 @@ class _Following:
         self._order.add(partition, batches, len(data), at_end=self._is_at_end(partition))
         return False
 
+    def _read(self, partition: int, data: bytes) -> list[RecordBatch] | None:
+        """Return the batches before one that is damaged; None where that is the first one."""
+        batches: list[RecordBatch] = []
+        try:
+            for batch in read_batches(data):
+                batches.append(batch)  # noqa: PERF402 - those before a damaged one count
+        except BatchError as error:
+            if not batches:
+                text = (
+                    f"partition {partition} of {self._topic} cannot be read, trying again: {error}"
+                )
+                self._complain(text, f"partition {partition}")
+                pause_s = min(PAUSES_S[-1], self._source.wait_for_ms / 1000)
+                self._asked_again_s[partition] = time.monotonic() + pause_s
+                return None
+        self._said.pop(f"partition {partition}", None)
+        self._answered_s[partition] = time.monotonic()
+        return batches
+
+    def _is_new(self, partition: int, batches: list[RecordBatch]) -> bool:
+        """Whether a first reading finds what was written since the topic was missing: history."""
+        if partition not in self._loads or self._missing_ms is None or not batches:
+            return False
+        first = batches[0]
+        times = [one.timestamp_ms for one in first.records[:1]]
+        return first.base_offset == 0 and times >= [self._missing_ms - CLOCKS_MS]
+
     async def _hand_on(self, read: Iterable[int]) -> None:
         """Write what waits no longer, of all partitions: at once, as a thread for each is dear."""
         async with self._writing:  # one at a time: none may overtake another
             ready = list(self._order.take())
             if ready:
-                await asyncio.to_thread(self._take_all, ready)
+                await asyncio.to_thread(self._store.take_all, ready)
             self._note_end()
         for partition in read:
             self._note_time(partition)
             is_done = self._is_at_end(partition) and not self._order.has(partition)
             if is_done and partition in self._again:
                 await self._read_anew(partition)
-
-    def _take_all(self, ready: Iterable[tuple[int, list[RecordBatch]]]) -> None:
-        for partition, some in ready:
-            self._store.take(partition, some)
 
     def _is_at_end(self, partition: int) -> bool:
         return self._offsets[partition] >= self._ends.get(partition, 0)
@@ -389,11 +420,11 @@ class _Following:
         """
         await self._write(self._store.flush)
         self._again.discard(partition)
-        self._loads[partition] = _Load(end=self._offsets[partition])
+        self._loads[partition] = PartitionLoad(end=self._offsets[partition])
         self._offsets[partition] = 0
 
     async def _load(
-        self, partition: int, load: _Load, batches: list[RecordBatch], high_watermark: int
+        self, partition: int, load: PartitionLoad, batches: list[RecordBatch], high_watermark: int
     ) -> None:
         if load.end is None:
             load.end = high_watermark
@@ -433,7 +464,7 @@ class _Following:
                 *(partition, self._topic, int(found.offset)),
             )
             self._order.drop(partition)
-            self._loads[partition] = _Load()
+            self._loads[partition] = PartitionLoad()
         self._offsets[partition] = int(found.offset)
         return False
 

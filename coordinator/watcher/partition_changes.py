@@ -8,8 +8,10 @@ which count once its marker says that it was committed.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from coordinator.clock import wall_ms
 from coordinator.watcher.kafka_records import OFFSET_TYPES
 from coordinator.watcher.record_batches import COMMIT, KafkaRecord, RecordBatch, keep_last
 
@@ -123,3 +125,26 @@ def _is_of_offsets(batch: RecordBatch) -> bool:
     return all(
         record.key is not None and record.key.startswith(OFFSET_KEYS) for record in batch.records
     )
+
+
+@dataclass
+class PartitionLoad:
+    """All of a partition: read for the first time, or again, up to where it ended then."""
+
+    changes: PartitionChanges = field(default_factory=PartitionChanges)
+    last: dict[bytes, KafkaRecord] = field(default_factory=dict)
+    end: int | None = None
+    began_ms: int = field(default_factory=wall_ms)
+
+    def take(self, batches: list[RecordBatch]) -> None:
+        """Keep the last record of each key."""
+        before = batches if self.end is None else [b for b in batches if b.base_offset < self.end]
+        for change in self.changes.take(before):
+            keep_last(self.last, (*change.offsets, *change.records))
+
+    def finish(self) -> list[KafkaRecord]:
+        """Return what is kept, in Kafka's order."""
+        change = self.changes.flush()
+        if change is not None:
+            keep_last(self.last, change.offsets)
+        return list(self.last.values())

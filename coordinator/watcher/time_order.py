@@ -35,16 +35,29 @@ class TimeOrder:
         self._read_ms: dict[int, int] = {}
         """Up to which time a partition was read; it is left out once it was read to its end."""
         self._last_ms: dict[int, int] = {}
+        self._absent: set[int] = set()
+        """Partitions that are not waited for, as they cannot be read now."""
 
     def expect(self, partition: int) -> None:
         """Wait for a partition that is to be read."""
         self._read_ms.setdefault(partition, -1)
+
+    def pass_over(self, partition: int) -> None:
+        """Wait no longer for a partition that cannot be read: it may be late."""
+        self._read_ms.pop(partition, None)
+        self._absent.add(partition)
+
+    @property
+    def awaited(self) -> list[int]:
+        """The partitions that others wait for."""
+        return list(self._read_ms)
 
     def add(
         self, partition: int, batches: Iterable[RecordBatch], size: int, *, at_end: bool
     ) -> None:
         """Take what was read of a partition, and whether that is all there is."""
         found = list(batches)
+        self._absent.discard(partition)
         waiting = self._waiting.setdefault(partition, deque())
         last_ms = self._last_ms.get(partition, 0)
         for batch in found:
@@ -59,13 +72,14 @@ class TimeOrder:
 
     def drop(self, partition: int) -> None:
         """Forget a partition; it is read anew."""
+        self._absent.discard(partition)
         for kept in (self._waiting, self._bytes, self._read_ms, self._last_ms):
             kept.pop(partition, None)
 
     @property
     def is_live(self) -> bool:
         """Whether all partitions were read to their ends."""
-        return not self._read_ms
+        return not self._read_ms and not self._absent
 
     def has(self, partition: int) -> bool:
         """Whether something of a partition waits."""

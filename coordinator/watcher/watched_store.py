@@ -33,6 +33,8 @@ from coordinator.watcher.seen_members import read_seen
 from coordinator.watcher.translator import Translator
 
 TOPIC = "__consumer_offsets"
+TOGETHER = 500
+"""Changes that are written together."""
 logger = logging.getLogger("muster.watch")
 
 
@@ -198,9 +200,14 @@ class WatchedStore:
             self.counts.note(partition, records)
 
     def take(self, partition: int, batches: Iterable[RecordBatch]) -> None:
-        """Take what was read of a partition, in order; what is written is written when it returns.
+        """Take what was read of one partition; see `take_all`."""
+        self.take_all([(partition, batches)])
 
-        Offsets wait for `flush`, or for the partition's next change.
+    def take_all(self, read: Iterable[tuple[int, Iterable[RecordBatch]]]) -> None:
+        """Take what was read of partitions, in order; what is written is written when it returns.
+
+        Changes of several partitions are written together, each whole. Offsets wait for `flush`, or
+        for the partition's next change.
 
         Raises
         ------
@@ -208,12 +215,23 @@ class WatchedStore:
             It is not written, or not all of it: read all partitions on from `next_offsets`.
         """
         self._find_places()
-        batches = list(batches)
-        changes = self._partitions.setdefault(partition, PartitionChanges())
-        events = [self._translate(partition, change) for change in changes.take(batches)]
+        waiting: list[KafkaWrote] = []
+        records: dict[int, list[KafkaRecord]] = {}
+        for partition, batches in read:
+            found = list(batches)
+            records.setdefault(partition, []).extend(r for batch in found for r in batch.records)
+            for change in self._partitions.setdefault(partition, PartitionChanges()).take(found):
+                waiting.append(self._translate(partition, change))
+                if len(waiting) == TOGETHER:
+                    self._write_taken(waiting)
+                    waiting = []
+        self._write_taken(waiting)
+        for partition, some in records.items():
+            self.counts.note(partition, some)
+
+    def _write_taken(self, events: Sequence[KafkaWrote]) -> None:
         self._write(*events)
         self._note_missed(events)
-        self.counts.note(partition, [one for batch in batches for one in batch.records])
 
     def _note_missed(self, events: Iterable[KafkaWrote]) -> None:
         unread = self.watched.unread

@@ -28,6 +28,7 @@ class FakeCluster:
         self.topics = topics or {}
         self.retention = "86400000"
         self.fetched = []
+        self.damaged, self.leaderless, self.error = set(), set(), 0
 
     def write(self, partition, records, at_ms=None):
         """Append records as one batch."""
@@ -51,7 +52,8 @@ class FakeCluster:
     node_ids = (1,)
 
     async def describe(self, _topic):
-        return ClusterMetadata("cluster-1", dict.fromkeys(self.logs, 1), 0, self.topics)
+        leaders = {number: -1 if number in self.leaderless else 1 for number in self.logs}
+        return ClusterMetadata("cluster-1", {} if self.error else leaders, self.error, self.topics)
 
     async def topic_setting(self, _topic, name):
         assert name == "delete.retention.ms"
@@ -80,8 +82,12 @@ class FakeCluster:
             partition_index=partition,
             error_code=code,
             high_watermark=self.ends[partition],
-            records=b"".join(encode(*one) for one in ahead[:3]),
+            records=b"".join(self._encode(partition, *one) for one in ahead[:3]),
         )
+
+    def _encode(self, partition, first, last, records):
+        raw = encode(first, last, records)
+        return raw[:-1] + b"?" if (partition, first) in self.damaged else raw
 
 
 def encode(first, last, records):
