@@ -36,7 +36,7 @@ def test_views_of_a_followed_log_are_those_of_the_log(stores, limits):
             reading = LogReader(store, position)
             followed.advance(reading)
             for at in filter(None, (reading, before)):
-                for view in chance.sample(sorted(VIEWS.keys() - {"targets"}), 6):
+                for view in chance.sample(sorted(VIEWS.keys() - {"targets"}), 4):
                     group = None if view == "topics" else chance.choice(groups)
                     found = compute_view(followed.rows(at, group), view)
                     assert found.equals(read_view(at, view, group)), (view, group, at.position)

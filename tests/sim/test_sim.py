@@ -28,6 +28,7 @@ from tests.sim.objects.store import ObjectWorld
 from tests.sim.run import DELTA_EVERY, simulate
 from tests.sim.shrink import shrink
 from tests.sim.world import World
+from tests.support.longer import EVERY
 
 SEEDS = 25
 FOUND = (6018, 320, 490, 730)
@@ -127,7 +128,9 @@ def test_the_shrunk_story_of_a_bug_shows_it_in_muster_trace(monkeypatch, muster_
     assert errors(story) == {"NONE"}
 
 
-@pytest.mark.parametrize(("kind", "seed"), [(World, 7 * DELTA_EVERY), (ObjectWorld, 34)])
+@pytest.mark.parametrize(
+    ("kind", "seed"), [(World, 7 * DELTA_EVERY), (ObjectWorld, 34 if EVERY else 3)]
+)
 def test_a_seed_is_one_run_in_every_process(kind, seed):
     code = (
         f"from {kind.__module__} import {kind.__name__}; from tests.sim.run import simulate; "
