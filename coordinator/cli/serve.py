@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from coordinator.cli.main import load_config
+from coordinator.cli.processes import check_processes, run_processes
 from coordinator.cli.service import (
     ConfigOption,
     HttpOption,
@@ -72,6 +73,10 @@ def serve(
     node: Annotated[
         int | None, typer.Option(help="The id of this node, unlike the others' [server.node_id].")
     ] = None,
+    processes: Annotated[
+        int | None,
+        typer.Option(help="Start so many nodes here, with ids and ports one after the other."),
+    ] = None,
     takeover: Annotated[
         str, typer.Option(help="If another coordinator has the store: wait, refuse or force.")
     ] = "wait",
@@ -106,16 +111,29 @@ def serve(
     warn_of_readers(config, settings)
     load_access(server)  # before it takes over the store
     _check_beside(settings, store)
-    if shards is not None:
-        check_count(shards, "--shards")
-    check_store(store, settings)
-    found = _find_shards(store, shards, settings)
     wanted = _read_topics(topics, topic or [])
+    found = _find_shards(store, shards, settings, processes)
     if found is None or store is None:
         _serve(settings, store, wanted, takeover)
     else:
-        _serve_node(settings, store, found, wanted, takeover)
+        _serve_shards(settings, store, found, wanted, takeover, processes)
     end_process(0)
+
+
+def _serve_shards(
+    settings: Config,
+    store: str,
+    shards: Shards,
+    topics: dict[str, int] | str | None,
+    takeover: str,
+    processes: int | None,
+) -> None:
+    """Be a node of a store of shards, or start several."""
+    _refuse_with_shards(settings, store, takeover)
+    if processes is None:
+        _serve_node(settings, store, shards, topics)
+    else:
+        run_processes(processes, settings, sys.argv[1:])
 
 
 def _check_beside(settings: Config, store: str | None) -> None:
@@ -156,8 +174,15 @@ def user(
     typer.echo(f"{json.dumps(name, ensure_ascii=False)} = {json.dumps(verifiers)}")
 
 
-def _find_shards(store: str | None, wanted: int | None, settings: Config) -> Shards | None:
+def _find_shards(
+    store: str | None, wanted: int | None, settings: Config, processes: int | None
+) -> Shards | None:
     """Return the shards of a store, which is made where they are given; None where it is one."""
+    if processes is not None:
+        check_processes(processes, settings, store)
+    if wanted is not None:
+        check_count(wanted, "--shards")
+    check_store(store, settings)
     if store is None:
         if wanted is not None:
             raise ConfigError(f"--shards {wanted} needs a store: give --store too")
@@ -165,9 +190,12 @@ def _find_shards(store: str | None, wanted: int | None, settings: Config) -> Sha
     if wanted is not None:
         return make_shards(store, wanted, settings)
     try:
-        return read_shards(store)
+        found = read_shards(store)
     except (Unreachable, StoreRefusedError):
         return None  # whoever claims the store waits for it, or says why it cannot
+    if found is None and processes is not None:
+        raise ConfigError(f"--processes {processes} needs a store of shards: give --shards too")
+    return found
 
 
 def _refuse_with_shards(settings: Config, store: str, takeover: str) -> None:
@@ -193,12 +221,10 @@ def _serve_node(
     store: str,
     shards: Shards,
     topics: dict[str, int] | str | None,
-    takeover: str,
 ) -> None:
     """Coordinate the groups of some shards until stopped; others take them over then."""
     from coordinator.shards.node import Node  # noqa: PLC0415
 
-    _refuse_with_shards(settings, store, takeover)
     reload: list[Callable[[], object]] = []
 
     def start(node: Node, open_now: ExitStack) -> tuple[Node, str]:
