@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import gc
 import os
 import shutil
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -103,23 +105,40 @@ def s3(s3_server, monkeypatch):
     return s3_server
 
 
+@contextmanager
+def once_a_run(tmp_path_factory, name):
+    """Give a folder that all processes of a run share, and whether it is to be filled."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / name
+    with folder.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        filled = folder / "filled"
+        yield folder, not filled.exists()
+        filled.touch()
+
+
 @pytest.fixture(scope="session")
 def wheel(tmp_path_factory):
     """The wheel, built offline from a copy of what it is made of."""
-    folder = tmp_path_factory.mktemp("wheel")
-    source = folder / "source"
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
-        source.mkdir(exist_ok=True)
-        shutil.copy(ROOT / name, source)
+    with once_a_run(tmp_path_factory, "wheel") as (folder, empty):
+        if empty:
+            _build_wheel(folder)
+    (built,) = folder.glob("muster-*.whl")
+    return built
+
+
+def _build_wheel(folder):
     from spark_jobs.session.package_files import IN_CLONE
 
+    source = folder / "source"
+    source.mkdir(parents=True)
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source)
     packages = ("assignors", "coordinator", "muster", "pyspark_muster", "spark_jobs")
     for name in (*packages, *IN_CLONE.values()):
         ignored = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / name, source / name, ignore=ignored)
     pip("wheel", "--no-build-isolation", "--wheel-dir", folder, source)
-    (built,) = folder.glob("muster-*.whl")
-    return built
 
 
 @pytest.fixture(scope="session")
@@ -128,8 +147,9 @@ def installed(request, tmp_path_factory):
     if not (ROOT / "coordinator").exists():  # tools/matrix.py: the interpreter has the wheel
         return {}
     wheel = request.getfixturevalue("wheel")
-    site = tmp_path_factory.mktemp("site")
-    pip("install", "--target", site, wheel)
+    with once_a_run(tmp_path_factory, "site") as (site, empty):
+        if empty:
+            pip("install", "--target", site, wheel)
     return {"PYTHONPATH": str(site)}
 
 
