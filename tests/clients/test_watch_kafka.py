@@ -35,10 +35,16 @@ SECONDS = 40
 def kafka(tmp_path_factory):
     try:
         with Kafka(tmp_path_factory.mktemp("watched"), TOPICS) as found:
-            consume(found, "first", "classic", 2.0)  # so that the topic of groups is there
+            # So that the topic of groups is there, and has a group: a busy broker may be slow.
+            until(lambda: consume(found, "first", "classic", 2.0) or list_groups(found))
             yield found
     except KafkaMissingError as missing:
         pytest.fail(str(missing), pytrace=False)
+
+
+def list_groups(kafka):
+    admin = AdminClient({"bootstrap.servers": kafka.address})
+    return [one.group_id for one in admin.list_consumer_groups().result(30).valid]
 
 
 def delete_group(admin, group_id):
@@ -131,10 +137,10 @@ def read_store(store, *words):
 
 
 def rows(store):
-    """What the log says of groups, but for offsets, which are folded."""
+    """What the log says of groups, but for offsets, which are folded, and lags, noted now and then."""
     table = DeltaTable(f"{store}/log").to_pyarrow_table().sort_by("position")
     kept = [name for name in table.column_names if name not in OURS]
-    mine = {"claim", "partition_read", "kafka_watched", "topic", "offset_commit"}
+    mine = {"claim", "partition_read", "kafka_watched", "topic", "offset_commit", "loads"}
     return [row for row in table.select(kept).to_pylist() if row["kind"] not in mine]
 
 
