@@ -115,6 +115,15 @@ with interruptible():
     assert done.stderr.splitlines()[-1] == "KeyboardInterrupt"
 
 
+@pytest.fixture
+def heeded():
+    """SIGINT as in a terminal: what a script runs in the background ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("heeded")
 def test_a_jvm_is_ended_before_it_has_a_context(monkeypatch):
     """What it begins with takes seconds, and would be stopped as soon as it is there."""
     command = [sys.executable, "-c", "import time; time.sleep(600)"]
