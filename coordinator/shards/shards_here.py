@@ -211,7 +211,6 @@ class ShardsHere:
             with self._changing:
                 self._here[shard] = opened
                 self._empty.discard(shard)
-                self._lost.pop(shard, None)
         finally:
             with self._changing:
                 self._claimed.pop(shard, None)
@@ -227,6 +226,7 @@ class ShardsHere:
         epoch = log.claim(self.owner, self.address, wall_ms())
         with self._changing:
             self._claimed[shard] = epoch
+            self._lost.pop(shard, None)
         self._start(self._tell, f"muster-claimed-{shard}")
         return self.load(log)
 
