@@ -105,7 +105,7 @@ def restore_shards(
 def _open(store: str | os.PathLike[str]) -> tuple[str, Shards]:
     shards = read_shards(store)
     if shards is None:
-        raise SpecError(f"{store} is no store of shards: copy it as a store of one")
+        raise SpecError(f"{store} is not a store of shards: copy it as a store of one")
     return find_root(store), shards
 
 

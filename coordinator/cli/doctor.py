@@ -39,7 +39,7 @@ def doctor(
     group: Group = None,
     window: Annotated[str, typer.Option(help="How far back to look: 90s, 15m, 1h, 7d.")] = "1h",
     only: Annotated[
-        list[str] | None, typer.Option(help="Look for this alone; repeat for more.")
+        list[str] | None, typer.Option(help="Look only for this; repeat for more.")
     ] = None,
     skip: Annotated[
         list[str] | None, typer.Option(help="Do not look for this; repeat for more.")
@@ -48,10 +48,10 @@ def doctor(
         str, typer.Option(help="How long a rebalance or a partition without owner may take.")
     ] = "1m",
     rebalances: Annotated[
-        int, typer.Option(help="How many an hour are not too many; two a member never are.")
+        int, typer.Option(help="How many an hour are acceptable; two for each member always are.")
     ] = DEFAULTS.rebalances,
     flaps: Annotated[
-        int, typer.Option(help="How often what flaps comes back, or changes its owner.")
+        int, typer.Option(help="How many returns, or changes of owner, count as flapping.")
     ] = DEFAULTS.flaps,
     skew: Annotated[
         float, typer.Option(help="How many times its share a member may have.")

@@ -149,7 +149,7 @@ def _shift(address: str, by: int) -> str:
     number = int(port) and int(port) + by
     if number > PORT_MAX:
         raise ConfigError(
-            f"{OPTION}: the node {by + 1} of them would be at port {number}: give a lower port "
+            f"{OPTION}: node {by + 1} of them would be at port {number}: give a lower port "
             f"than {port}"
         )
     return f"{host}:{number}"

@@ -68,14 +68,14 @@ def serve(
     ] = None,
     shards: Annotated[
         int | None,
-        typer.Option(help="Divide a new store into so many shards, for ever: for several nodes."),
+        typer.Option(help="Divide a new store permanently into this many shards, for nodes."),
     ] = None,
     node: Annotated[
         int | None, typer.Option(help="The id of this node, unlike the others' [server.node_id].")
     ] = None,
     processes: Annotated[
         int | None,
-        typer.Option(help="Start so many nodes here, with ids and ports one after the other."),
+        typer.Option(help="Start this many nodes here, with consecutive ids and ports."),
     ] = None,
     takeover: Annotated[
         str, typer.Option(help="If another coordinator has the store: wait, refuse or force.")

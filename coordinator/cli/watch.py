@@ -40,7 +40,8 @@ def watch(
         str | None, typer.Argument(help="kafka://host:port,… of some brokers.")
     ] = None,
     store: Annotated[
-        str | None, typer.Option(help="The folder of the store, or its URL; no coordinator's.")
+        str | None,
+        typer.Option(help="The folder of the store, or its URL; not a coordinator's store."),
     ] = None,
     records: Annotated[
         Path | None,
@@ -56,7 +57,7 @@ def watch(
     compacted: Annotated[
         bool,
         typer.Option(
-            "--compacted", help="The dump is what a cleaned topic keeps: a state, no history."
+            "--compacted", help="The dump is of a compacted topic: a state, not a history."
         ),
     ] = False,
     web: WebOption = None,
@@ -96,7 +97,7 @@ def _find_source(
             raise ConfigError(f"--by {by} asks a cluster: leave --records out")
         return RecordsFile(records, is_compacted=compacted)
     if compacted:
-        raise ConfigError("--compacted is of a dump: give --records FILE too")
+        raise ConfigError("--compacted describes a dump: give --records FILE too")
     if cluster is None or not cluster.startswith(KAFKA):
         raise ConfigError(f"the cluster is {cluster!r}: give kafka://host:port")
     return open_source(cluster, settings, by)

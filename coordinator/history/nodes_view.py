@@ -107,7 +107,7 @@ def read_node(store: str, config: Config, node_id: int) -> tuple[Basis, str]:
 def _look(store: str, config: Config) -> tuple[Shards, StoreNodes]:
     shards = read_shards(store)
     if shards is None:
-        raise SpecError(f"{store} is no store of shards, so it has no nodes: name one that is")
+        raise SpecError(f"{store} is not a store of shards, so it has no nodes: name one")
     nodes = StoreNodes(find_root(store), config.lease)
     nodes.look()
     return shards, nodes

@@ -378,7 +378,7 @@ class Driver:
             self._log(f"not answered: {why}")
             event = HeartbeatUnanswered(number, jitter)
         except Exception as error:  # of ours, or what no coordinator could read
-            logger.exception("%s: a cannot send a heartbeat, leaving", self._name)
+            logger.exception("%s: cannot send a heartbeat, leaving", self._name)
             self._fail(error)
             event = HeartbeatUnanswered(number, jitter)
         self._tell(event)

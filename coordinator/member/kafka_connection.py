@@ -179,7 +179,7 @@ class KafkaConnection:
             salt, iterations = base64.b64decode(fields["s"]), int(fields["i"])
             check_iterations(iterations, "the number of the server's iterations")
         except (KeyError, ValueError) as error:
-            raise _login_error(f"the server's salt or iterations are none: {error}") from error
+            raise _login_error(f"the server's salt or iterations are invalid: {error}") from error
         key, server_key = await asyncio.to_thread(scram_keys, mechanism, password, salt, iterations)
         bare = f"c=biws,r={fields['r']}"
         signed = f"{first},{said},{bare}".encode()

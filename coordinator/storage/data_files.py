@@ -94,7 +94,7 @@ def list_parts(table: DeltaTable) -> list[Part]:
     for part in parts:
         if part.last is None:
             raise CorruptLog(
-                f"{table.table_uri} says nothing of the positions in {part.path}: "
+                f"{table.table_uri} has no statistics of the positions in {part.path}: "
                 f"rewrite the table with statistics of that column"
             )
     return sorted(parts, key=lambda part: (part.snapshot, part.first))

@@ -262,7 +262,7 @@ class DeltaLog:
             self._table.look()
         except OSError as error:
             raise CommitFailed(
-                f"whether {self._table.path} is ours cannot be seen: {error}"
+                f"cannot check whether {self._table.path} is still ours: {error}"
             ) from None
         self._table.refuse_fenced(self.epoch)
 
@@ -442,8 +442,8 @@ def find_root(store: str | os.PathLike[str]) -> str:
     root = root_of(text)
     if odd := ELSEWHERE.search(root):
         raise ConfigError(
-            f"the store {text} has {odd[0]!r} in its path, and Delta would look for it at another "
-            f"one: {remedy}"
+            f"the store {text} has {odd[0]!r} in its path, and Delta would take that for another "
+            f"path: {remedy}"
         )
     if is_remote(root):
         return root

@@ -119,7 +119,7 @@ class Inbox:
     def _parse(self, request_id: str, content: bytes) -> Request:
         if self.folder == "requests":
             if not request_id.startswith("compact-"):
-                raise RequestError("it asks for nothing that is known")
+                raise RequestError("it contains no request that this version knows")
             return Compact(request_id)
         if self.folder == "plans":
             return msgspec.json.decode(content, type=DecidePlan)

@@ -145,7 +145,7 @@ def make_shards(store: str, count: int, config: Config) -> Shards:
     found = read_shards(store) or write_shards(make_root(store), Shards(count), config)
     if found.count != count:
         raise ConfigError(
-            f"--shards is {count}, but {store} has {found.count}, for ever: leave the option out"
+            f"--shards is {count}, but {store} has {found.count}, permanently: leave the option out"
         )
     return found
 
@@ -163,7 +163,7 @@ def write_shards(root: str, wanted: Shards, config: Config) -> Shards:
     disk = filesystem_of(root, folder_mode(config.log))
     if disk.is_folder(log_folder(f"{root}/log")):
         raise ConfigError(
-            f"{root} is a store of one shard, for ever: give --shards with a new store"
+            f"{root} is a store of one shard, permanently: give --shards with a new store"
         )
     disk.make_folder(root)
     disk.check_conditions(root)

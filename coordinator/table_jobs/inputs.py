@@ -204,7 +204,7 @@ def _refuse_broken(output: str) -> None:
     """Refuse what is meant for a name of the catalog and is none: it would become a folder."""
     if os.path.basename(output) == output and re.search(r"`|\.\.|.\.$", output):
         raise SpecError(
-            f"--output {output!r} is no name of a table: each part is a word, or any text in "
+            f"--output {output!r} is not a table name: each part is a word, or any text in "
             f"backquotes; give [CATALOG.]SCHEMA.TABLE, or ./{output} for a folder of that name"
         )
 

@@ -114,8 +114,8 @@ def find_output(output: str) -> str:
     place = _find_place(output)
     if is_delta_output(place) and (odd := ELSEWHERE.search(place)):
         raise SpecError(
-            f"--output {output!r} has {odd[0]!r} in its path, and Delta would look for it at "
-            "another one: name another"
+            f"--output {output!r} has {odd[0]!r} in its path, and Delta would take that for "
+            "another path: name another"
         )
     return place
 

@@ -235,8 +235,8 @@ class KafkaBrokers:
         answer = await connection.ask(Api.METADATA, topics=(), **ONLY_TOLD)
         if answer.cluster_id != self._cluster_id:
             raise ConnectionError(
-                f"it is the Kafka cluster {answer.cluster_id} by now, and the store shows "
-                f"{self._cluster_id}: give the address of that one"
+                f"this is now Kafka cluster {answer.cluster_id}, but the store shows "
+                f"{self._cluster_id}: give the address of that cluster"
             )
 
     async def close(self) -> None:
@@ -267,7 +267,7 @@ def ask_cluster(settings: ClientSettings, topic: str) -> ClusterMetadata:
 
     found = asyncio.run(ask())
     if not found.cluster_id:
-        raise ConfigError("the cluster tells no id: give the address of a Kafka broker")
+        raise ConfigError("the cluster has no id: give the address of a Kafka broker")
     return found
 
 

@@ -86,16 +86,16 @@ def ask_by_id(one: object) -> Any:  # noqa: ANN401 - kio's, a UUID
 FORGETS_LOST_ANSWERS = Quirk(
     LIBRDKAFKA,
     "2.x, in consumer groups",
-    "goes on, after a connection that ended, as if nothing had been said in the answer that was "
-    "lost, which may have told it to let go of partitions",
+    "carries on after a lost connection as if the lost answer had said nothing, although that "
+    "answer may have revoked partitions",
     "the first answer of a connection brings the assignment",
 )
 OWNS_NOTHING_YET = Quirk(
     f"{LIBRDKAFKA}, {JAVA}",
     "2.x, in the second heartbeat; 4.4.0, while it looks up names of topics",
-    "reports that it owns nothing while it takes what the last answer brought; taken for a "
-    "release, as Kafka takes it, another member could get that too",
-    "taken as if it did not say what it owns",
+    "reports that it owns nothing while it takes over what the last answer assigned; if that "
+    "counted as a release, as in Kafka, another member could get the same partitions",
+    "the report counts as if it did not say what the member owns",
 )
 
 
@@ -116,9 +116,9 @@ def read_in_conversation(event: Heartbeat, brought: bool | None) -> Heartbeat:  
 
 
 ASKS_ONLY_FOR_ENDS = Quirk(
-    f"{LIBRDKAFKA}, by which a cluster is asked",
+    f"{LIBRDKAFKA}, which Muster asks a cluster with",
     "2.16",
-    "has no way to ask ListOffsets for what is below the largest time, such as tiered storage",
+    "cannot ask ListOffsets for the special times below the largest one, such as tiered storage",
     "refused as unsupported",
 )
 UNASKABLE = ErrorCode.unsupported_version

@@ -136,8 +136,8 @@ def assign_large(
         why = UNLIKE if members is None else None
     if why is not None and partitions > most:
         raise SpecError(
-            f"the group has {partitions:,} partitions, and Spark cuts no group by {why}: one task "
-            f"assigns it, and takes up to {most:,}; leave that out, or split the group"
+            f"the group has {partitions:,} partitions, and Spark cannot split a group with {why}: "
+            f"one task assigns up to {most:,}; leave that out, or split the group"
         )
     if members is None or not members.active.any():
         return None

@@ -69,11 +69,11 @@ def foreach_partition_owner(
     """
     path = str(table)
     if "://" in path:
-        raise ValueError(f"table is {path!r}: give a folder, files are added to it by their names")
+        raise ValueError(f"table is {path!r}: give a folder: files are added to it by name")
     if odd := ELSEWHERE.search(os.path.abspath(path)):
         raise ValueError(
-            f"table is {path!r}, which has {odd[0]!r} in its path, and Delta would look for it at "
-            "another one: give another folder"
+            f"table is {path!r}, which has {odd[0]!r} in its path, and Delta would take that for "
+            "another path: give another folder"
         )
     columns = [topic, partition, offset]
 

@@ -406,7 +406,7 @@ def test_bad_destinations_are_refused_and_unchanged(lived, copy, tmp_path):
         with pytest.raises(ConfigError, match="is inside"):
             backup(lived, inside)
     for odd in ("a%41b", "new\nline"):
-        with pytest.raises(ConfigError, match="in its path, and Delta would look for it at"):
+        with pytest.raises(ConfigError, match="in its path, and Delta would take that for"):
             backup(lived, tmp_path / odd)
     assert files_of(tmp_path / "full") == ["mine"]
     (tmp_path / "empty").mkdir()

@@ -79,5 +79,5 @@ def test_a_path_that_no_store_can_have_is_named_for_what_it_has(muster_here, tmp
             (tmp_path / name / "log").mkdir(parents=True)
         done = muster_here(*words, str(tmp_path / name), cwd=tmp_path)
         assert done.returncode == 2
-        assert f"has {odd!r} in its path, and Delta would look for it at" in done.stderr.decode()
+        assert f"has {odd!r} in its path, and Delta would take that for" in done.stderr.decode()
     assert {one.name for one in tmp_path.iterdir()} == {"operations", f"there{odd}"}

@@ -63,7 +63,7 @@ def test_what_is_no_node_is_refused(store, tmp_path, muster_here):
     for words in (["nodes"], ["drain", 1]):
         done = muster_here(*words, "--store", tmp_path / "one")
         assert done.returncode == 2
-        assert b"is no store of shards" in done.stderr
+        assert b"is not a store of shards" in done.stderr
 
 
 def test_the_loads_of_nodes_and_shards_are_listed(store, muster_here, monkeypatch):

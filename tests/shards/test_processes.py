@@ -38,7 +38,7 @@ def test_each_node_has_an_id_and_ports_of_its_own():
     [
         (1, "s", "h:1", "--processes is 1: give 2 or more"),
         (2, None, "h:1", "needs a store of shards"),
-        (3, "s", "h:65534", "the node 3 of them would be at port 65536"),
+        (3, "s", "h:65534", "node 3 of them would be at port 65536"),
         (2, "s", "h", "'h' has no port"),
     ],
 )

@@ -47,7 +47,7 @@ def test_the_number_of_shards_is_fixed(tmp_path):
     assert read_shards(tmp_path / "none") is None
     assert make_shards(root, 4, Config()) == read_shards(root) == Shards(4)
     assert make_shards(root, 4, Config()) == Shards(4)
-    with pytest.raises(ConfigError, match=r"--shards is 5, but .* has 4, for ever"):
+    with pytest.raises(ConfigError, match=r"--shards is 5, but .* has 4, permanently"):
         make_shards(root, 5, Config())
 
 
@@ -147,7 +147,7 @@ def test_commands_read_all_shards(store, muster_here):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--shards", 5], b"has 4, for ever"),
+        (["--shards", 5], b"has 4, permanently"),
         (["--takeover", "force"], b"--takeover force needs a store of one shard"),
         (["--push", "http://127.0.0.1:1"], b"--push (push.workers) needs a store of one shard"),
         (["--web", "127.0.0.1:0"], b"--web (web.listen) needs a store of one shard"),

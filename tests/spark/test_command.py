@@ -336,8 +336,8 @@ def listing(folder):
         ("s3://bucket/out.parquet", "on object storage an output is a Delta table"),
         ("file", "is a file: name a folder"),
         ("full", "is a folder with other content"),
-        ("a\\b", "in its path, and Delta would look for it at another one"),
-        ("a%20b", "has '%20' in its path, and Delta would look for it at another one"),
+        ("a\\b", "in its path, and Delta would take that for another path"),
+        ("a%20b", "has '%20' in its path, and Delta would take that for another path"),
         ("full.parquet", "is a folder of Parquet files that Muster did not write"),
     ],
 )

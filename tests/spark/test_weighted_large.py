@@ -169,7 +169,7 @@ def test_what_is_not_plain_and_too_large_for_one_task_is_refused(spark):
     far = weights_of(1, 1).append_column("racks", pa.array([["r1"]] * 2000))
     rules = pa.table({"kind": ["exclude"], "selector": ["a/3"], "value": ["m001"]})
     for more, said in (
-        ({"partitions": far}, "has 2,009 partitions, and Spark cuts no group by partitions.racks:"),
+        ({"partitions": far}, "Spark cannot split a group with partitions.racks: one task"),
         ({"constraints": rules}, "constraints other than drain"),
     ):
         tables = {"topics": TOPICS, "members": members_of(5), **more}

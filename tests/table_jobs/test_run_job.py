@@ -113,7 +113,7 @@ def test_names_of_the_catalog_are_written_as_spark_reads_them(tables, monkeypatc
 def test_a_broken_name_of_the_catalog_is_no_folder(tables, monkeypatch, name):
     monkeypatch.chdir(tables)
     for engine in ("local", "spark"):
-        with pytest.raises(SpecError, match="is no name of a table") as refused:
+        with pytest.raises(SpecError, match="is not a table name") as refused:
             run_job(replace(job_on(tables, engine), output=name), Config(), FakeSpark())
         assert f"./{name} for a folder" in str(refused.value)
     assert not (tables / name).exists()

@@ -224,7 +224,7 @@ def test_a_table_that_asks_for_more_is_refused_and_stays(night, s3):
         ("{}", "is also --topics"),
         ("s3a{2}", "is also --topics"),
         ("{1}", "has other content than a Delta table"),
-        ("{}%41", "has '%41' in its path, and Delta would look for it at another one"),
+        ("{}%41", "has '%41' in its path, and Delta would take that for another path"),
         ("file:///none/a%2520b", "has '%20' in its path"),
         ("s3://nowhere/x", "cannot be read: "),
     ],

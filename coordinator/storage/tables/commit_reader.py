@@ -247,7 +247,7 @@ def _read(folder: str, checkpoints: dict[int, list[str]], versions: list[int]) -
         table.apply(actions, path)
         table.version = version
     if not table.protocol or not table.metadata:
-        raise CorruptLog(f"{log_folder(folder)} says nothing of the table itself: {RESTORE}")
+        raise CorruptLog(f"{log_folder(folder)} does not describe the table itself: {RESTORE}")
     return table
 
 

@@ -445,7 +445,7 @@ class FencedTable:
             self.unsure = True
             raise CommitFailed(
                 f"version {commit.version} of {self.path} was not acknowledged ({reason}), and "
-                f"whether it landed cannot be seen: {one_line(error)}"
+                f"Muster cannot check whether it landed: {one_line(error)}"
             ) from None
         self.refuse_fenced(commit.epoch)
         if landed:

@@ -198,7 +198,7 @@ def find_coordinator(request: Request, cluster: Cluster) -> Call:
         node = cluster.find_coordinator(group_id)
         if node is None:
             return _coordinator(
-                ErrorCode.coordinator_not_available, "Another has the store.", NOBODY
+                ErrorCode.coordinator_not_available, "Another coordinator has the store.", NOBODY
             )
         return _coordinator(ErrorCode.none, None, node)
 

@@ -152,7 +152,7 @@ def _list_other_settings(asked: Any, cluster: Cluster) -> Settings:  # noqa: ANN
     kind, name = asked.resource_type, asked.resource_name
     if kind == TOPIC:
         if not is_valid_topic(name):
-            raise RefusedError(Code.invalid_topic_exception, f"{name!r} can be no topic's name.")
+            raise RefusedError(Code.invalid_topic_exception, f"{name!r} is not a valid topic name.")
         if name not in cluster.topics().by_name:
             raise RefusedError(Code.unknown_topic_or_partition, f"There is no topic {name!r}.")
         return {n: [ConfigSynonym(n, value, DEFAULT_SOURCE)] for n, value in TOPIC_SETTINGS.items()}
