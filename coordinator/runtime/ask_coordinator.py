@@ -7,13 +7,12 @@ import os
 import time
 import uuid
 
-from coordinator.clock import wall_ms
 from coordinator.config import Config
 from coordinator.core.events import Action, DecidePlan
 from coordinator.core.state.records import PlanMade
 from coordinator.engines.plan_answers import ask_about_plan
+from coordinator.storage.holders import watch_holder
 from coordinator.storage.inbox import Inbox
-from coordinator.storage.lease import Lease
 from coordinator.storage.tables.table_io import BusyError
 
 LOOK_S = 0.1
@@ -54,10 +53,10 @@ def ask_coordinator(
 
     request_id = request_id or uuid.uuid4().hex
     request = DecidePlan(action, group_id, plan_id, plan, user_name(), reason, request_id)
-    lease = Lease(store, "", "", config.lease, wall_ms)
+    find_holder = watch_holder(store, config.lease)
 
     def wait() -> None:
-        if lease.holder() is None:
+        if find_holder() is None:
             _serve_request(store, config, request_id)
         else:
             time.sleep(LOOK_S)

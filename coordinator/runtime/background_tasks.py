@@ -97,7 +97,7 @@ class BackgroundTasks:
         if store is not None:
             every_s = max(config.engine.proposals_ms / 1000, poll_s)
             reader = InboxReader(loop, self.maintenance)
-            while_serving.append(PeriodicTask("requests", every_s, reader.run))
+            while_serving.append(PeriodicTask("requests", every_s, reader.run, loop.requests_due))
         self._tasks = [*while_loading, *while_serving]
         self._while_loading = [self._thread(task) for task in while_loading]
         self._while_serving = [self._thread(task) for task in while_serving]

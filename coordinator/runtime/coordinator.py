@@ -229,6 +229,10 @@ class Coordinator(ServiceRequests):
         """
         self._inner.make_way(on=on)
 
+    def read_requests(self) -> None:
+        """Read the inbox now: a node looks there for all of its shards."""
+        self._inner.read_requests()
+
     @property
     def asked(self) -> int:
         """How much was asked so far, in steady heartbeats: its rate is the coordinator's load."""

@@ -128,6 +128,8 @@ class EventLoop:
         self.target_computations = TargetComputations(processor, self.submit, engine)
         self.maintenance_due = threading.Event()
         """Set when log maintenance is due: until then each commit costs more than the last."""
+        self.requests_due = threading.Event()
+        """Set when the inbox has requests, where another looks for us."""
         self.asked = 0
         """How much was asked, in steady heartbeats: the rate is the load."""
         self.lost = threading.Event()
@@ -303,6 +305,10 @@ class EventLoop:
     def make_way(self, *, on: bool) -> None:
         """Commit less often while another is to claim the log, which races with every commit."""
         self._makes_way_since = time.monotonic() if on else None
+
+    def read_requests(self) -> None:
+        """Have the inbox read now."""
+        self.requests_due.set()
 
     def _way_ms(self) -> int:
         """Return how long requests wait for a claim: as long as one has been tried already."""

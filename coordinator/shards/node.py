@@ -27,6 +27,7 @@ from coordinator.runtime.metrics import Metrics
 from coordinator.runtime.threads_left import leave
 from coordinator.runtime.topic_catalog import DictCatalog, TopicCatalog, catalog_for, topic_id_of
 from coordinator.shards.catalog import SharedCatalog
+from coordinator.shards.inbox_rounds import InboxRounds
 from coordinator.shards.root import Root
 from coordinator.shards.router import Router
 from coordinator.shards.shard_loads import ShardLoads
@@ -40,7 +41,7 @@ from coordinator.shards.shards_here import (
 from coordinator.status import LOST, STUCK, Status
 from coordinator.storage.delta_log import make_root
 from coordinator.storage.nodes import StoreNodes
-from coordinator.storage.shards import NODES, SHARDS_TOPIC, Shards
+from coordinator.storage.shards import NODES, ROOT, SHARDS_TOPIC, Shards
 from coordinator.wire.call import ClusterNode, FindOffsets
 from coordinator.wire.codec import Api
 from coordinator.wire.listener import RunningServer, as_node, serve
@@ -210,6 +211,10 @@ class Node:
             return self._holds.coordinator or refuse_elsewhere(group_id, "the root")
         return self.here.find(group_id)
 
+    def _find_part(self, part: str) -> Coordinator | None:
+        """Return the coordinator of a shard, or of the root, by its name in the inbox."""
+        return self._holds.coordinator if part == ROOT else self.here.get(int(part))
+
     def _look_at_nodes(self) -> None:
         """Read what the other nodes have, unless that was done just now.
 
@@ -256,6 +261,8 @@ class Node:
         self.here.owner = f"node-{serving.node.node_id}-{uuid.uuid4().hex[:8]}"
         self._start(lambda: self._holds.hold(self.address, self._ending), "muster-root")
         self._start(self._take_part, "muster-node")
+        rounds = InboxRounds(self._root, self._shards, self.config, self._find_part)
+        self._start(lambda: rounds.run(self._ending), "muster-inbox")
         return serving
 
     def __enter__(self) -> Self:

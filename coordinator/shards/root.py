@@ -12,6 +12,7 @@ from coordinator.core.events import LEAVE
 from coordinator.kafka_config import kafka_config
 from coordinator.runtime.coordinator import Coordinator
 from coordinator.runtime.plan_tasks.kafka_weights import KafkaWeights, open_weights
+from coordinator.shards.inbox_rounds import without_rounds
 from coordinator.shards.shard_loads import ShardWeights
 from coordinator.shards.shards_here import LOOK_S, RETRY_S
 from coordinator.status import LOST
@@ -114,7 +115,7 @@ def config_of_nodes(config: Config) -> Config:
     ttl_ms = config.lease.ttl_ms
     beat_ms = max(1, ttl_ms // 5)
     return replace(
-        config,
+        without_rounds(config),
         weights=replace(config.weights, source=""),
         kafka=kafka_config(
             {

@@ -14,6 +14,7 @@ from coordinator.errors import ErrorCode, GroupError
 from coordinator.runtime.coordinator import Coordinator
 from coordinator.runtime.metrics import Metrics
 from coordinator.shards.catalog import SharedCatalog
+from coordinator.shards.inbox_rounds import without_rounds
 from coordinator.status import LOST
 from coordinator.storage.log_ahead import LogAhead
 from coordinator.storage.record_log import LogError
@@ -105,6 +106,10 @@ class ShardsHere:
         """Return the coordinators of the shards that are served, by their numbers."""
         with self._changing:
             return [self._here[shard] for shard in sorted(self._here)]
+
+    def get(self, shard: int) -> Coordinator | None:
+        """Return the coordinator of a shard, where it is served here."""
+        return self._here.get(shard)
 
     def claims(self) -> dict[int, int]:
         """Return the shards that are here, each with the epoch of its claim; 0 without a log."""
@@ -237,7 +242,11 @@ class ShardsHere:
     def load(self, log: LogAhead) -> Coordinator:
         """Serve the groups of a log that is claimed."""
         return Coordinator.open(
-            None, config=self._config, topics=self._catalog, log=log, metrics=self._metrics
+            None,
+            config=without_rounds(self._config),
+            topics=self._catalog,
+            log=log,
+            metrics=self._metrics,
         )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
 
@@ -23,8 +23,9 @@ from coordinator.config import Config
 from coordinator.core.state.records import GroupMetadata, TargetMetadata
 from coordinator.storage.data_files import list_parts
 from coordinator.storage.delta_log import DeltaLog, find_root, open_log_table
+from coordinator.storage.holders import watch_holder
 from coordinator.storage.inbox import Compact, Inbox
-from coordinator.storage.lease import Lease
+from coordinator.storage.lease import Holder, Lease
 from coordinator.storage.log_scan import scan_all_groups
 from coordinator.storage.record_log import AS_BEFORE, LogError
 from coordinator.storage.state_loader import pack_log
@@ -94,11 +95,12 @@ def compact(
 
 def _compact_log(store: str, config: Config, now_ms: int, patience_s: float) -> str:
     """Have the log compacted by its writer; return who that was."""
-    lease = Lease(store, f"compact-{os.getpid()}-{uuid.uuid4().hex[:8]}", "", config.lease, wall_ms)
-    if lease.holder() is not None:
+    find_holder = watch_holder(store, config.lease)
+    if find_holder() is not None:
         with progress.task("the coordinator compacts the log"):
-            _ask_coordinator(store, lease, patience_s)
+            _ask_coordinator(store, find_holder, patience_s)
         return "coordinator"
+    lease = Lease(store, f"compact-{os.getpid()}-{uuid.uuid4().hex[:8]}", "", config.lease, wall_ms)
     lease.wait("refuse")
     try:
         log = DeltaLog.open(store, config.log)
@@ -110,7 +112,9 @@ def _compact_log(store: str, config: Config, now_ms: int, patience_s: float) -> 
     return "us"
 
 
-def _ask_coordinator(store: str, lease: Lease, patience_s: float) -> None:
+def _ask_coordinator(
+    store: str, find_holder: Callable[[], Holder | None], patience_s: float
+) -> None:
     """Wait until the live coordinator has compacted the log."""
     inbox, request_id = Inbox(store), f"compact-{uuid.uuid4().hex}"
     inbox.put(Compact(request_id))
@@ -119,7 +123,7 @@ def _ask_coordinator(store: str, lease: Lease, patience_s: float) -> None:
         if time.monotonic() > until:
             inbox.remove(request_id)
             raise BusyError(
-                f"the coordinator of {store} ({lease.holder()}) did not compact the log within "
+                f"the coordinator of {store} ({find_holder()}) did not compact the log within "
                 f"{patience_s:g} s: check it, then try again"
             )
         time.sleep(LOOK_S)

@@ -4,6 +4,9 @@ The coordinator does what is asked, and takes the file away; its answer is in th
 of kind `proposal` that has the request's id. Anybody who may write to the store may put anything
 there. What is no request, or cannot be dealt with, is set aside with the reason, so that it holds
 up nobody else's.
+
+All parts of a store of shards have one inbox, that of the whole store, where the names of requests
+begin with that of the part: a node looks there once for all of them.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ import msgspec
 
 from assignors import SpecError
 from coordinator.core.events import REQUEST, DecidePlan
+from coordinator.storage.shards import whole_of
 from coordinator.storage.store_modes import filesystem_of
 from coordinator.storage.tables.store_files import root_of
 
@@ -68,10 +72,13 @@ class Inbox:
     ) -> None:
         self.folder = folder
         self._bytes_max = bytes_max
-        self._path = os.path.join(root_of(store), folder)
-        self._aside = os.path.join(root_of(store), "_set_aside")
+        whole = whole_of(store) if folder == FOLDER else None
+        root, part = whole or (root_of(store), "")
+        self._prefix = f"{part}-" if part else ""
+        self._path = os.path.join(root, folder)
+        self._aside = os.path.join(root, "_set_aside")
         self._ending = OLD_FOLDERS.get(folder, ".json")
-        self._disk = filesystem_of(root_of(store))
+        self._disk = filesystem_of(root)
 
     def put(self, request: Request) -> None:
         """Ask for something; the request is durable when this returns.
@@ -95,7 +102,8 @@ class Inbox:
 
     def waiting(self) -> list[str]:
         """Return the ids of the requests that nobody has taken away, in order."""
-        return [file.removesuffix(self._ending) for file in self._files() if self._is_one(file)]
+        found = (file.removesuffix(self._ending) for file in self._files() if self._is_one(file))
+        return [name.removeprefix(self._prefix) for name in found]
 
     def read(self, request_id: str) -> Request:
         """Return a request.
@@ -135,7 +143,7 @@ class Inbox:
 
     def set_aside(self, request_id: str, reason: str) -> None:
         """Move a request to `_set_aside`, with the reason in a file beside it."""
-        self._move(request_id + self._ending, reason)
+        self._move(self._name(request_id), reason)
 
     def set_strangers_aside(self) -> None:
         """Set entries aside that are named like requests, but are not regular files."""
@@ -160,16 +168,20 @@ class Inbox:
             logger.warning("%a in %s is set aside as %a: %s", file, self._path, aside, reason)
 
     def _files(self) -> list[str]:
-        return [file for file in self._disk.names(self._path) if file.endswith(self._ending)]
+        names = self._disk.names(self._path)
+        return [n for n in names if n.startswith(self._prefix) and n.endswith(self._ending)]
 
     def _is_one(self, file: str) -> bool:
         return file.isprintable() and self._disk.is_file(os.path.join(self._path, file))
 
     def _file(self, request_id: str) -> str:
-        return os.path.join(self._path, request_id + self._ending)
+        return os.path.join(self._path, self._name(request_id))
+
+    def _name(self, request_id: str) -> str:
+        return self._prefix + request_id + self._ending
 
 
 def old_inboxes(store: str | os.PathLike[str]) -> Iterator[Inbox]:
-    """Yield the folders in which versions before 0.2 left requests."""
-    for folder in OLD_FOLDERS:
+    """Yield the folders in which versions before 0.2, which had no shards, left requests."""
+    for folder in OLD_FOLDERS if whole_of(store) is None else ():
         yield Inbox(store, folder)

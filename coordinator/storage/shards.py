@@ -7,6 +7,7 @@ it, as is the root, which has the group of the nodes. A store without that file 
 from __future__ import annotations
 
 import os
+import re
 from contextlib import suppress
 from typing import Literal
 
@@ -24,6 +25,7 @@ FILE, FOLDER, ROOT = "_shards.json", "shards", "root"
 NODES, SHARDS_TOPIC = "muster.nodes", "muster.shards"
 """The group whose members are the nodes, and the topic whose partitions are the shards."""
 SHARDS_MOST = 1_024
+_PART = re.compile(rf"(?P<whole>.+)/(?:{FOLDER}/(?P<shard>\d{{4}})|{ROOT})", re.DOTALL)
 LOCK_S = 10.0
 
 
@@ -55,6 +57,22 @@ def shard_at(root: str, number: int) -> str:
 def root_at(root: str) -> str:
     """Return where the store is that has the group of the nodes."""
     return f"{root}/{ROOT}"
+
+
+def whole_of(store: str | os.PathLike[str]) -> tuple[str, str] | None:
+    """Return the store of shards that a store is part of, and the name of the part there.
+
+    A part is a shard, "0004", or "root"; None is a store of its own.
+
+    Raises
+    ------
+    ConfigError
+        As `read_shards`.
+    """
+    found = _PART.fullmatch(find_root(store))
+    if found is None or read_shards(found["whole"]) is None:
+        return None
+    return found["whole"], found["shard"] or ROOT
 
 
 def read_shards(store: str | os.PathLike[str]) -> Shards | None:

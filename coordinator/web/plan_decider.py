@@ -10,13 +10,12 @@ import threading
 import uuid
 from concurrent.futures import Future, ThreadPoolExecutor
 
-from coordinator.clock import wall_ms
 from coordinator.config import LeaseConfig
 from coordinator.core.events import Action, DecidePlan
 from coordinator.engines.plan_answers import ask_about_plan
 from coordinator.history.log_reader import LogReader
 from coordinator.history.watched import refuse_watched
-from coordinator.storage.lease import Lease
+from coordinator.storage.holders import watch_holder
 from coordinator.storage.tables.table_io import BusyError
 
 LOOK_S = 0.2
@@ -38,7 +37,7 @@ class PlanDecider:
 
     def __init__(self, store: str, lease: LeaseConfig) -> None:
         self._store = store
-        self._lease = Lease(store, "", "", lease, wall_ms)
+        self._find_holder = watch_holder(store, lease)
         self._closed = threading.Event()
         self._threads = ThreadPoolExecutor(AT_ONCE, "muster-web-decide")
 
@@ -81,7 +80,7 @@ class PlanDecider:
         self._refuse_alone()
 
     def _refuse_alone(self) -> None:
-        if self._lease.holder() is None:
+        if self._find_holder() is None:
             raise BusyError(
                 f"no coordinator is running on {self._store}, so the plan cannot be decided: "
                 "start one, or use `muster approve` or `muster reject`"

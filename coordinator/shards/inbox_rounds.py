@@ -1,0 +1,65 @@
+"""Rounds through the inbox of a store of shards: one look for all the parts that a node has."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+
+from coordinator.config import Config
+from coordinator.runtime.coordinator import Coordinator
+from coordinator.storage.inbox import Inbox
+from coordinator.storage.shards import ROOT, Shards
+from coordinator.storage.tables.store_files import files_at
+
+logger = logging.getLogger("muster.shards")
+
+
+def without_rounds(config: Config) -> Config:
+    """Return the settings of a part's coordinator: it reads requests when the node says so."""
+    never_ms = int(threading.TIMEOUT_MAX * 1000)
+    return replace(config, engine=replace(config.engine, proposals_ms=never_ms))
+
+
+class InboxRounds:
+    """A node's side of the inbox: whose requests wait reads them, no other part looks.
+
+    Parameters
+    ----------
+    root
+        Of the store.
+    find
+        Returns the coordinator of a part, by its name, if the node has it.
+    """
+
+    def __init__(
+        self, root: str, shards: Shards, config: Config, find: Callable[[str], Coordinator | None]
+    ) -> None:
+        self._inbox = Inbox(root)
+        self._parts = {ROOT, *(f"{number:04d}" for number in range(shards.count))}
+        self._find = find
+        self._every_s = max(config.engine.proposals_ms / 1000, files_at(root).poll_s)
+
+    def run(self, ending: threading.Event) -> None:
+        """Look again and again, until the node ends."""
+        while not ending.wait(self._every_s):
+            try:
+                self.look()
+            except OSError as error:
+                logger.warning("the inbox of the shards cannot be read, retrying: %s", error)
+
+    def look(self) -> None:
+        """Have the parts that are here read their requests; set aside what names no part."""
+        self._inbox.set_strangers_aside()
+        asked = set()
+        for name in self._inbox.waiting():
+            part = name.partition("-")[0]
+            if part in self._parts:
+                asked.add(part)
+            else:
+                self._inbox.set_aside(name, "it names no shard of the store: write 0000-NAME.json")
+        for part in sorted(asked):
+            coordinator = self._find(part)
+            if coordinator is not None:
+                coordinator.read_requests()
