@@ -39,7 +39,7 @@ The order of append and answer
 4. An answer leaves after the records of its batch, and of every batch before it, are durable; one
    without records too, since it may tell what records of the same batch changed.
 5. Memory is ahead of the log between `replay` and the append. When the append fails, or its outcome
-   is not known, the driver answers nobody, drops the state and replays the log: it never repairs
+   is not known, the driver sends no answer, drops the state and replays the log: it never repairs
    the state.
 6. Before an answer leaves, the driver has seen that the log is still its own.
 

@@ -46,7 +46,7 @@ class JoinGroup(msgspec.Struct, frozen=True):
     knows_member_id
         Whether the client joins again with the id that it is given (from version 4).
     knows_skipping
-        Whether a leader can be told not to assign (from version 9).
+        Whether the answer can make a leader skip assigning (from version 9).
     """
 
     group_id: Text

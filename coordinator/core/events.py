@@ -209,9 +209,9 @@ class TopicsReported:
     Attributes
     ----------
     topics
-        All there are; of a slice, those that are new or others than before.
+        All there are; of a slice, those that are new or have changed.
     gone
-        Of a slice, those that are no more; None: `topics` are all.
+        Of a slice, those that no longer exist; None: `topics` are all.
     more
         Whether another slice of the same change follows: until the last, no group notices.
     """
@@ -248,7 +248,7 @@ class DecidePlan(
     plan
         The plan itself, where the log does not have it.
     request_id
-        Of a request from another process, which finds the answer in the log; "" is none.
+        Of a request from another process, which finds the answer in the log; "" without one.
     """
 
     action: Action
@@ -346,7 +346,7 @@ Event: TypeAlias = (
 
 
 class HeartbeatResponse(msgspec.Struct, frozen=True):
-    """What a member is told. `assignment` None is unchanged; else {topic: spans of partitions}."""
+    """The answer to a member. `assignment` None is unchanged; else {topic: spans of partitions}."""
 
     member_id: str | None
     member_epoch: int
@@ -424,7 +424,7 @@ class Result(msgspec.Struct, frozen=True):
     completed
         Requests that waited, by number, and their answers; they leave with the response.
     superseded
-        Requests that waited and are not answered any more: the member repeated them, or is gone.
+        Requests that waited and get no answer: the member repeated them, or is gone.
     """
 
     records: list[Record] = []

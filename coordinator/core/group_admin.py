@@ -44,23 +44,23 @@ MUCH = 1_000
 
 
 class GroupDescription(NamedTuple):
-    """A group as it is at one moment; nobody changes what is in here.
+    """A group as it is at one moment; nothing in here changes.
 
-    To look at all of its members and topics may take long: whoever asks does it, not who decides.
+    Looking at all its members and topics may take long: the caller does it, not the core.
     """
 
-    told: dict[str, object]
+    head: dict[str, object]
     members: Sequence[tuple[MemberMetadata, CurrentMember]] | None = None
-    """None: they are told already."""
+    """None: they are in `head` already."""
     targets: Mapping[str, Spans] = MappingProxyType({})
     topics: Mapping[str, Topic] = MappingProxyType({})
 
     def fields(self) -> dict[str, object]:
         """Return the group under Kafka's field names in snake case."""
         if self.members is None:
-            return self.told
+            return self.head
         members = sorted(self.members, key=lambda member: member[0].member_id)
-        return self.told | {
+        return self.head | {
             "members": [self._member(meta, current) for meta, current in members],
             "authorized_operations": OPERATIONS_UNKNOWN,
         }
@@ -110,7 +110,7 @@ def describe_group(state: State, config: Config, event: DescribeGroup) -> Result
     group = state.groups.get(event.group_id)
     if group is None:
         return Result(response=GroupDescription(_dead_group(event.group_id)))
-    told: dict[str, object] = {
+    head: dict[str, object] = {
         "error_code": 0,
         "error_message": None,
         "group_id": group.group_id,
@@ -121,9 +121,9 @@ def describe_group(state: State, config: Config, event: DescribeGroup) -> Result
     }
     members = [(member.meta, member.current) for member in group.members.values()]
     if len(group.members) + len(group.names) <= MUCH:  # copies of all topics would take longer
-        now = GroupDescription(told, members, group.targets, state.topics)
+        now = GroupDescription(head, members, group.targets, state.topics)
         return Result(response=GroupDescription(now.fields()))
-    described = GroupDescription(told, members, group.targets.copy(), dict(state.topics))
+    described = GroupDescription(head, members, group.targets.copy(), dict(state.topics))
     return Result(response=described)
 
 

@@ -65,14 +65,14 @@ def _weigh(state: State, event: Event) -> int:
 
 
 def _count_topics(state: State, event: Heartbeat) -> int:
-    """Return how many topics, or ranges, are told, and beyond one those of the member."""
-    told = len(event.topic_partitions or ()) + len(event.subscribed_topic_names or ())
+    """Return how many topics or ranges a request has, and beyond one those of the member."""
+    sent = len(event.topic_partitions or ()) + len(event.subscribed_topic_names or ())
     group = state.groups.get(event.group_id)
     member = None if group is None else group.members.get(event.member_id)
     if group is None or member is None:
-        return told
+        return sent
     target = group.targets.count_ranges(event.member_id)
-    return told + max(0, len(member.current.assigned) - 1, target - 1)
+    return sent + max(0, len(member.current.assigned) - 1, target - 1)
 
 
 def _count_offsets(event: OffsetCommit) -> int:
@@ -81,14 +81,14 @@ def _count_offsets(event: OffsetCommit) -> int:
 
 def _cut_offsets(offsets: Offsets, most: int) -> Iterator[Offsets]:
     places = (
-        (topic, partition, told)
+        (topic, partition, offset)
         for topic, partitions in offsets.items()
-        for partition, told in partitions.items()
+        for partition, offset in partitions.items()
     )
     while piece := list(islice(places, most)):
         found: dict[str, dict[int, CommittedOffset]] = {}
-        for topic, partition, told in piece:
-            found.setdefault(topic, {})[partition] = told
+        for topic, partition, offset in piece:
+            found.setdefault(topic, {})[partition] = offset
         yield found
 
 

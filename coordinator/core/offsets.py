@@ -70,8 +70,8 @@ def commit_offsets(state: State, config: Config, event: OffsetCommit, now_ms: in
         known = state.topics.get(topic)
         topic_id = known.key.topic_id if known else ""
         codes: dict[int, ErrorCode] = {}
-        for partition, told in partitions.items():
-            offset, metadata, leader_epoch = CommittedOffset(*told)
+        for partition, committed in partitions.items():
+            offset, metadata, leader_epoch = CommittedOffset(*committed)
             too_large = len(metadata) > most // 2 and _count_letters(metadata) > most
             codes[partition] = ErrorCode.OFFSET_METADATA_TOO_LARGE if too_large else ErrorCode.NONE
             if not too_large:
@@ -111,10 +111,10 @@ def _check_offsets(event: OffsetCommit) -> None:
 
 
 def check_classic_commit(group: ClassicGroup, event: OffsetCommit) -> list[SetTimer]:
-    """Fence by generation, and return what makes the member's session begin anew (H-34).
+    """Fence by generation, and return what restarts the member's session (H-34).
 
-    Without a member only an Empty group takes offsets. While the leader assigns, nobody knows
-    whose a partition will be.
+    Without a member only an Empty group takes offsets. While the leader assigns, a partition's
+    next owner is unknown.
 
     Raises
     ------
@@ -204,7 +204,7 @@ def _refuse_epoch(member: Member, message: str) -> GroupError:
 def fetch_offsets(state: State, event: OffsetFetch) -> Result:
     """Return {topic: {partition: OffsetCommitted or None}} (G-125).
 
-    A group that does not exist has committed nothing; that is no error.
+    A group that does not exist has committed nothing; that is not an error.
 
     Raises
     ------
@@ -228,7 +228,7 @@ def fetch_offsets(state: State, event: OffsetFetch) -> Result:
 
 
 class FoundOffsets(Mapping[str, "OffsetsOfTopic"]):
-    """Very many offsets as they are at one moment: whoever asks looks them up, not who decides."""
+    """Very many offsets as they are at one moment: the caller looks them up, not the core."""
 
     def __init__(self, offsets: Offsets, topics: Mapping[str, Sequence[int]] | None) -> None:
         self._offsets, self._topics = offsets, topics
@@ -267,8 +267,8 @@ def delete_offsets(state: State, event: OffsetDelete) -> Result:
     Raises
     ------
     GroupError
-        INVALID_GROUP_ID; GROUP_ID_NOT_FOUND; NON_EMPTY_GROUP: a live classic group that is none of
-        consumers.
+        INVALID_GROUP_ID; GROUP_ID_NOT_FOUND; NON_EMPTY_GROUP: a live classic group that does not
+        consist of consumers.
     """
     if not event.group_id:
         raise GroupError(ErrorCode.INVALID_GROUP_ID, "The group id is empty: give one.")
@@ -318,7 +318,7 @@ def expire_offsets(state: State, config: Config, _event: ExpireOffsets, now_ms: 
 def _unused_since(
     group: Group | None, classic: ClassicGroup | None, record: OffsetCommitted
 ) -> int:
-    """Return since when nobody needs an offset; NEVER while somebody does.
+    """Return since when no member needs an offset; NEVER while one does.
 
     Of a classic group that is Empty since it is so; of one that runs only those of topics that no
     consumer subscribes to, and only while it is Stable.

@@ -40,11 +40,11 @@ class KafkaWrote:
     seen_ms
         When members of these groups were last seen to write something, by group and member.
     partition, offsets
-        Of Kafka's topic, where the records are: one offset a record, or none where nobody knows.
+        Of Kafka's topic, where the records are: one offset per record, or none if unknown.
     unreadable
-        What was written with them, and says nothing: it costs its group.
+        What was written with them and cannot be read: its group is left out.
     follows
-        What must have been read of the partition before; None for what is read anew.
+        What must have been read of the partition before; None if all of it is read again.
     """
 
     records: tuple[Record, ...]

@@ -5,7 +5,7 @@ and the one in the leader's SyncGroup is ignored. Members own what they report i
 subscriptions, and what the last generation assigned to them.
 
 Members of a cooperative protocol keep their partitions while they join. So a partition that must
-move is assigned to nobody in this generation: its owner sees that it is missing, revokes it and
+move has no owner in this generation: its present owner sees that it is missing, revokes it and
 joins again, and the next generation assigns it (KIP-429).
 
 The leader's assignment is used if a subscription does not parse, if the assignor refuses the group
@@ -72,7 +72,7 @@ class ClassicAssignment(NamedTuple):
     moved
         How many owned partitions change their owner.
     assigned
-        The partitions in each member's bytes that exist; None if nobody has looked.
+        The existing partitions in each member's bytes; None if they were not parsed.
     """
 
     assignments: Mapping[str, bytes]
@@ -113,17 +113,19 @@ def assign_classic_group(
     protocol = group.protocol or ""
     member_ids = sorted(group.members)
     try:
-        told = [read_subscription(group.members[one].metadata(protocol)) for one in member_ids]
+        subscriptions = [
+            read_subscription(group.members[one].metadata(protocol)) for one in member_ids
+        ]
         last = [_read_partitions(group.members[one].last_assignment) for one in member_ids]
-        line = TopicLine(state, _names_of(told, last))
-        reported = line.claims([one.owned for one in told])
-        owners = resolve_owners(reported, [one.generation for one in told])
+        line = TopicLine(state, _names_of(subscriptions, last))
+        reported = line.claims([one.owned for one in subscriptions])
+        owners = resolve_owners(reported, [one.generation for one in subscriptions])
         cooperative = COOPERATIVE in protocol
         if len(owners.position) and not cooperative and protocol not in EAGER:
             return None
         had = add_previous(owners, line.claims(last))
         target = Targets(as_target(line, had, member_ids))
-        metas = dict(zip(member_ids, told, strict=True))
+        metas = dict(zip(member_ids, subscriptions, strict=True))
         given = replace(_build_input(state, group, metas, target), as_of_ms=now_ms)
         options = AssignorOptions.of_group(assignor, settings, config)
         ranges = assign_checked(given.spec(assignor), options)
@@ -136,12 +138,12 @@ def assign_classic_group(
     if cooperative:
         free = owners.find(found.position, found.member) == found.member
         found = AssignedPartitions(found.member[free], found.position[free])
-    versions = [one.version for one in told]
+    versions = [one.version for one in subscriptions]
     return _write(line, found, member_ids, versions, assignor, moved)
 
 
 def read_assigned(state: State, assignments: Sequence[bytes]) -> list[Spans]:
-    """Parse members' assignments; return the partitions of each that exist, () if it is none."""
+    """Parse members' assignments; return the existing partitions of each, () if invalid."""
     listed = [_read_partitions(raw) for raw in assignments]
     line = TopicLine(state, {name for partitions in listed for name in partitions})
     found = AssignedPartitions(*line.claims(listed))
@@ -158,21 +160,23 @@ def _read_partitions(assignment: bytes) -> Mapping[str, Numbers]:
         return {}
 
 
-def _names_of(told: Sequence[Subscription], last: Sequence[Mapping[str, Numbers]]) -> set[str]:
+def _names_of(
+    subscriptions: Sequence[Subscription], last: Sequence[Mapping[str, Numbers]]
+) -> set[str]:
     """Return the names of all topics that members subscribe to, own, or were assigned."""
     found: set[str] = set()
-    for subscription, assigned in zip(told, last, strict=True):
+    for subscription, assigned in zip(subscriptions, last, strict=True):
         found.update(subscription.topics, subscription.owned, assigned)
     return found
 
 
 def _build_input(
-    state: State, group: ClassicGroup, told: Mapping[str, Subscription], had: Targets
+    state: State, group: ClassicGroup, subscriptions: Mapping[str, Subscription], had: Targets
 ) -> AssignorInput:
     """Return the group as input of an assignor."""
     lists: dict[tuple[str, ...], tuple[str, ...]] = {}
     metas: dict[str, MemberMetadata] = {}
-    for member_id, subscription in told.items():
+    for member_id, subscription in subscriptions.items():
         names = tuple(sorted(set(subscription.topics)))
         metas[member_id] = MemberMetadata(
             group.group_id,

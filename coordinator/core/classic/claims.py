@@ -16,7 +16,7 @@ from assignors.arrays import Bools, Ints, Longs, offsets_of
 from coordinator.core.state.groups import State, Topic
 from coordinator.core.state.target_assignment import WholeTarget
 
-NOBODY = -1
+NO_MEMBER = -1
 """The owner of a partition that two members own with equal right."""
 Numbers: TypeAlias = Sequence[int] | Ints
 """Partitions of one topic, as a client lists them: in any order, perhaps twice."""
@@ -81,7 +81,7 @@ class Owners(NamedTuple):
     position
         On a `TopicLine`.
     owner
-        The place of the member that owns it, or NOBODY.
+        The place of the member that owns it, or NO_MEMBER.
     """
 
     position: Longs
@@ -103,7 +103,7 @@ def resolve_owners(reported: Claims, generations: Sequence[int]) -> Owners:
     """Return the owner of each partition that members report.
 
     If several members report a partition, the one with the latest generation owns it (KIP-792). If
-    they have the same generation, nobody does, and all must revoke it.
+    they have the same generation, none of them does, and all must revoke it.
 
     Parameters
     ----------
@@ -119,7 +119,7 @@ def resolve_owners(reported: Claims, generations: Sequence[int]) -> Owners:
     heads = np.flatnonzero(np.append(True, position[1:] != position[:-1])[: len(position)])
     run = np.repeat(np.arange(len(heads)), np.diff(np.append(heads, len(position))))
     rivals = np.bincount(run[since == since[heads][run]], minlength=len(heads))
-    return Owners(position[heads], np.where(rivals > 1, NOBODY, member[heads]))
+    return Owners(position[heads], np.where(rivals > 1, NO_MEMBER, member[heads]))
 
 
 def add_previous(owners: Owners, assigned: Claims) -> Owners:
@@ -134,7 +134,7 @@ def add_previous(owners: Owners, assigned: Claims) -> Owners:
     """
     position, rows = np.unique(assigned.position, return_index=True)  # the first of each
     unclaimed = ~np.isin(position, owners.position)
-    held = owners.rows(owners.owner != NOBODY)
+    held = owners.rows(owners.owner != NO_MEMBER)
     position = np.concatenate([held.position, position[unclaimed]])
     owner = np.concatenate([held.owner, assigned.member[rows][unclaimed]])
     order = np.argsort(position)

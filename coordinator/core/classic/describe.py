@@ -15,7 +15,7 @@ def describe_group(state: State, event: DescribeClassicGroup) -> Result:
     Raises
     ------
     GroupError
-        GROUP_ID_NOT_FOUND: there is no such group, or it is a consumer group.
+        GROUP_ID_NOT_FOUND: the group does not exist, or is a consumer group.
     """
     group = state.classic.get(event.group_id)
     if event.group_id in state.groups:

@@ -173,8 +173,8 @@ def _topics(group: ClassicGroup, protocols: tuple[Protocol, ...]) -> object:
 
     A consumer's bytes differ at each join, because they also have its owned partitions.
     """
-    told = [metadata for _, metadata in protocols]
-    topics = topics_of(told) if group.protocol_type == CONSUMER else None
+    subscriptions = [metadata for _, metadata in protocols]
+    topics = topics_of(subscriptions) if group.protocol_type == CONSUMER else None
     return protocols if topics is None else topics
 
 

@@ -70,8 +70,8 @@ def leave_group(state: State, config: Config, event: LeaveGroup, now_ms: int) ->
     """Remove the members that exist, and rebalance once for all of them."""
     found = state.classic.get(event.group_id)
     if found is None:
-        everybody = [(leaver, ErrorCode.UNKNOWN_MEMBER_ID) for leaver in event.members]
-        return Result(response=LeaveGroupResponse(everybody))
+        unknown = [(leaver, ErrorCode.UNKNOWN_MEMBER_ID) for leaver in event.members]
+        return Result(response=LeaveGroupResponse(unknown))
     update = ClassicUpdate(found.draft(), config, now_ms)
     left = [(leaver, _leave(update, leaver)) for leaver in event.members]
     if any(code is ErrorCode.NONE for _, code in left):
@@ -83,7 +83,7 @@ def leave_group(state: State, config: Config, event: LeaveGroup, now_ms: int) ->
 def _leave(update: ClassicUpdate, leaver: Leaver) -> ErrorCode:
     group, member_id = update.group, leaver.member_id
     if not member_id:
-        # An administrator removes whoever has the instance id.
+        # An administrator removes the member that has the instance id.
         member_id = group.instances.get(leaver.instance_id or "", "")
         if leaver.instance_id is None or not member_id:
             return ErrorCode.UNKNOWN_MEMBER_ID

@@ -18,8 +18,8 @@ FIRST_TABLE, LOAD_PERCENT = 16, 75
 
 def choose_protocol(group: ClassicGroup) -> str | None:
     """Return the protocol of the next generation, or None if members have none in common."""
-    everybody = len(group.members)
-    common = {name for name, count in group.supported.items() if count == everybody}
+    members = len(group.members)
+    common = {name for name, count in group.supported.items() if count == members}
     votes: Counter[str] = Counter()  # a name may be ""
     for names, count in group.preferences.items():
         for name in [name for name in names if name in common][:1]:

@@ -38,9 +38,9 @@ from coordinator.errors import ErrorCode
 from coordinator.reasons import Reason
 
 NEW_MEMBER_JOIN_MS = 300_000
-"""How long a new member's join may wait, so that clients that disconnect do not count for ever."""
+"""How long a new member's join may wait, so that disconnected clients stop counting."""
 AGAIN_LEAST_MS = 1_000
-"""The shortest join phase, as it restarts while nobody joins: with 0 it would be a busy loop."""
+"""The shortest join phase: it restarts while no member joins, and 0 would be a busy loop."""
 PREPARABLE = {ClassicState.STABLE, ClassicState.COMPLETING, ClassicState.EMPTY}
 """The states in which a rebalance can begin."""
 
@@ -166,7 +166,7 @@ def rebalance_or_complete(update: ClassicUpdate, reason: Reason | None, cause: s
     Parameters
     ----------
     reason
-        Why; None is no news, of a member that joins because a rebalance is under way.
+        Why; None if a member joins because a rebalance is under way, which is no new reason.
     """
     if update.group.state in PREPARABLE:
         prepare_rebalance(update, reason or Reason.MEMBER_JOINED_AGAIN, cause)
@@ -326,7 +326,7 @@ def next_generation(generation: int) -> int:
 
 
 def _elect_joined_leader(group: ClassicGroup) -> bool:
-    """Choose a leader that has joined; return False if nobody has, or there was no leader."""
+    """Choose a leader that has joined; return False if none has, or there was no leader."""
     if group.leader is None:
         return False
     if group.members[group.leader].parked_join is not None:

@@ -102,12 +102,12 @@ def heartbeat(state: State, config: Config, event: Heartbeat, now_ms: int) -> Re
         timers.append(_rebalance_timer(update.meta, after))
     interval = group_value(config.kafka, settings, "consumer.heartbeat.interval.ms")
     asked = event.member_epoch == JOIN or event.wants_assignment or _is_full(event)
-    told: Spans | None = None
+    assigned: Spans | None = None
     if asked or before.assigned is not after.assigned:
-        told = drop_epochs(after.assigned)
-        if not asked and has_partitions(before.assigned, told):
-            told = None
-    response = HeartbeatResponse(event.member_id, after.member_epoch, interval, told)
+        assigned = drop_epochs(after.assigned)
+        if not asked and has_partitions(before.assigned, assigned):
+            assigned = None
+    response = HeartbeatResponse(event.member_id, after.member_epoch, interval, assigned)
     records = [*replaced, *update.records, *epoch.records, *reached.records]
     return Result(records, response, timers, [*epoch.tasks, *reached.tasks])
 
@@ -170,7 +170,7 @@ def _subscription_reason(update: MemberUpdate) -> Reason | None:
 
 
 def _joined_or(reason: Reason, update: MemberUpdate) -> Reason:
-    """Return a reason; of a new member, whatever it brings, that it joined."""
+    """Return a reason; for a new member, whatever else it brings, that it joined."""
     return Reason.MEMBER_JOINED if update.old is None else reason
 
 
@@ -212,9 +212,9 @@ def _wanted_assignor(config: Config, wishes: Mapping[str, int], own: str | None)
 
 
 def _choose_assignor(config: Config, update: MemberUpdate, *, finishing: bool) -> str:
-    """Return the assignor of the next target: what one began, the same one finishes.
+    """Return the assignor of the next target: an assignor finishes what it began.
 
-    Where wishes are even, that of whoever sends a heartbeat then would undo it, and so on for ever.
+    Where wishes are even, each heartbeat would otherwise undo the last one's target, endlessly.
     """
     begun = update.group.assignor
     if finishing and begun in config.kafka.assignors:
@@ -240,7 +240,7 @@ def _is_assignor_changed(
     ==========================================================  =======
 
     From the fifth on wishes are even, and the assignor wanted is just this member's. Members would
-    take turns for ever, a new epoch at each heartbeat: so the one that made the present target
+    take turns endlessly, a new epoch at each heartbeat: so the one that made the present target
     stays, and only the preferred one gives way, once.
     """
     group, own = update.group, update.meta.server_assignor
@@ -264,7 +264,7 @@ def _is_assignor_changed(
 def has_moves_left(config: Config, settings: Mapping[str, str], group: Group, now_ms: int) -> bool:
     """Whether a target cut short by max_moves is reached and the next part may begin.
 
-    With max_moves 0 there is no next part: nothing would ever move.
+    With max_moves 0 a next part does not exist: nothing would ever move.
     """
     return (
         group.partial
@@ -318,7 +318,7 @@ def _update_target(
     epoch: GroupEpoch,
     now_ms: int,
 ) -> _MemberTarget:
-    """Return the target to reconcile to; computes the group's anew when due (G-38)."""
+    """Return the target to reconcile to; recomputes the group's target when due (G-38)."""
     group = update.group
     target = _MemberTarget(group.assignment_epoch, update.target or ())
     if epoch.number <= group.assignment_epoch or not is_target_due(config, settings, group, now_ms):

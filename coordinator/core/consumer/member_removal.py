@@ -111,7 +111,7 @@ def end_timers(group_id: str, member_id: str) -> list[SetTimer]:
 
 
 def unused_regexes(group: Group, gone: Sequence[MemberMetadata]) -> list[str]:
-    """Return the resolved regexes that nobody uses once these members are gone (G-85)."""
+    """Return the resolved regexes that no member uses once these are gone (G-85)."""
     fewer = Counter(meta.subscribed_topic_regex for meta in gone)
     return sorted(
         regex
@@ -132,7 +132,7 @@ def hash_after(
     Parameters
     ----------
     gone, come
-        Members as they are no more, and as one will be.
+        Members that go away as they were, and one that comes.
     unused
         Resolved regexes that end.
     """

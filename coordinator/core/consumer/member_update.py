@@ -142,7 +142,7 @@ def refuse_new_group(config: Config, known: Mapping[str, object], group_id: str)
 
 
 def refuse_full_group(config: Config, group: Group, event: Heartbeat) -> None:
-    """Refuse newcomers of a full group; a known instance id is none (G-23)."""
+    """Refuse newcomers to a full group; a known instance id is not a newcomer (G-23)."""
     if len(group.members) < config.kafka.max_size or event.member_id in group.members:
         return
     if event.instance_id is not None and event.instance_id in group.instances:
@@ -161,7 +161,7 @@ def start_update(
     Parameters
     ----------
     classic
-        Of a member that speaks the classic protocol; None: it does not, or does not any more.
+        Of a member that speaks the classic protocol; None: it does not, or no longer does.
     """
     existing = _find_member(state, group, event, classic)
     if existing is None:
@@ -219,7 +219,7 @@ def _find_member(
             f"the group because the instance id is owned by {member.member_id} member.",
         )
     if event.member_id in group.members and event.member_id != member.member_id:
-        # Its own partitions would be lost with nobody to notice.
+        # Its own partitions would be lost without anyone noticing.
         raise _invalid(
             f"Member {event.member_id} cannot take over instance id {event.instance_id} while it "
             "is in the group itself: leave first, or join under another member id."

@@ -19,7 +19,7 @@ REGEX_REFRESH_MIN_MS = 10_000
 def update_regexes(
     state: State, config: Config, update: MemberUpdate, now_ms: int
 ) -> tuple[list[str], list[Task]]:
-    """Check a new regex, find those nobody uses now, ask for resolution when due (G-81…G-85)."""
+    """Check a new regex, find unused ones, ask for resolution when due (G-81…G-85)."""
     group, regex = update.group, update.meta.subscribed_topic_regex
     before = update.old.subscribed_topic_regex if update.old else ""
     if not regex and not before and not group.regex_members:
@@ -40,7 +40,7 @@ def update_regexes(
 
 
 def check_regex(regex: str) -> None:
-    """Refuse a regular expression that is none to RE2.
+    """Refuse a regular expression that RE2 does not accept.
 
     Raises
     ------

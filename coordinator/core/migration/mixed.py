@@ -81,8 +81,8 @@ def _join(state: State, config: Config, group: Group, event: JoinGroup, now_ms: 
     if config.kafka.migration_policy == "disabled":
         raise _inconsistent("group.consumer.migration.policy is disabled")
     protocols = tuple(ClassicProtocol(*one) for one in event.distinct_protocols())
-    told = Heartbeat(event.group_id, member_id, JOIN, event.instance_id)
-    refuse_full_group(config, group, told)
+    joins = Heartbeat(event.group_id, member_id, JOIN, event.instance_id)
+    refuse_full_group(config, group, joins)
     known = group.classic_protocols
     common = any(known[one.name] == group.classic_members for one in protocols)
     if event.protocol_type != CONSUMER or not common:
@@ -162,9 +162,9 @@ def _is_last_replaced(config: Config, group: Group, update: MemberUpdate) -> boo
 
 
 def _has_settled(group: Group, update: MemberUpdate) -> bool:
-    """Whether all others have what they are to have: they will not be told before they join again.
+    """Whether all others have their targets: they learn of a new one only when they join again.
 
-    Kafka does not look: there one may go on with partitions that another one was assigned.
+    Kafka does not check: there a member may keep partitions that another one was assigned.
     """
     others = (one for one in group.members.values() if one.member_id != update.replaces)
     return all(one.stable and one.epoch == group.assignment_epoch for one in others)
@@ -251,8 +251,8 @@ def _needs_join(state: State, config: Config, group: Group, now_ms: int) -> bool
     """Whether the next target is due, and no heartbeat of the consumer protocol will compute it.
 
     If only classic members are left in a consumer group, a target is computed when one joins. In
-    Kafka such a group leaves partitions without an owner until somebody happens to join; here a
-    member is told to join, once the present target is `FORGOTTEN_MS` old.
+    Kafka such a group leaves partitions without an owner until a member happens to join; here
+    an answer makes a member join, once the present target is `FORGOTTEN_MS` old.
     """
     old = now_ms >= group.assignment_timestamp + FORGOTTEN_MS
     if group.classic_members < len(group.members) or not old:
@@ -324,7 +324,7 @@ def _is_released(group: Group, member: Member) -> bool:
 
 
 def _join_timer(member: Member) -> SetTimer:
-    """Return the timer for a member to join again; it runs from when it was first told to."""
+    """Return the timer for a member to join again; it runs from when it was first asked to."""
     meta = member.meta
     return SetTimer(
         JOIN_PHASE, meta.group_id, meta.member_id, meta.rebalance_timeout_ms, unless_set=True

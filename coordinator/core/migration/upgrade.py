@@ -2,7 +2,7 @@
 
 This happens when a member joins by a heartbeat, and the migration policy allows it. The generation
 becomes the group epoch, and the leader's assignment becomes the target and current assignment. Then
-the heartbeat is decided as in any consumer group. Waiting requests are told to join again.
+the heartbeat is decided as in any consumer group. Waiting members are asked to rejoin.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from coordinator.core.targets.load_columns import DRAINED
 SUBSCRIPTION, CONSTRAINT, OWNER = "subscription", "constraint", "least weight moved"
 MAKESPAN, RACK, PLAN = "makespan", "same rack", "plan"
 NEAR = 1e-9
-CAUSES_TOLD = 3
+CAUSES_SHOWN = 3
 
 
 class Candidate(msgspec.Struct, frozen=True):
@@ -54,7 +54,7 @@ class PartitionExplained(msgspec.Struct, frozen=True):
     Attributes
     ----------
     owner, previous_owner
-        None for nobody.
+        None without an owner.
     weight
         In the unit of the weights; 1 where they are not known.
     decided_by
@@ -239,8 +239,8 @@ def _decide(
         return PLAN, f"plan {plan_id} gave it to {owner.member_id}"
     if not others:
         why = sorted({one.refused for one in found if one.refused})
-        told = f": others {'; '.join(why[:CAUSES_TOLD])}" if why else ""
-        return _name_refusal(why), f"only {owner.member_id} could have it{told}"
+        causes = f": others {'; '.join(why[:CAUSES_SHOWN])}" if why else ""
+        return _name_refusal(why), f"only {owner.member_id} could have it{causes}"
     if owner.had:
         return OWNER, f"{owner.member_id} had it, and balance did not require that it move"
     return _decide_move(found, owner, others, previous, given)
@@ -275,5 +275,5 @@ def _name_refusal(why: list[str]) -> str:
 
 
 def _is_nearer(owner: Candidate, others: list[Candidate]) -> bool:
-    """Tell whether somebody at a lower level is in another rack."""
+    """Whether a member at a lower level is in another rack."""
     return any(one.local is False and one.level < owner.level - NEAR for one in others)

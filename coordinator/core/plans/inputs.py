@@ -95,19 +95,19 @@ def _take_watched_classic(state: State, config: Config, group: ClassicGroup, now
     lists: dict[tuple[str, ...], tuple[str, ...]] = {}
     for member in group.members.values():
         try:
-            told = read_subscription(member.metadata(group.protocol))
+            subscription = read_subscription(member.metadata(group.protocol))
         except MalformedError as error:
             raise GroupError(
                 ErrorCode.INVALID_REQUEST,
                 f"Member {member.member_id} of group {group.group_id} does not say which topics it "
                 f"subscribes to ({error}): plans are for groups of consumers.",
             ) from None
-        names = tuple(sorted(set(told.topics)))
+        names = tuple(sorted(set(subscription.topics)))
         metas[member.member_id] = MemberMetadata(
             group.group_id,
             member.member_id,
             member.instance_id,
-            told.rack,
+            subscription.rack,
             member.client_id,
             member.client_host,
             lists.setdefault(names, names),
@@ -131,8 +131,8 @@ def _take_watched_classic(state: State, config: Config, group: ClassicGroup, now
 def take_classic_basis(state: State, group: ClassicGroup) -> Basis:
     """Return what weights of a classic group are about: its topics, and what was noted of it."""
     settings = state.settings.get(group.group_id, {})
-    told = (one.metadata for member in group.members.values() for one in member.protocols)
-    names = sorted(topics_of(told) or ())
+    raw = (one.metadata for member in group.members.values() for one in member.protocols)
+    names = sorted(topics_of(raw) or ())
     topics = [state.topics[name] for name in names if name in state.topics]
     assignor = settings.get(CLASSIC_ASSIGNOR, OFF)
     return Basis(
@@ -154,7 +154,7 @@ def describe_inputs(basis: Basis) -> dict[str, str]:
     rules = [repr((rule, _is_over(rule.until_ms, found.as_of_ms))) for rule in loads.constraints]
     rules += loads.drained
     settings = sorted(basis.settings.items())
-    told: dict[str, tuple[list[Column], str]] = {
+    columns_of: dict[str, tuple[list[Column], str]] = {
         MEMBERS: (_list_members(found), _list_names(sorted(found.metas), "members")),
         TOPICS: ([topics], _list_names(counts, "topics")),
         TARGET: _describe_target(basis),
@@ -165,7 +165,7 @@ def describe_inputs(basis: Basis) -> dict[str, str]:
             _list_names([f"{k}={v}" for k, v in settings], "settings"),
         ),
     }
-    return {name: f"{hash_columns(columns)} {said}" for name, (columns, said) in told.items()}
+    return {name: f"{hash_columns(columns)} {said}" for name, (columns, said) in columns_of.items()}
 
 
 def _list_members(found: AssignorInput) -> list[Column]:
@@ -222,7 +222,7 @@ def _list_names(names: list[str], what: str) -> str:
 
 
 def _describe_target(basis: Basis) -> tuple[list[Column], str]:
-    """Return the target in columns, by member, topic and partition; that there is none is said."""
+    """Return the target in columns, by member, topic and partition, or a text for no target."""
     targets = basis.input.targets
     members = sorted(targets)
     if not members:

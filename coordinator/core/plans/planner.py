@@ -116,7 +116,7 @@ def make_plan(
     Raises
     ------
     SpecError
-        An option names nobody, or the assignor refuses the group.
+        An option names an unknown member, or the assignor refuses the group.
     """
     assignor = options.assignor or (basis.assignor if options.loads is None else WEIGHTED)
     settings = {**basis.settings, **options.settings}
@@ -135,7 +135,7 @@ def make_rollback(
 ) -> ShownPlan:
     """Make a plan for the target of a former epoch, minus what is no longer there.
 
-    What nobody had then, or whose owner is gone, goes to members as evenly as that allows.
+    Partitions that had no owner then, or whose owner is gone, go to members as evenly as possible.
 
     Parameters
     ----------
@@ -157,7 +157,7 @@ def _suppose(basis: Basis, options: PlanOptions, how: AssignorOptions) -> Basis:
     Raises
     ------
     SpecError
-        A member is not in the group, or nobody is left.
+        A member is not in the group, or no member is left.
     """
     found = basis.input
     metas, targets = dict(found.metas), found.targets
@@ -183,7 +183,7 @@ def _suppose(basis: Basis, options: PlanOptions, how: AssignorOptions) -> Basis:
 
 
 def leave_out(basis: Basis, after: AssignorInput) -> AssignorInput:
-    """Return a group without the topics that nobody may have, before a plan and after it.
+    """Return a group without the topics that no member may have, before a plan and after it.
 
     A plan that takes the last member from a topic is refused, when it is assigned or checked.
     """

@@ -193,8 +193,8 @@ class ClassicGroup(msgspec.Struct, eq=False):
             return bool(protocol_type) and bool(protocols)
         if self.protocol_type != protocol_type:
             return False
-        everybody = len(self.members)
-        return any(self.supported.get(name, 0) == everybody for name, _ in protocols)
+        members = len(self.members)
+        return any(self.supported.get(name, 0) == members for name, _ in protocols)
 
     def is_subscribed(self, topic: str) -> bool:
         """Whether offsets of a topic may be in use: the group subscribes, or it is unknown."""
@@ -340,8 +340,8 @@ class ClassicGroup(msgspec.Struct, eq=False):
 
 def size_of(member_id: str, client_id: str = "", protocols: Iterable[Protocol] = ()) -> int:
     """Return about how many bytes a member takes up, or an id that was handed out."""
-    told = sum(PROTOCOL_BYTES + len(name) + len(metadata) for name, metadata in protocols)
-    return MEMBER_BYTES + len(member_id) + len(client_id) + told
+    size = sum(PROTOCOL_BYTES + len(name) + len(metadata) for name, metadata in protocols)
+    return MEMBER_BYTES + len(member_id) + len(client_id) + size
 
 
 def _draft(found: MutableMapping[K, V]) -> DraftDict[K, V]:

@@ -248,7 +248,7 @@ class Group:
     """The metadata of each member: a computation keeps a copy, which must take no time."""
     changes: list[str] | None = None
     """Members whose metadata or target changed since a computation was prepared; None: too many,
-    or nobody asks."""
+    or not needed."""
     owners: PartitionOwners = field(default_factory=PartitionOwners)
     """Who holds each partition, assigned or pending (G-7)."""
     serials: int = 0
@@ -276,8 +276,8 @@ class Group:
     stable_at: Counter[int] = field(default_factory=Counter)
     """How many STABLE members are at each member epoch."""
     revision: int = 0
-    """Raised by whatever may give a waiting member something: partitions that somebody released, a
-    target, a member's metadata."""
+    """Raised by whatever may give a waiting member something: released partitions, a target, a
+    member's metadata."""
 
     @property
     def state(self) -> GroupState:
@@ -426,7 +426,7 @@ class State:
     """Of groups that Kafka coordinates; None where this coordinator does."""
 
     def has_topic(self, key: TopicKey) -> bool:
-        """Whether the topic of this id exists: one made anew under its name is another."""
+        """Whether the topic with this id exists: one recreated under its name is another topic."""
         topic = self.topics.get(key.name)
         return topic is not None and topic.key == key
 

@@ -24,7 +24,7 @@ UNKNOWN = -1
 class PartitionOwners(Mapping[TopicKey, Serials]):
     """The owners of a group's partitions; of each topic there is room for some of them.
 
-    Those for which there is no room are free. What a look-up returns may be written to until the
+    Partitions without room are free. What a look-up returns may be written to until the
     next call of `reserve`.
     """
 

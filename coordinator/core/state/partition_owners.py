@@ -91,7 +91,7 @@ def claim_partitions(group: Group, member: Member, holding: Holding) -> None:
     Raises
     ------
     IllegalStateError
-        Somebody holds one of them already.
+        A member holds one of them already.
     """
     if isinstance(holding, SpanColumns):
         wrong = group.owners.claim(holding, member.serial)
@@ -202,7 +202,7 @@ def _plan_topic(group: Group, key: TopicKey, spans: _Columns) -> Addition | None
 
 
 def free_of(group: Group, spans: Spans, serial: int) -> Spans:
-    """Return the parts of spans that nobody but this member holds."""
+    """Return the parts of spans that no other member holds."""
     if isinstance(spans, SpanColumns):
         held = group.owners.find_held(spans, serial)
         return subtract_spans(spans, held) if held else spans

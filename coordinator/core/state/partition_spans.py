@@ -61,7 +61,7 @@ _HEAD: Callable[[AnySpan], Span] = itemgetter(0, 1, 2)
 def kafka_id(topic_id: str) -> str:
     """Return a topic id as Kafka has them: a UUID, in unpadded URL-safe base64.
 
-    Sources may give their topics any text as id; from one that is no UUID a UUID is made.
+    Sources may give their topics any text as id; a text that is not a UUID is turned into one.
     """
     try:
         raw = base64.b64decode(topic_id + "==", altchars=b"-_", validate=True)

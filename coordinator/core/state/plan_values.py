@@ -37,7 +37,7 @@ class MemberLoad(msgspec.Struct, frozen=True, gc=False):
 
 
 class PlannedMove(msgspec.Struct, frozen=True, gc=False):
-    """Neighbouring partitions that a plan gives to another member; None is nobody."""
+    """Neighbouring partitions that a plan gives to another member; None is no member."""
 
     topic: str
     topic_id: str
@@ -55,7 +55,7 @@ class PlanSummary(msgspec.Struct, frozen=True, gc=False):
     moved: Long = 0
     """Partitions that are taken from a member."""
     placed: Long = 0
-    """Partitions that nobody owned."""
+    """Partitions that had no owner."""
     moved_weight: float = 0.0
     makespan_before: float = 0.0
     makespan_after: float = 0.0

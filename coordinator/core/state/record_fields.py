@@ -65,7 +65,7 @@ class Kafka(NamedTuple):
 Int: TypeAlias = Annotated[int, Mark.INT32]
 Long: TypeAlias = Annotated[int, Mark.INT64]
 Hash: TypeAlias = Annotated[int, Mark.UINT64]
-"""Unsigned 64 bits, which are written, and told, as a signed number."""
+"""Unsigned 64 bits, which are written, and sent, as a signed number."""
 MemberId: TypeAlias = Annotated[str, Mark.DISTINCT]
 """A text of which hardly two rows have the same."""
 Names: TypeAlias = Annotated[tuple[str, ...], Mark.AS_JSON]

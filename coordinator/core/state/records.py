@@ -4,7 +4,7 @@ Kafka's records (G-147) under its field names, and a few of ours: settings of gr
 epoch-only advance, computations outside the coordinator; docs/design/log_format.md#kinds lists
 them. G-… and K-… are statements of docs/design/behaviours.md. A record is a frozen struct;
 `kind` is its name in the log, `kafka` in Kafka's. A deleted key is a `Tombstone`. Records hold no
-cycles: the garbage collector, which would look at a million of them again and again, is told so.
+cycles, and are declared so: else the garbage collector would scan a million of them repeatedly.
 
 This is also the schema of the log: columns, their order and documentation, the encoder, the decoder
 and Kafka's JSON follow from the annotations (record_fields.py). A new field is a line here, with a
@@ -91,7 +91,7 @@ class ClassicMemberMetadata(msgspec.Struct, frozen=True, gc=False):
 
 
 class MemberMetadata(Record, frozen=True, gc=False):
-    """Who a member is and what it subscribes to. Names are sorted; regex "" is none."""
+    """Who a member is and what it subscribes to. Names are sorted; "" means no regex."""
 
     kind: ClassVar[str] = "member_metadata"
     kafka: ClassVar[str] = "CONSUMER_GROUP_MEMBER_METADATA"
@@ -122,8 +122,8 @@ class TargetMetadata(Record, frozen=True, gc=False):
     partitions change hands and whether `max_moves` cut it short are ours.
 
     A target that a job computed is a whole one, in the table `targets`: this record is all that the
-    log has of it, and the moment at which it exists. TargetMember records before it mean nothing
-    any more; those after it win over it.
+    log has of it, and the moment at which it exists. TargetMember records before it no
+    longer count; those after it override it.
     """
 
     kind: ClassVar[str] = "target_assignment_metadata"
@@ -137,7 +137,7 @@ class TargetMetadata(Record, frozen=True, gc=False):
     moved: Annotated[Own[Long] | None, "owned partitions that change hands; null if unknown"] = 0
     partial: Annotated[Own[bool], "whether `max_moves` cut the target short"] = False
     computation_id: Own[str] | None = None
-    """Of the computation whose rows of the table are the target; None is no whole one."""
+    """Of the computation whose rows of the table are the target; None: not a whole target."""
     targets_version: Annotated[
         Own[Long] | None, "a version of the table `targets` that has the rows"
     ] = None
@@ -227,7 +227,7 @@ class ClassicRange(msgspec.Struct, frozen=True, gc=False):
 
 
 class ClassicMemberWritten(msgspec.Struct, frozen=True, gc=False):
-    """A member in the record of its classic group: what it told, and what it was assigned."""
+    """A member in the record of its classic group: what it sent, and what it was assigned."""
 
     member_id: str
     instance_id: Annotated[str | None, Kafka("groupInstanceId")] = None
@@ -416,7 +416,7 @@ class Audited(Record, frozen=True, gc=False):
 class KafkaWatched(Record, frozen=True, gc=False):
     """The groups of this store are those of a Kafka cluster, whose coordinator decides about them.
 
-    What the store says begins at `timestamp`: earlier, nobody looked.
+    The store's history begins at `timestamp`, when watching began.
     """
 
     kind: ClassVar[str] = "kafka_watched"
@@ -440,7 +440,7 @@ class PartitionRead(Record, frozen=True, gc=False):
         Long, "from which on transactions are open; -1 for none: a reading begins there again"
     ] = -1
     timestamp: Long = 0
-    """Up to when all that Kafka wrote there is read, milliseconds; 0 if nobody knows."""
+    """Up to when all that Kafka wrote there is read, milliseconds; 0 if unknown."""
 
 
 class GroupUnread(Record, frozen=True, gc=False):

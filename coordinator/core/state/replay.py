@@ -121,7 +121,7 @@ def note_waiting(state: State, group_id: str, member_id: str) -> None:
 def note_topics(state: State, *, more: bool) -> None:
     """Note whether the rest of a change of topics is still to come.
 
-    No news: whoever replays the log has all of it, or asks the catalog before a member is answered.
+    This is not recorded: a replayed log has all of it, or the catalog is read before any answer.
     """
     state.topics_awaited = more
 

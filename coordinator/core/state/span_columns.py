@@ -110,7 +110,7 @@ class SpanColumns(Sequence[Any]):
 
     @classmethod
     def of(cls, spans: Sequence[AnySpan]) -> SpanColumns | None:
-        """Return spans in columns; None where a number is none of a partition, as a client says."""
+        """Return spans in columns; None if a client's number cannot be that of a partition."""
         if isinstance(spans, SpanColumns):
             return spans
         keys, *numbers = zip(*spans, strict=True)

@@ -73,7 +73,7 @@ def records_of_group(state: State, group: Group) -> Iterator[Record]:
     found = group.computation
     if found is not None and found == Computation.of(found.record, group, state.topics):
         # One whose input has changed since would be checked against another input after the load:
-        # it is left out, and whoever brings it is told to prepare again.
+        # it is left out, and installing it fails with "prepare again".
         yield found.record
 
 

@@ -220,7 +220,7 @@ class Targets(Mapping[str, Spans]):
     def __init__(self, whole: WholeTarget | None = None) -> None:
         self.whole = whole
         self._own: dict[str, Spans | None] = {}
-        """Members whose target is another one than the whole says; None is no target."""
+        """Members whose target differs from the whole; None is no target."""
         self._ranges: Ranges | None = None
         """What `ranges` made, as long as it holds."""
 
@@ -259,7 +259,7 @@ class Targets(Mapping[str, Spans]):
             self._own[member_id] = None
 
     def own(self) -> Iterator[tuple[str, Spans | None]]:
-        """Yield what is another one than the whole says; None is no target."""
+        """Yield the targets that differ from the whole; None is no target."""
         return iter(self._own.items())
 
     def ranges(self) -> Ranges:

@@ -1,4 +1,4 @@
-"""A target that may become a group's, whoever computed it, and the records that make it that."""
+"""A target that may become a group's, from any engine, and the records that install it."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ class TargetCandidate:
 def list_records(found: TargetCandidate, at_ms: int) -> list[Record]:
     """Return the records that make a candidate the target of its group.
 
-    Every target is installed by these, whoever computed it, and also that of a group for which
-    nothing was computed yet: it has an epoch only.
+    They install every target, wherever it was computed, and also that of a group for which
+    nothing was computed yet: it has only an epoch.
 
     Parameters
     ----------

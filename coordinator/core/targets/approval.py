@@ -1,8 +1,8 @@
 """Groups whose targets wait for approval (docs/guide/plans.md#approval).
 
-Such a group keeps its target when weights, growth or joins would change it. It does not wait when
-a member is gone that owned partitions: these go to others at once, and nothing else moves. Nor does
-it wait for its first target, when there is nothing to keep.
+Such a group keeps its target when weights, growth or joins would change it. A departed member's
+partitions move at once, without approval, and nothing else moves. Nor does a group wait for its
+first target, when there is nothing to keep.
 """
 
 from __future__ import annotations
@@ -44,5 +44,5 @@ def keeps_target(settings: Mapping[str, str], group: Group) -> bool:
 
 
 def move_nothing(assignor: str, settings: Mapping[str, str]) -> tuple[str, dict[str, str]]:
-    """Return an assignor, and settings for it, that give away only what nobody owns."""
+    """Return an assignor, and settings for it, that assign only partitions without an owner."""
     return WEIGHTED if knows_loads(assignor) else STICKY, {**settings, MAX_MOVES: "0"}

@@ -48,8 +48,8 @@ class AssignorOptions:
     exact_edges
         Of uniform and sticky: the setting `plan.exact_edges`.
     waits
-        Only what nobody owns is given away, and the rest waits for approval: no target of these
-        options is partial.
+        Only partitions without an owner are assigned, and the rest waits for approval: no target
+        with these options is partial.
     """
 
     assignor: str
@@ -74,7 +74,7 @@ class AssignorOptions:
 
     @classmethod
     def of_target(cls, assignor: str, settings: Mapping[str, str], config: Config) -> Self:
-        """Return the options of a target that nobody approves."""
+        """Return the options of a target that needs no approval."""
         if not is_manual(settings):
             return cls.of_group(assignor, settings, config)
         found = cls.of_group(*move_nothing(assignor, settings), config)
@@ -101,6 +101,6 @@ class AssignorOptions:
         Raises
         ------
         SpecError
-            There is no such assignor, or it refuses an option.
+            The assignor does not exist, or refuses an option.
         """
         return get_assignor(self.assignor, **self.arguments())

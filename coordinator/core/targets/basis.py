@@ -55,7 +55,7 @@ class AssignorInput:
         """Return the group that an assignor gets; dead topics and their owners are dropped.
 
         Weights, capacities and constraints are in it for an assignor that knows them. To others a
-        member that plans drain subscribes to nothing. For no assignor, the group is as it is told.
+        member that plans drain subscribes to nothing. Without an assignor, the group is unchanged.
 
         Raises
         ------
@@ -109,7 +109,7 @@ class AssignorInput:
         return np.array([known.setdefault(pair, len(known)) for pair in pairs], dtype=np.int64)
 
     def find_drained_topics(self) -> frozenset[str]:
-        """Return the topics of which plans drain all subscribers: nobody may have them."""
+        """Return the topics of which plans drain all subscribers: no member may have them."""
         if self.loads is None or not self.loads.drained:
             return frozenset()
         subscription = self._subscriptions()
@@ -168,7 +168,7 @@ class Basis:
     input
         Members, topics, targets, weights and constraints.
     assigned_ms
-        When the target came: a group that was deleted and made anew may have an equal one.
+        When the target came: a group that was deleted and recreated may have an equal one.
     supposes
         What the group is not: of a group that Kafka coordinates, that Muster did.
     committed

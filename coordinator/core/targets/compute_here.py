@@ -54,7 +54,7 @@ def assign_checked(spec: GroupSpec, options: AssignorOptions) -> PartitionRanges
     SpecError
         The assignor is not installed or refuses the group.
     GroupError
-        INVALID_ASSIGNMENT: what it returned is no valid assignment of the group.
+        INVALID_ASSIGNMENT: what it returned is not a valid assignment of the group.
     """
     refused = (
         f"assignor {options.assignor} returned an invalid assignment",

@@ -157,7 +157,7 @@ def give_up_computation(state: State, event: TargetFailed) -> Result:
 
 
 def drop_lost_target(state: State, event: TargetLost) -> Result:
-    """Let a group keep what it has when its whole target is gone from the table, and begin anew.
+    """Let a group keep what it has when its whole target is gone from the table, and start over.
 
     What it has is the target as far as it is known here: from before the table was damaged, or,
     after a restart, what each member is assigned.

@@ -70,13 +70,13 @@ def _find_member_loads(
 
 
 def list_racks(loads: LoadsNoted | None, metas: Mapping[str, MemberMetadata]) -> list[str | None]:
-    """Return the rack of each member: what it told, else what is noted of it."""
-    told = [meta.rack_id for meta in metas.values()]
+    """Return the rack of each member: the one it sent, else the one on record."""
+    racks = [meta.rack_id for meta in metas.values()]
     if loads is None or not loads.capacities:
-        return told
+        return racks
     noted = _find_member_loads(loads, metas)
     return [
-        rack or (None if one is None else one.rack) for rack, one in zip(told, noted, strict=True)
+        rack or (None if one is None else one.rack) for rack, one in zip(racks, noted, strict=True)
     ]
 
 

@@ -107,7 +107,7 @@ def _rebase_whole(group: Group, computation: Computation, whole: WholeTarget) ->
 
 
 def _find_successor(group: Group, computation: Computation, member_id: str) -> str | None:
-    """Return who has a member's place now: itself, its next incarnation, or nobody."""
+    """Return who has a member's place now: itself, its next incarnation, or None."""
     if member_id in group.members:
         return member_id
     instance_id = computation.metas[member_id].instance_id

@@ -1,4 +1,4 @@
-"""Check a target before it is installed (K-47): one check, and one refusal, whoever computed it."""
+"""Check a target before it is installed (K-47): one check and one refusal for every engine."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def check_ranges(
     ------
     GroupError
         INVALID_ASSIGNMENT: partitions missing, given twice, outside their topic, to an unknown
-        member, or of a topic to which the member does not subscribe; or not such a table.
+        member, or of a topic to which the member does not subscribe; or the table is another one.
     """
     try:
         found = _read(spec, ranges) if isinstance(ranges, pa.Table) else _of_group(spec, ranges)

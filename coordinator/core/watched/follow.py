@@ -52,7 +52,7 @@ READING: tuple[type[Event], ...] = (
     OffsetFetch,
     RecordAudit,
 )
-"""What is decided alike whoever coordinates the groups."""
+"""What is decided alike in Kafka's groups and in ours."""
 KAFKAS: tuple[type[Event], ...] = (TimerFired, ExpireOffsets)
 """What Kafka's coordinator sees to: nothing is done about it here."""
 
@@ -188,7 +188,7 @@ def _with_cause(
 
 
 def _refuse_unread(watched: Watched, group_id: str) -> None:
-    """Refuse what is asked about a group that cannot be read: that there is none would be wrong."""
+    """Refuse questions about a group that cannot be read: "not found" would be wrong."""
     found = watched.unread.get(group_id)
     if found is not None:
         raise GroupError(

@@ -1,4 +1,4 @@
-"""Groups whose records were all read anew, in place of what the store has of them.
+"""Groups whose records were all read again, which replace what the store has of them.
 
 Only what differs is written. A group that is as it was keeps its history, and one that Kafka has no
 more ends. One that could not be read comes back if all of its records are sound by now.
@@ -49,7 +49,7 @@ KAFKAS = (
 
 
 def replace_groups(state: State, watched: Watched, event: KafkaWrote) -> KafkaWrote:
-    """Return what of groups that are read anew differs from what the store has of them."""
+    """Return how groups that were read again differ from what the store has of them."""
     faulty = {one.group_id: one for one in event.unreadable}
     known = state.groups.keys() | state.classic.keys() | state.offsets.keys()
     theirs: dict[str, list[Record]] = {}
@@ -90,7 +90,7 @@ def replace_groups(state: State, watched: Watched, event: KafkaWrote) -> KafkaWr
 
 
 def _find_gone(event: KafkaWrote, known: AbstractSet[str], named: AbstractSet[str]) -> set[str]:
-    """Return the groups of the partition that Kafka has no record of any more."""
+    """Return the groups of the partition that Kafka no longer has a record of."""
     if not event.partitions:
         return set()
     return {one for one in known - named if place_of(one, event.partitions) == event.partition}

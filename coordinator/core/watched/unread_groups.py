@@ -40,7 +40,7 @@ TEXT_MAX = 500
 def pass_over(state: State, watched: Watched, event: KafkaWrote) -> KafkaWrote:
     """Return an event without groups that cannot be read, and without records that cannot.
 
-    A group that Kafka ends is forgotten. What is read anew goes to `read_anew.replace_groups`.
+    A group that Kafka ends is forgotten. What is read again goes to `read_anew.replace_groups`.
     """
     named = {group_of(one) for one in event.records} - {""}
     faulty = {one.group_id: one for one in event.unreadable}
@@ -158,7 +158,7 @@ def check_place(watched: Watched, event: KafkaWrote) -> str:
 
 
 def _find_ended(event: KafkaWrote, groups: AbstractSet[str]) -> set[str]:
-    """Return those of some groups that Kafka ends, and does not make anew."""
+    """Return those of some groups that Kafka ends, and does not recreate."""
     ends = (one for one in event.records if isinstance(one, Tombstone) and one.of in OF_GROUPS)
     made = {one.group_id for one in event.records if isinstance(one, MAKING)}
     return {one.group_id for one in ends if one.group_id in groups} - made

@@ -11,7 +11,7 @@ from kio.serial import entity_writer
 from coordinator.config import Config
 from coordinator.core.classic.assign import read_assigned
 from coordinator.core.classic.claims import (
-    NOBODY,
+    NO_MEMBER,
     TopicLine,
     add_previous,
     as_target,
@@ -71,12 +71,12 @@ def test_owners_are_those_found_partition_by_partition(told):
             if one not in since or generation > since[one]:
                 since[one], owner_of[one] = generation, member
             elif generation == since[one] and owner_of[one] != member:
-                owner_of[one] = NOBODY
+                owner_of[one] = NO_MEMBER
     reported = line.claims([owned for owned, _, _ in told])
     owners = resolve_owners(reported, [generation for _, generation, _ in told])
     assert by_partition(line, owners) == owner_of
 
-    had = {one: member for one, member in owner_of.items() if member != NOBODY}
+    had = {one: member for one, member in owner_of.items() if member != NO_MEMBER}
     for member, (_, _, last) in enumerate(told):
         for one in existing(last):
             if one not in owner_of:
