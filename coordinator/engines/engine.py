@@ -59,7 +59,7 @@ class Engine(Protocol):
         SpecError
             The engine has no such assignor, or the assignor refuses the group.
         GroupError
-            INVALID_ASSIGNMENT: what it returned is no valid assignment of the group.
+            INVALID_ASSIGNMENT: what it returned is not a valid assignment of the group.
         """
 
     def cancel(self, group_id: str) -> None:
@@ -84,7 +84,7 @@ def open_engine(name: str, config: Config) -> Engine:
     Raises
     ------
     SpecError
-        There is no such engine.
+        The engine does not exist.
     """
     points = list_engines()
     if name in points:
@@ -144,7 +144,7 @@ def compute_target(basis: Basis, columns: GroupColumns | None = None) -> TargetC
     SpecError
         The assignor refuses the group.
     GroupError
-        INVALID_ASSIGNMENT: what it returned is no valid assignment of the group.
+        INVALID_ASSIGNMENT: what it returned is not a valid assignment of the group.
     """
     columns = columns or GroupColumns.of(basis.input, basis.options.assignor)
     spec = columns.spec

@@ -1,4 +1,4 @@
-"""Ask a store's coordinator about a plan, or be that coordinator where there is none."""
+"""Ask a store's coordinator about a plan, or act as its coordinator if none is running."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def ask_coordinator(
 ) -> int:
     """Ask a store's coordinator about a plan, and return the group epoch that it began, or 0.
 
-    If there is no coordinator, this process is one until the request is answered.
+    If none is running, this process is the coordinator until the request is answered.
 
     Raises
     ------

@@ -23,7 +23,7 @@ from coordinator.storage.record_log import Fenced, LogError
 from coordinator.storage.tables.store_files import files_at
 
 CLOSE_S = 1.0
-"""How long `close` waits for what is under way; it goes on in its thread, and nobody waits."""
+"""How long `close` waits for tasks under way; after that they go on in their threads, unawaited."""
 logger = logging.getLogger("muster.coordinator")
 
 
@@ -120,8 +120,8 @@ class BackgroundTasks:
     def close(self) -> None:
         """Stop, and give the lease back so that a successor may start at once.
 
-        Nobody waits for a task that takes its time, such as a request that a store does not answer.
-        What it still does it does as a coordinator that may have been fenced.
+        A slow task, such as a request that a store does not answer, is not waited for. What it
+        still does, it does as a coordinator that may have been fenced.
         """
         self._stopped = True
         self.maintenance.stop()
@@ -160,10 +160,10 @@ class BackgroundTasks:
     def _renew(self) -> None:
         """Renew the lease while we load and serve; a fenced coordinator has none to renew.
 
-        Where nobody is answered any more, or the log has not let us answer for as long as a lease
-        lives, it is given back, so that a stand-by takes over; who recovers before that takes it
-        again. When it is not ours any more the log says whether we are fenced, even if nobody asks
-        us anything. A lease that is gone says nothing: a successor gives it back when it closes.
+        It is given back, so that a stand-by takes over, when we no longer answer, or when the log
+        has not let us answer for as long as a lease lives; if we recover first, we take it again.
+        Once it is no longer ours, the log says whether we are fenced, even without a request. A
+        lease that is gone proves nothing: a successor gives it back when it closes.
         """
         assert self._lease is not None
         processor = self._loop.processor

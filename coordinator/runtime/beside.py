@@ -58,7 +58,7 @@ class BesideAnswers:
         if not events or None in groups or any(isinstance(one, TopicsReported) for one in events):
             yield
             return
-        self._processor.confirm()  # nobody is answered on a log that was not seen to be ours
+        self._processor.confirm()  # no answer leaves before the log was seen to be ours
         with self._lock:
             self._busy = frozenset(group for group in groups if isinstance(group, str))
         self._begun.set()
@@ -66,7 +66,7 @@ class BesideAnswers:
             yield
         finally:
             self._begun.clear()
-            with self._lock:  # nobody is being answered from here on
+            with self._lock:  # no answer is under way from here on
                 self._busy = None
                 answered, self._answered = self._answered, []
             self._processor.extend_beside(answered)

@@ -1,7 +1,7 @@
 """Decides events in memory: each is stepped, and its records are replayed.
 
-Nothing here writes the log or answers anybody: an answer may leave only once the records of its
-batch are durable, which the event processor sees to.
+Nothing here writes the log or sends an answer: an answer may leave only once the records of its
+batch are durable, which the event processor ensures.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ class EventDecider:
                 continue
             began = perf_counter()
             if isinstance(event, TimerFired) and event.key in touched:
-                answers.append(Result())  # one that fired with it has set it anew, or ended it
+                answers.append(Result())  # another that fired with it has restarted it, or ended it
                 continue
             try:
                 result = self._decide_one(state, event, now)
@@ -199,7 +199,7 @@ class EventDecider:
     ) -> SteadyRun:
         """Decide the steady heartbeats of a group from one on, up to the first that is not.
 
-        Their sessions are extended by whoever makes the records durable.
+        Their sessions are extended when the records are made durable.
         """
         end, epoch, interval_ms, advanced = answer_steady_heartbeats(
             state, self._config, group_id, member_ids, member_epochs, start

@@ -46,8 +46,8 @@ CLOSE_S = 0.5
 TIMERS_A_ROUND = 50
 """Timers fired a round: bounded, so that mass timeouts do not starve requests."""
 REQUESTS_A_ROUND = 25
-"""Requests about groups that a round takes: heartbeats wait for so many of them at most, whoever
-asks. What the network's thread decodes at once is bounded there (`wire/server.py`)."""
+"""Requests about groups that a round takes: heartbeats wait for at most this many of them, from
+any caller. The network's thread bounds what it decodes at once (`wire/server.py`)."""
 LARGE_A_ROUND = 10_000
 """How much of large requests a round takes, by their weight; one at least."""
 LATE = 5.0
@@ -133,7 +133,7 @@ class EventLoop:
         self.asked = 0
         """How much was asked, in steady heartbeats: the rate is the load."""
         self.lost = threading.Event()
-        """Set once nobody is answered any more, so that the lease is given back at once."""
+        """Set once no more answers leave, so that the lease is given back at once."""
         self._over = threading.Event()
         self._deadline = threading.Thread(
             target=self._keep_deadline, name="muster-deadline", daemon=True
@@ -164,7 +164,7 @@ class EventLoop:
 
     @property
     def ended(self) -> bool:
-        """Whether nobody is answered any more, because the loop was closed, died or gave up."""
+        """Whether no more answers leave, because the loop was closed, died or gave up."""
         return self._ended
 
     def submit(self, events: list[Event]) -> Future[list[Answer]]:
@@ -246,7 +246,7 @@ class EventLoop:
         return answered
 
     def _take_beside(self, item: Item) -> bool:
-        """Take one out of its queue; False where it is not there or not wanted any more."""
+        """Take one out of its queue; False if it is not there or no longer wanted."""
         with self._wake:
             if item not in self._brief:
                 return False
@@ -273,7 +273,7 @@ class EventLoop:
             self._end(left)
 
     def _end(self, left: list[Item]) -> None:
-        """Refuse who is left; nobody is answered any more."""
+        """Refuse the requests that are left; no more answers leave."""
         for item in left:
             _refuse(item, refusal(self.processor.status))
         self._ended = True
@@ -297,7 +297,7 @@ class EventLoop:
     def _catch_up_ms(self) -> int:
         """Return how long requests wait for others, to share a commit, where maintenance is late.
 
-        Each commit makes it later; so there are few, and nobody is refused.
+        Each commit makes it later; so there are few commits, and no request is refused.
         """
         late = self.processor.log.lag() - LATE
         return 0 if late <= 0 else min(CATCH_UP_MS, int(late * CATCH_UP_MS / LATE))
@@ -407,14 +407,14 @@ class EventLoop:
 def _do_call(item: Item, call: Callable[[], object]) -> None:
     try:
         found = call()
-    except Exception as error:  # noqa: BLE001 - handed to whoever waits
+    except Exception as error:  # noqa: BLE001 - handed to the caller
         futures.fail(item.future, error)
     else:
         futures.set_answer(item.future, found)
 
 
 def _refuse(item: Item, error: GroupError) -> None:
-    """Answer what nobody will decide any more; who has an answer keeps it."""
+    """Refuse what will not be decided; a request that has its answer keeps it."""
     if item.call is None:
         futures.set_answer(item.future, [error] * len(item.events))
     else:

@@ -70,7 +70,7 @@ class Fired:
 class EventProcessor:
     """One coordinator's memory, log and timers.
 
-    Nobody else writes an attribute.
+    No other object writes its attributes.
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ class EventProcessor:
     catalog
         Where topics come from; None: there are only those of the log.
     monotonic
-        What deadlines run on; without one the clock is taken for one that nobody sets.
+        What deadlines run on; without one, the clock is taken for one that is never set.
     dated
         What records are dated by, where that is not the clock.
 
@@ -364,7 +364,7 @@ class EventProcessor:
     def give_up(self, why: Unconfirmed) -> None:
         """Stop answering for good: what the disk has is unknown, to us and to every replay of ours.
 
-        Whoever opens the store next begins with what is there.
+        The next coordinator begins with what is in the store.
         """
         logger.error("this coordinator ends: %s", why)
         self.metrics.commit_failed()
@@ -379,7 +379,7 @@ class EventProcessor:
         self._tasks = []
 
     def close(self) -> None:
-        """Stop answering: nobody asks any more."""
+        """Stop answering: no more requests come."""
         if self.status is not Status.BROKEN:
             self.status = Status.CLOSED
         self.parked.release()
@@ -473,7 +473,7 @@ class EventProcessor:
             return None
         found = self.topic_watch.look(self.state.topics)
         if found is None and self.state.topics_awaited:
-            return TopicsReported({}, gone=())  # whoever was to bring the rest did not
+            return TopicsReported({}, gone=())  # the rest of a change never came
         return found
 
     def _show_topics(self) -> None:

@@ -1,7 +1,7 @@
 """Futures of answers, which callers may cancel.
 
 What a caller does with its future never reaches the thread that answers: a cancelled call is a
-call whose answer nobody wants.
+call whose answer is not wanted.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ logger = logging.getLogger("muster.coordinator")
 def begin(future: Future[Any]) -> bool:
     """Whether the answer is still wanted; if so, the call cannot be cancelled from now on."""
     if future.done() and not future.cancelled():
-        return False  # somebody else answered
+        return False  # it has another answer
     try:
         return future.set_running_or_notify_cancel()
     except RuntimeError:
@@ -26,12 +26,12 @@ def begin(future: Future[Any]) -> bool:
 
 
 def set_answer(future: Future[T], value: T) -> None:
-    """Give an answer to whoever waits."""
+    """Answer the caller."""
     _settle(lambda: future.set_result(value))
 
 
 def fail(future: Future[Any], error: BaseException) -> None:
-    """Raise an error for whoever waits; who was answered already keeps that answer."""
+    """Raise an error for the caller; one that was already answered keeps that answer."""
     _settle(lambda: future.set_exception(error))
 
 
@@ -44,7 +44,7 @@ def then(future: Future[Any], shape: Callable[[Any], T]) -> Future[T]:
             return
         try:
             set_answer(out, shape(found.result()))
-        except Exception as error:  # noqa: BLE001 - handed to whoever waits
+        except Exception as error:  # noqa: BLE001 - handed to the caller
             fail(out, error)
 
     future.add_done_callback(done)
@@ -57,6 +57,6 @@ def _settle(change: Callable[[], None]) -> None:
     try:
         change()
     except InvalidStateError:
-        pass  # cancelled, or answered by somebody else
+        pass  # cancelled, or answered already
     except BaseException:
         logger.exception("what a caller does with an answer failed")

@@ -72,8 +72,8 @@ class GroupRequests(PlanRequests):
         Returns
         -------
         list of (int, int)
-            The group epoch and the assignment epoch of each, in order; (0, 0) where there is no
-            such group.
+            The group epoch and the assignment epoch of each, in order; (0, 0) for a group that
+            does not exist.
 
         Raises
         ------
@@ -225,7 +225,7 @@ class GroupRequests(PlanRequests):
         Returns
         -------
         GroupAnswer
-            `topics` has, by topic and partition, `committed_offset` (−1 where there is none) and
+            `topics` has, by topic and partition, `committed_offset` (−1 without one) and
             `metadata`.
 
         Raises

@@ -1,7 +1,7 @@
 """Metrics by group: a bounded number, each as long as its group exists.
 
-A group's name may be long, and anybody may think of another one: so groups beyond the limit, long
-names, and names of no group are counted together.
+A group's name may be long, and any client may invent another one: so groups beyond the limit, long
+names, and names of unknown groups are counted together.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ class InboxReader:
                 else:
                     self._decide(inbox, request)
             except FileNotFoundError:
-                continue  # whoever asked does not wait any more
+                continue  # the caller no longer waits
             except RequestError as error:
                 inbox.set_aside(request_id, str(error))
             except (OSError, LogError) as error:
@@ -87,7 +87,7 @@ class InboxReader:
         inbox.remove(request_id)
 
     def _is_last_try(self, request_id: str) -> bool:
-        """Count a refusal; those of a coordinator that serves nobody do not count."""
+        """Count a refusal; those of a coordinator that does not serve do not count."""
         if self._loop.processor.status is not Status.ACTIVE:
             return False
         count = self._refused.pop(request_id, 0) + 1

@@ -54,7 +54,7 @@ class LogHealth:
 
     @property
     def waiting_ms(self) -> int:
-        """For how long nobody could be answered: a commit, or the replay after one, goes on."""
+        """How long answers have waited for a commit, or for the replay after one."""
         return self._since(self._waiting)
 
     @property

@@ -1,10 +1,10 @@
 """Joins and syncs of classic groups that wait for others, and those that no longer have to.
 
-The core decides who waits for what. Here is only who is owed an answer: whatever becomes of the
-group, the log or the store, everyone who waits gets one, once.
+The core decides who waits for what. This module only keeps who is owed an answer: whatever happens
+to the group, the log or the store, each waiting request gets one answer.
 
-`ParkedRequests` belongs to the event processor, `LaterAnswers` to the loop around it, where
-others ask: who asks many things at once hears at once of all that need not wait.
+`ParkedRequests` belongs to the event processor, `LaterAnswers` to the loop around it, which takes
+the requests: a caller of many learns at once of all that no longer wait.
 """
 
 from __future__ import annotations
@@ -95,13 +95,13 @@ class ParkedRequests:
 
     @property
     def has_answered(self) -> bool:
-        """Whether `take_answered` has somebody to return."""
+        """Whether `take_answered` has something to return."""
         return bool(self._answered)
 
     def take_answered(self, most: int | None = None) -> list[tuple[int, Parked | None]]:
-        """Return those that need not wait any more, or so many of them, each once.
+        """Return requests that no longer wait, at most this many, each once.
 
-        None instead of an answer: the member asked again, or is gone, and nobody waits for it.
+        None instead of an answer: the member asked again, or is gone, and does not wait for it.
         """
         found = self._answered[:most]
         del self._answered[: len(found)]
@@ -144,17 +144,17 @@ class LaterAnswers:
         assert isinstance(event, ParkedRequest)
         number = event.request_id
         future = self._futures[number] = Future()
-        # Whoever cancels has gone: what hangs on the future is large, and the group's wait is long.
+        # A caller that cancels is gone: what hangs on the future is large, and the wait is long.
         future.add_done_callback(
             lambda found: found.cancelled() and self._futures.pop(number, None)
         )
         return msgspec.structs.replace(answer, response=LaterAnswer(future))
 
     def give(self, answered: Sequence[tuple[int, Parked | None]]) -> None:
-        """Answer those that need not wait any more.
+        """Answer the requests that no longer have to wait.
 
-        Who asked again, or is no member any more, is told to join: one that waited for nothing
-        would hold up all that comes behind it on its connection.
+        A client that asked again, or is no longer a member, must rejoin: a request that waits for
+        nothing would hold up everything behind it on its connection.
         """
         for number, answer in answered:
             future = self._futures.pop(number, None)
@@ -162,7 +162,7 @@ class LaterAnswers:
                 futures.set_answer(future, _superseded() if answer is None else Result([], answer))
 
     def refuse(self) -> None:
-        """Refuse everyone who still waits: nobody decides any more."""
+        """Refuse all requests that still wait: no more are decided."""
         left, self._futures = self._futures, {}
         for future in left.values():
             futures.set_answer(future, refusal(Status.CLOSED))

@@ -52,7 +52,7 @@ class RegexJobs:
         future.add_done_callback(done)
 
     def close(self) -> None:
-        """Cancel what waits; nobody waits for what runs."""
+        """Cancel what waits; what runs is not waited for."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
 

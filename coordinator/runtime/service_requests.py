@@ -53,7 +53,7 @@ class ServiceRequests(GroupRequests):
     def health(self) -> str:
         """The status, or "stuck": the log has not let it answer for as long as a lease lives.
 
-        A coordinator that is stuck has given its lease up, and may recover if nobody took it over.
+        A stuck coordinator has given its lease up, and may recover if no other has taken it over.
         """
         return STUCK if self._processor.is_stuck else self.status
 
@@ -174,7 +174,7 @@ class ServiceRequests(GroupRequests):
         Raises
         ------
         ConfigError
-            There is no store, something configured cannot be used, or the address is not safe to
+            The store is missing, a setting cannot be used, or the address is not safe to
             open.
         MissingExtraError
             `muster[web]` is not installed. It is a ConfigError, too.

@@ -266,7 +266,7 @@ class TargetComputations:
         Raises
         ------
         SpecError
-            There is no such engine.
+            The engine does not exist.
         MissingExtraError
             What it needs is not installed.
         """
@@ -293,7 +293,7 @@ def restore_basis(processor: EventProcessor, task: ComputeTarget) -> Basis | Non
         task.assignor,
         settings,
         AssignorOptions.of_target(task.assignor, settings, processor.config),
-        # Others do not wait for topics that nobody may have.
+        # Other topics do not wait for those that no member may have.
         asked.without(asked.find_drained_topics()),
         computation_id=task.computation_id,
         position=task.position,

@@ -1,4 +1,4 @@
-"""Threads that nobody waits for any more, until the process ends.
+"""Threads that are no longer waited for, until the process ends.
 
 A thread may be in a library's native code, such as a request that an object store does not answer.
 Once the interpreter has ended, native code that returns to it crashes the process.

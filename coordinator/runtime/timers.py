@@ -87,7 +87,7 @@ class Deadlines(Generic[K]):
         self._next = min(self._next, at_ms)
 
     def cancel(self, key: K) -> None:
-        """End a timer; one that does not run is no fault."""
+        """End a timer; it need not be running."""
         slot = self._slots.pop(key, None)
         if slot is not None:
             self._at[slot] = NEVER

@@ -82,7 +82,7 @@ class TopicWatch:
         self, catalog: TopicCatalog, clock: Clock, failed: Callable[[], object] = lambda: None
     ) -> None:
         self._catalog, self._clock, self._failed = catalog, clock, failed
-        self._told = ""
+        self._logged = ""
         self.unread_since_ms: int | None = None
         self.find_offsets = getattr(catalog, "find_offsets", None)
 
@@ -95,16 +95,16 @@ class TopicWatch:
             found = find_changes(self._catalog.topics(), known)
         except (OSError, ValueError) as error:
             self._failed()
-            told = str(error) if isinstance(error, ValueError) else "unreachable"
-            if self.unread_since_ms is None or told != self._told:
+            reason = str(error) if isinstance(error, ValueError) else "unreachable"
+            if self.unread_since_ms is None or reason != self._logged:
                 logger.warning("topics stay as they were, retrying their source: %s", error)
-            self._told = told
+            self._logged = reason
             if self.unread_since_ms is None:
                 self.unread_since_ms = self._clock()
             return None
         if self.unread_since_ms is not None:
             logger.info("topics can be read again")
-        self._told, self.unread_since_ms = "", None
+        self._logged, self.unread_since_ms = "", None
         return found
 
 
@@ -271,7 +271,7 @@ class FileCatalog:
 
     def _parse(self, text: str) -> dict[str, CatalogTopic]:
         if not text.strip():
-            # Whoever writes it anew empties it first. No topics at all are written as {}.
+            # A program that rewrites it empties it first. No topics at all are written as {}.
             raise ConfigError(f"{self._path} is empty: give topics, or replace it as a whole")
         try:
             tree: Any = json.loads(text) if self._path.suffix == ".json" else tomllib.loads(text)
@@ -311,7 +311,7 @@ class DeltaCatalog:
         Raises
         ------
         ConfigError
-            It is no Delta table, a column is missing, a topic is there twice.
+            It is not a Delta table, a column is missing, a topic is there twice.
         """
         try:
             table = DeltaTable(self._table)

@@ -51,7 +51,7 @@ class KafkaCluster:
 
 
 class _ClientLog:
-    """What a client says by itself: twenty lines a second, on stderr, while nobody answers."""
+    """What a client logs itself: twenty lines a second, on stderr, while no broker answers."""
 
     def __init__(self) -> None:
         self.last = ""

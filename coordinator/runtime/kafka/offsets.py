@@ -49,7 +49,7 @@ class OffsetRequests:
         isolation_level
             1, if the end is that of committed transactions.
         timeout_s
-            Then the answer is there: for each partition an offset, or why there is none.
+            When the answer must be there: for each partition an offset, or why it is missing.
         """
         found: Future[Answer] = Future()
         begin(found)
@@ -59,11 +59,11 @@ class OffsetRequests:
             futures: dict[tuple[str, int], Future[Any]]
             try:
                 futures = self._ask_offsets(times, isolation_level, until_ms)
-            except Exception as error:  # noqa: BLE001 - whatever it is, who waits is told
+            except Exception as error:  # noqa: BLE001 - whatever it is, the caller gets it
                 failed: Future[Any] = Future()
                 failed.set_exception(error)
                 futures = dict.fromkeys(times, failed)
-            _gather(futures, lambda told: set_answer(found, self._offset_fields(told)))
+            _gather(futures, lambda answers: set_answer(found, self._offset_fields(answers)))
 
         self._asker.submit(ask)
         return found
@@ -88,17 +88,17 @@ class OffsetRequests:
             }
             left_s = max(until_ms - monotonic_ms(), 1) / 1000
             with self._cluster.asked() as admin_client:
-                told = admin_client.list_offsets(
+                answers = admin_client.list_offsets(
                     asked, isolation_level=level, request_timeout=left_s
                 )
-            found |= {(place.topic, place.partition): future for place, future in told.items()}
+            found |= {(place.topic, place.partition): future for place, future in answers.items()}
         return found
 
-    def _offset_fields(self, told: Mapping[tuple[str, int], Future[Any]]) -> Result:
+    def _offset_fields(self, answers: Mapping[tuple[str, int], Future[Any]]) -> Result:
         """Return what the cluster said, in the fields of ListOffsets."""
-        fields = {place: _fields_of(future) for place, future in told.items()}
+        fields = {place: _fields_of(future) for place, future in answers.items()}
         silent = next(
-            (future for place, future in told.items() if fields[place] is NOT_AVAILABLE), None
+            (future for place, future in answers.items() if fields[place] is NOT_AVAILABLE), None
         )
         if silent is not None and monotonic_ms() - self._warned_ms >= WARN_AGAIN_MS:
             self._warned_ms = monotonic_ms()

@@ -216,7 +216,7 @@ def open_weights(
     Raises
     ------
     ConfigError
-        There is no such source, or the extra `kafka` is not installed.
+        The source is unknown, or the extra `kafka` is not installed.
     """
     if not isinstance(source, str) or not source.startswith(KAFKA):
         return open_weight_source(source)

@@ -45,7 +45,7 @@ class PlanSubmitter:
             logger.info("plans wait: %s", error.message)  # the coordinator closes, or is fenced
 
     def _end_expired(self) -> None:
-        """Say in the log which plans wait no longer; a group that still waits is planned anew."""
+        """Note in the log which plans have expired; plan again for a group that still waits."""
         processor = self._loop.processor
 
         def find() -> list[str]:

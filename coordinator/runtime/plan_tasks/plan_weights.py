@@ -30,7 +30,7 @@ def read_plan_loads(source: str, config: Config, basis: Basis) -> LoadsNoted:
     Raises
     ------
     ConfigError, SpecError
-        There is no such source, or it says something that cannot be.
+        The source does not exist, or what it says is invalid.
     OSError
         The cluster does not answer.
     """

@@ -2,7 +2,7 @@
 
 A consumer that joins no group reads them, so a login needs only to be allowed to read the topics.
 Sizes on the brokers' disks would need a right to describe the whole cluster, which managed clusters
-give nobody, and fall whenever old records are deleted.
+do not give, and they fall whenever old records are deleted.
 """
 
 from __future__ import annotations

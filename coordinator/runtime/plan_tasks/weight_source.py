@@ -82,7 +82,7 @@ def open_weight_source(source: WeightSource | str | os.PathLike[str] | None) -> 
     Raises
     ------
     ConfigError
-        There is no such folder or table.
+        The folder or table does not exist.
     """
     if source is None or source == "":
         return None
