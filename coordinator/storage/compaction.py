@@ -78,7 +78,7 @@ def compact(
     Raises
     ------
     NoLog, LogError
-        There is no log, or it cannot be read.
+        The log is missing, or cannot be read.
     BusyError
         The live coordinator does not answer, or others write targets all the time.
     """
@@ -184,8 +184,8 @@ def _read_installs(store: str) -> Iterator[tuple[str, int, str | None]]:
     """Yield (group, when, run) as whole targets came into force; None: the last one ended."""
     names = ["position", "at_ms", "kind", "tombstone", "group_id", "computation_id"]
     for rows in scan_all_groups(store, [TargetMetadata.kind, GroupMetadata.kind], names):
-        told = pc.or_(rows["tombstone"], pc.is_valid(rows["computation_id"]))
-        for row in rows.filter(told).sort_by("position").to_pylist():
+        wanted = pc.or_(rows["tombstone"], pc.is_valid(rows["computation_id"]))
+        for row in rows.filter(wanted).sort_by("position").to_pylist():
             yield row["group_id"], row["at_ms"], row["computation_id"]
 
 

@@ -358,7 +358,7 @@ def _read_pieces(path: str, part: Part, bring: Callable[[], Source]) -> Iterator
 
 
 def _find_min_max(column: pa.ChunkedArray) -> tuple[Any, Any] | None:
-    """Return the least and the greatest value; None where there is none, or a long text."""
+    """Return the least and the greatest value; None without values, or for a long text."""
     if len(column) <= FEW:
         values = [value for value in column.to_pylist() if value is not None]
         found = (min(values), max(values)) if values else (None, None)

@@ -193,7 +193,7 @@ class DeltaLog:
                 else:
                     self.epoch = epoch
                     self._claims.add(epoch, claim)
-                    for one in snapshots:  # looked up while nobody can have cleaned up
+                    for one in snapshots:  # looked up before any clean-up can have run
                         one.is_of(self._claims)
                     self._add_columns()
                     return epoch
@@ -267,7 +267,7 @@ class DeltaLog:
         self._table.refuse_fenced(self.epoch)
 
     def _settle(self) -> None:
-        """Be sure of the newest version, that nobody fenced us, and of the last position."""
+        """Make sure of the newest version, that we are not fenced, and of the last position."""
         table = self._table
         if table.unsure:
             table.refresh()
@@ -290,7 +290,7 @@ class DeltaLog:
         self.position += len(rows)
 
     def _commit_same_rows(self, actions: Sequence[TableAction], epoch: int) -> None:
-        """Commit what changes no row: the last position is the same, and nobody reads it anew."""
+        """Commit what changes no row: the last position is the same, and is not read again."""
         with self._table.lock:
             was_known = self._known == self._table.version and not self._table.unsure
             version = self._table.commit(actions, epoch)
@@ -363,7 +363,7 @@ class DeltaLog:
         return self._snapshots
 
     def _forget_snapshots(self) -> None:
-        """Open the table of snapshots anew next time: the log has all that they have."""
+        """Reopen the table of snapshots next time: the log has all that they have."""
         self._snapshots = self._table_of("snapshots", self._write_commit, self._open_table)
         self._care_of_snapshots = self._take_care_of_snapshots()
 
@@ -460,7 +460,7 @@ def open_log_table(store: str | os.PathLike[str]) -> DeltaTable:
     Raises
     ------
     NoLog, CorruptLog, NewerLog
-        There is none, it cannot be read, or it is of a newer version.
+        The log is missing, cannot be read, or is of a newer version.
     ConfigError
         It is a copy that is not whole.
     """
@@ -475,8 +475,8 @@ def follow_log_table(store: str, table: DeltaTable, newest: str) -> DeltaTable:
     Parameters
     ----------
     newest
-        The data file that was its last one. If that is gone, the table is opened anew: it may be
-        another one, that was made in the same place.
+        The data file that was its last one. If that is gone, the table is reopened: it may be
+        another one that was made in the same place.
     """
     folder = os.path.join(store, "log")
     disk = files_at(store)

@@ -1,4 +1,4 @@
-"""Who has a store, for commands that ask its coordinator, or claim the log where there is none."""
+"""Who has a store, for commands that ask its coordinator, or claim the log if it has none."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from coordinator.storage.shards import ROOT, whole_of
 def watch_holder(store: str | os.PathLike[str], config: LeaseConfig) -> Callable[[], Holder | None]:
     """Return what looks who has a store, None where no server does.
 
-    It is whoever has the store's lease. A shard has none: its holder is the node that claimed it
+    It is the holder of the store's lease. A shard has none: its holder is the node that claimed it
     last; while that one is gone, any other node of the store, which will be given the shard.
     """
     whole = whole_of(store)

@@ -1,9 +1,9 @@
 """What other processes ask of a store's coordinator: a file for each request, in `inbox/`.
 
 The coordinator does what is asked, and takes the file away; its answer is in the log, in a record
-of kind `proposal` that has the request's id. Anybody who may write to the store may put anything
-there. What is no request, or cannot be dealt with, is set aside with the reason, so that it holds
-up nobody else's.
+of kind `proposal` that has the request's id. Who may write to the store may put anything there.
+A file that is not a request, or cannot be dealt with, is set aside with the reason, so that it does
+not hold up the others.
 
 All parts of a store of shards have one inbox, that of the whole store, where the names of requests
 begin with that of the part: a node looks there once for all of them.
@@ -47,7 +47,7 @@ Request: TypeAlias = DecidePlan | Compact
 
 
 class RequestError(ValueError):
-    """A file is no request."""
+    """A file is not a request."""
 
 
 class _Proposal(msgspec.Struct):
@@ -101,7 +101,7 @@ class Inbox:
         self._disk.replace(self._file(request.request_id), content, sync=True)
 
     def waiting(self) -> list[str]:
-        """Return the ids of the requests that nobody has taken away, in order."""
+        """Return the ids of the requests that are still there, in order."""
         found = (file.removesuffix(self._ending) for file in self._files() if self._is_one(file))
         return [name.removeprefix(self._prefix) for name in found]
 
@@ -138,7 +138,7 @@ class Inbox:
         return found
 
     def remove(self, request_id: str) -> None:
-        """End a request: it is answered, or nobody waits any more; one that is gone is no error."""
+        """End a request: it is answered, or no longer waited for; it may be gone already."""
         self._disk.remove(self._file(request_id))
 
     def set_aside(self, request_id: str, reason: str) -> None:
@@ -154,7 +154,7 @@ class Inbox:
                 self._move(file, "it is not a regular file, or its name is not text")
 
     def _move(self, file: str, reason: str) -> None:
-        """Move a file; one that cannot be moved stays, and holds up nobody."""
+        """Move a file; one that cannot be moved stays, and does not hold up the others."""
         kept = os.fsdecode(os.fsencode(file)[:NAME_BYTES_KEPT])
         aside = os.path.join(self._aside, f"{self.folder}-{uuid.uuid4().hex[:8]}-{kept}")
         try:

@@ -95,7 +95,7 @@ class Lease:
     sleep
         Waits so many seconds; what it raises ends `wait`.
     steady
-        Milliseconds by a clock that nobody sets.
+        Milliseconds by a clock that is never set.
     """
 
     def __init__(
@@ -130,12 +130,12 @@ class Lease:
         self._ends_ms = 0
         """When that has ended, by the steady clock, if it does not change before."""
         self._tag: str | None = None
-        """Of the file as we wrote it last; where there are no locks it is replaced as long as it
-        has this tag, and a renewal is one request."""
+        """Of the file as we wrote it last. Without locks it is replaced only while it has this tag,
+        so a renewal is one request."""
         self._poll_ms = max(POLL_MS, int(self._disk.poll_s * 500))
 
     def holder(self) -> Holder | None:
-        """Return who has the lease, None when nobody does."""
+        """Return who has the lease, None if it is free."""
         held, _ = self._read()
         return None if held is None or held.expires_ms <= self._clock() else held
 
@@ -242,9 +242,9 @@ class Lease:
                 logger.warning("the lease could not be renewed, retrying: %s", error)
 
     def retake(self) -> bool:
-        """Take the lease again if nobody has it; only while the log is seen to be ours.
+        """Take the lease again if it is free; only while the log is seen to be ours.
 
-        The file may be gone because somebody removed it, or because a successor came and went.
+        The file may be gone because it was removed, or because a successor came and went.
         """
         return self._take(force=False) is None
 
@@ -289,8 +289,8 @@ class Lease:
         The date is of another machine's clock: whatever it says, a holder is given the time to
         renew it under our eyes. Who writes it while we look is alive, whatever the clocks say:
         either may be set. It has ended then once it does not change for a ttl, or is given back.
-        When nobody could look for so long, as where the store did not answer, its holder could not
-        renew it: we count anew, but once; where each look is that late, nothing would ever end.
+        If we could not look for that long, because the store did not answer, its holder could not
+        renew it either: we start counting again, but only once, or a slow store would never end it.
         """
         now_ms, ttl_ms = self._steady(), self._config.ttl_ms
         was_blind = now_ms - self._looked_ms > ttl_ms and not self._counted_anew
@@ -306,22 +306,22 @@ class Lease:
         return now_ms >= self._ends_ms
 
     def _check_store(self) -> None:
-        """Refuse a store that was moved away, or whose disk is: the lock would make it anew."""
+        """Refuse a store that is gone, or whose disk is: the lock would create it again."""
         if self._disk.has_locks and not self._disk.is_folder(self._must_be):
             raise FileNotFoundError(errno.ENOENT, "the store is gone", self._store)
 
     def _hold_lock(self) -> AbstractContextManager[bool]:
         """Between reading and writing: two stand-bys must not both find it free.
 
-        A process that was stopped in here keeps the lock; the others go on after a while, the log
-        will fence whoever is late.
+        A process that was stopped in here keeps the lock; the others go on after a while, and the
+        log will fence a late one.
         """
         return hold_to_swap(self._disk, self._lock, self._config.ttl_ms / 1000)
 
     def _read(self) -> tuple[Holder | None, str | None]:
         """Return what the file says, and its tag; one that says nothing of a lease holds nothing.
 
-        Without a tag there is no file.
+        Without a file the tag is None.
         """
         try:
             content, tag = self._disk.read_tagged(self._path)

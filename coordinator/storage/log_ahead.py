@@ -35,7 +35,7 @@ class LogAhead(DeltaLog):
     def read_ahead(self) -> int:
         """Load the snapshot and what the log has after it; return the position that was reached.
 
-        Whoever has the log goes on writing. What cannot be read now is read after the claim, which
+        The log's owner goes on writing. What cannot be read now is read after the claim, which
         says what is wrong.
         """
         try:
@@ -60,7 +60,7 @@ class LogAhead(DeltaLog):
     def take_ahead(self) -> tuple[LoadedState, Iterator[Batch]] | None:
         """Return what was loaded before the claim and what is left to read; None: replay all.
 
-        It is taken once: whoever replays the log again wants all of it.
+        It is taken once: a later replay needs all of the log.
         """
         ahead, self._ahead = self._ahead, None
         if ahead is None or not self._has(ahead):

@@ -48,7 +48,7 @@ PACKED_FILES_MAX = 2_000
 class Maintenance:
     """Maintenance of one table. One thread calls it.
 
-    It reads the table by handles of its own: whoever writes waits for a commit of it at most.
+    It reads the table by handles of its own: a writer waits for one commit of it at most.
 
     Parameters
     ----------
@@ -79,7 +79,7 @@ class Maintenance:
         self._checkpoints: deque[tuple[float, int]] = deque()
         """Our checkpoints that are younger than `log.commits_kept_ms`, and the last older one."""
         self._replaced: deque[tuple[float, list[str]]] = deque()
-        """Data files that no version names any more, and since when."""
+        """Data files that no version names any longer, and since when."""
         self._unnamed: list[str] | None = None
         """Those that none named when we looked first, until we look again."""
         self._looked = -1
@@ -99,7 +99,7 @@ class Maintenance:
         return late / self._config.reopen_commits if self._config.reopen_commits else 0.0
 
     def refuse_stopped(self) -> None:
-        """End here if we were told to."""
+        """End here if maintenance was stopped."""
         if self._stopping.is_set():
             raise MaintenanceStopped(f"maintenance of {self._table.path} was stopped")
 
@@ -140,7 +140,7 @@ class Maintenance:
         It has our last packing: a list that lacks it would have rows packed twice.
         """
         # A newer version may not be synced yet: a checkpoint of what a power cut undoes, without
-        # its commit file, would keep everybody from writing.
+        # its commit file, would keep all from writing.
         table = open_delta(self._table.path, self._table.version)
         self.refuse_stopped()
         table.create_checkpoint()
@@ -163,8 +163,8 @@ class Maintenance:
         Raises
         ------
         Fenced
-            Another coordinator has the table: entries since our claim are not all ours any more,
-            and among them is its claim, by which others that slept learn of it.
+            Another coordinator has the table: entries since our claim are no longer all ours,
+            and its claim among them tells coordinators that slept.
         """
         self._table.refuse_fenced(epoch)
         old = time.monotonic() - self._config.commits_kept_ms / 1000
@@ -179,7 +179,7 @@ class Maintenance:
             self._disk.remove_all(gone)
 
     def _pack(self, small: list[Part], epoch: int) -> list[str]:
-        """Write small files anew as one, commit it in their place, and return their paths."""
+        """Rewrite small files as one, commit it in their place, and return their paths."""
         table, sync = self._table, self._config.fsync
         if not small:
             return []
@@ -238,7 +238,7 @@ class Maintenance:
 def select_small_files(parts: Sequence[Part]) -> list[Part]:
     """Return the newest files, from one on that is not larger than all after it together.
 
-    So a row is written anew only about as often as the log can be halved, and about as many files
+    So a row is rewritten only about as often as the log can be halved, and about as many files
     are left.
     """
     start, rest = len(parts), 0

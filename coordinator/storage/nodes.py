@@ -1,7 +1,7 @@
 """Nodes of a store: the servers that coordinate it or stand by, by whose addresses clients go on.
 
-Each server has a file `_nodes/<node id>.json`, which it writes again and again, and reads those of
-the others. Nothing rests on them but what clients are told: who coordinates is decided by the log.
+Each server has a file `_nodes/<node id>.json`, which it keeps rewriting, and reads those of the
+others. They serve only answers to clients: the log decides who coordinates.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Node(msgspec.Struct, frozen=True):
     Attributes
     ----------
     address
-        Where clients are told to find it, as host:port.
+        Where clients find it, as host:port.
     coordinator_epoch
         Of its claim of the log; 0 while it stands by.
     renewed_ms
@@ -106,7 +106,7 @@ class StoreNodes:
         """Take an id, and tell the others the address.
 
         It is the one that this address has, so that a server that stood by keeps its own; else the
-        one wanted, unless another has it; else the least that nobody has.
+        one wanted, unless another has it; else the least that is free.
 
         Raises
         ------
@@ -129,7 +129,7 @@ class StoreNodes:
         raise OSError(errno.EAGAIN, "other servers take each node id at the same time", self._root)
 
     def renew(self) -> None:
-        """Write our file anew, and read those of the others; nothing before we have an id.
+        """Rewrite our file, and read those of the others; nothing before we have an id.
 
         Raises
         ------
@@ -224,7 +224,7 @@ class StoreNodes:
             try:
                 node = msgspec.json.decode(content, type=Node)
             except (ValueError, RecursionError):
-                continue  # it is nobody's, and its id is free
+                continue  # it is not a server's, and its id is free
             is_other = node.node_id == int(node_id) and node.token != self._token
             if is_other and self._lives(node, now):
                 others.append(node)

@@ -1,8 +1,8 @@
 """`RecordLog`, the protocol by which records become durable; and a log in memory.
 
 A log is a sequence of rows, numbered from 1 without a gap (positions). Who writes first claims it:
-the claim carries a coordinator epoch higher than all before, and from then on everybody with a
-lower one is fenced. `DeltaLog` (delta_log.py) keeps the same promises on a Delta table.
+the claim carries a coordinator epoch higher than all before, and fences every writer with a
+lower one. `DeltaLog` (delta_log.py) keeps the same promises on a Delta table.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ class Unreachable(CommitFailed):
 
 
 class Unconfirmed(CommitFailed):
-    """The disk did not confirm a commit: whoever wrote it must end, another may open the store.
+    """The disk did not confirm a commit: its writer must end, another may open the store.
 
     What the disk has is unknown from then on, whatever it says of a second try.
     """
 
 
 class MaintenanceStopped(LogError):  # noqa: N818 - as the others
-    """Maintenance was told to stop; what it has done is whole."""
+    """Maintenance was stopped; what it has done is complete."""
 
 
 class CorruptLog(LogError):  # noqa: N818 - the word of the protocol
@@ -65,12 +65,12 @@ class LostTarget(LogError):  # noqa: N818 - the word of the protocol
 
 
 class NoLog(LogError):  # noqa: N818 - the word of the protocol
-    """There is no log here."""
+    """The store has no log here."""
 
 
 AS_BEFORE = 0
-"""The time of a claim that is dated as the row before it: of whoever decides nothing. Rows never go
-back in time, so those that Kafka dates, of what happened while nobody watched, would be late."""
+"""The time of a claim that is dated as the row before it, by a process that decides nothing. Rows
+never go back in time, so rows dated by Kafka, from before we watched, would be late."""
 Times: TypeAlias = NDArray[np.int64]
 """When rows were written, in ms since 1970: one each, never falling."""
 
@@ -156,7 +156,7 @@ class RecordLog(Protocol):
         Raises
         ------
         LostTarget
-            It is not, or not all, there any more.
+            It is no longer there, or not all of it.
         """
 
     def snapshot(self, records: Iterable[Record], position: int, at_ms: int) -> None:
@@ -176,7 +176,7 @@ class RecordLog(Protocol):
         Raises
         ------
         MaintenanceStopped
-            It was told to.
+            It was stopped.
         """
 
     def lag(self) -> float:
@@ -200,7 +200,7 @@ def rise(last_ms: int, now_ms: int) -> int:
 def rise_each(last_ms: int, at_ms: int | Sequence[int]) -> tuple[int | Times, int]:
     """Return when rows are written that have one time, or one each, and when the last of them is.
 
-    Times never fall; those that somebody else's clock gave may stand still.
+    Times never fall; those of another process's clock may stand still.
     """
     if isinstance(at_ms, int):
         risen = rise(last_ms, at_ms)
@@ -336,10 +336,10 @@ class MemoryLog:
         return 0.0
 
     def stop_maintenance(self) -> None:
-        """Do nothing: there is none."""
+        """Do nothing: memory needs no maintenance."""
 
     def close(self) -> None:
-        """Let go; the storage stays with whoever holds it."""
+        """Let go; others may hold the storage."""
 
     def _commit(self, records: list[Record], rows: int, at_ms: int, epoch: int) -> None:
         known = self.storage.epoch

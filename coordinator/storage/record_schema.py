@@ -125,7 +125,7 @@ def arrow_type(python_type: object, marks: frozenset[Mark] = frozenset()) -> pa.
     Raises
     ------
     TypeError
-        There is none.
+        No column has such values.
     """
     if Mark.AS_JSON in marks:
         return pa.string()

@@ -35,7 +35,7 @@ class Shards(msgspec.Struct, frozen=True):
     Attributes
     ----------
     count
-        How many there are, for ever.
+        How many there are; it never changes.
     hash
         By what a group's shard is found: "java", as Kafka finds the partition of its topic.
     """

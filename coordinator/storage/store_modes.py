@@ -1,6 +1,6 @@
 """File modes of a store: who may read and write it.
 
-`log.folder_mode` decides when a coordinator makes it. From then on whoever writes there, in any
+`log.folder_mode` decides when a coordinator makes it. From then on every writer, in any
 process, follows what the store's folder and that of its log both allow: chmod changes it for all.
 """
 
@@ -14,7 +14,7 @@ from coordinator.storage.tables.filesystem import PRIVATE, Filesystem
 from coordinator.storage.tables.store_files import files_at, is_remote
 
 WIDEST = 0o775
-"""Everybody may read what is made in a store that is open to everybody, never write."""
+"""All may read what is made in a store that is open to all; none of them may write."""
 OTHERS_WRITE = 0o002
 logger = logging.getLogger("muster.coordinator")
 
@@ -39,7 +39,7 @@ def filesystem_of(store: str, folder_mode: int = PRIVATE) -> Files:
 def warn_of_others(store: str, folder_mode: int) -> None:
     """Say in one line when a store lets in others than the setting says, or keeps them out.
 
-    It may have been made by an older version or another setting, or its folder by somebody else.
+    An older version or another setting may have made it, or another user its folder.
     """
     if is_remote(store):
         return

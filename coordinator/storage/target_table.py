@@ -65,7 +65,7 @@ def targets_path(store: str | os.PathLike[str]) -> str:
 
 @contextmanager
 def lock_targets(store: str | os.PathLike[str], patience_s: float) -> Iterator[None]:
-    """Hold the table of targets: whoever writes it, or drops from it, is the only one.
+    """Hold the table of targets: only one process at a time writes it, or drops from it.
 
     Raises
     ------

@@ -68,7 +68,7 @@ class Claims:
         return self._newest
 
     def get(self, epoch: int) -> Claim | None:
-        """Return the claim of an epoch; None where there is none, or one of an older Muster."""
+        """Return the claim of an epoch; None without one, or for one of an older Muster."""
         if epoch > self.newest_epoch:  # of a successor, whose log is not ours
             return None
         if epoch not in self._found:

@@ -1,6 +1,6 @@
 """Read the commits of a Delta table file by file, without delta-rs.
 
-For `muster verify`, which trusts nobody who wrote the table, and for copies of a table that is
+For `muster verify`, which does not trust the table's writers, and for copies of a table that is
 being written. Nothing is written here, and nothing locked.
 """
 
@@ -34,7 +34,7 @@ from coordinator.storage.tables.recovery import (
 from coordinator.storage.tables.store_files import files_at, refuse_silence, source_of
 
 LISTINGS_MAX = 10
-"""How often the commits are listed anew when their writer cleans up meanwhile."""
+"""How often the commits are listed again when their writer cleans up meanwhile."""
 PIECES = re.compile(r"^\.(\d{10})\.(\d{10})$")
 """Of a checkpoint in several files: which one it is, and of how many."""
 KNOWN = ("protocol", "metaData", "txn", "add", "remove")
@@ -154,7 +154,7 @@ def read_table_files(folder: str) -> TableFiles:
     Raises
     ------
     NoLog
-        There is no folder, or nothing of a table in it.
+        The folder is missing, or has nothing of a table.
     CorruptLog
         A commit or checkpoint is missing or damaged; the message names it.
     """
@@ -231,7 +231,7 @@ def _read(folder: str, checkpoints: dict[int, list[str]], versions: list[int]) -
             path = os.path.join(log_folder(folder), name)
             table.apply(read_checkpoint(path), path)
         if max(versions, default=-1) < table.version:
-            # Readers do without it, but nobody can write after it.
+            # Readers do without it, but no one can write after it.
             missing = commit_file(folder, table.version)
             raise CorruptLog(f"{missing} is missing: {RESTORE}")
     before = None

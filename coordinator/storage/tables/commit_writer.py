@@ -66,11 +66,11 @@ class Commit:
     previous
         The digest of the entry at that newest version.
     stays
-        Whether the entry must never be removed: whoever wrote the one before does not know of it.
+        Whether the entry must never be removed: the writer of the one before does not know of it.
     notes
         Numbers that the table keeps for good, by name: Delta's transactions.
     commit_id
-        By which the writer finds its own entry; nobody else's commit has it.
+        By which the writer finds its own entry; no other commit has it.
     """
 
     version: int
@@ -143,7 +143,7 @@ def write_commit(disk: Files, path: str, commit: Commit) -> None:
 
 
 def put_entry(disk: Files, path: str, version: int, lines: Sequence[Mapping[str, Any]]) -> None:
-    """Put the entry of a version, if nobody has put one.
+    """Put the entry of a version, if there is none yet.
 
     Raises
     ------

@@ -16,7 +16,7 @@ from coordinator.storage.tables.files import Files
 from coordinator.storage.tables.recovery import commit_file, digest_entry
 
 Moment: TypeAlias = "tuple[int, int]"
-"""Milliseconds of both clocks, the one that nobody sets and the wall clock."""
+"""Milliseconds of both clocks, the one that is never set and the wall clock."""
 
 
 def read_digest(disk: Files, path: str, version: int) -> str | None:

@@ -6,7 +6,7 @@ After every look at newer versions the writer's epoch is compared with the table
 else is written, because the number alone does not keep an old writer from appending.
 
 What follows the last entry that a writer knows is its own next one, or a successor's claim, which
-is never removed (`Commit.stays`). So the next version is free only while nobody has claimed the
+is never removed (`Commit.stays`). So the next version is free only until another claims the
 table, whatever was cleaned up since (docs/design/log_format.md#what-a-writer-may-conclude).
 
 delta-rs makes the table, reads it, and writes its checkpoints.
@@ -92,7 +92,7 @@ class FencedTable:
         Whether a commit of ours may have landed or not; the next use looks.
     own_from
         The version of our claim, as which we have tried last to write one: from there on all
-        entries are ours while nobody has fenced us.
+        entries are ours until we are fenced.
     sealed
         Versions of ours that we have taken by a commit that does nothing.
     lock
@@ -137,8 +137,8 @@ class FencedTable:
         Parameters
         ----------
         remains
-            Paths that were there before this call, and are not without the table's commits: it is
-            not made anew beside them.
+            Paths that existed before this call, and would not without the table's commits: it is
+            not created again beside them.
         """
         with self.lock:
             if self._sync:
@@ -186,7 +186,7 @@ class FencedTable:
         """Look at the newest version; the caller compares epochs before it goes on.
 
         One that is news to us is synced: we are about to build on it, or to answer what it says,
-        and whoever wrote it may have died before, or have been us, with an unknown outcome.
+        and its writer may have died before, or have been us, with an unknown outcome.
         """
         with self.lock:
             if self._broken:
@@ -228,7 +228,7 @@ class FencedTable:
     def read(self) -> DeltaTable:
         """Return the table at the version that we know, by a handle of its own if ours is older.
 
-        What is read of it takes its time, and nobody who writes is to wait for it.
+        Reading it takes its time, and no writer may have to wait for it.
 
         Raises
         ------
@@ -281,7 +281,7 @@ class FencedTable:
         Fenced
             The table has a higher epoch.
         VersionConflict
-            Somebody else took the version; nothing was written.
+            Another writer took the version; nothing was written.
         CommitFailed
             Nothing was written, or (`unsure`) it cannot be seen whether it was.
         """
@@ -428,8 +428,8 @@ class FencedTable:
     def _resolve(self, commit: Commit, reason: str, failure: Exception | None = None) -> None:
         """Find out what a commit came to; return when it landed after all.
 
-        It is the next entry if it is there and not below the floor. Below it, the table tells: it
-        names our data files, or the entry is where another one was removed, and nobody reads it.
+        It is the next entry if it is there and not below the floor. Below it, the table decides: it
+        names our data files, or the entry is where another one was removed, and is never read.
         Where a successor is, no data file is removed, for it may have packed them.
         """
         entry = commit_file(self.path, commit.version)
@@ -456,7 +456,7 @@ class FencedTable:
         raise explain_unwritten(self.path, failure, reason)
 
     def _is_replaced(self, version: int) -> bool:
-        """Whether the entry of a version that we knew is gone, and nobody has cleaned up."""
+        """Whether the entry of a version that we knew is gone without a clean-up."""
         if self._digest is None or self._read_digest() == self._digest:
             return False
         return read_floor(self._disk, self.path) <= version

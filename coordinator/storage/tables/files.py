@@ -17,7 +17,7 @@ Source: TypeAlias = "str | pa.NativeFile"
 
 
 class SwapLostError(OSError):
-    """A file is not the one that was read: somebody else has written it since."""
+    """A file is not the one that was read: another process has written it since."""
 
 
 class StoreRefusedError(PermissionError):
@@ -64,7 +64,7 @@ class Files(Protocol):
         """
 
     def options(self) -> dict[str, str] | None:
-        """Return what delta-rs is told of the place, beside the environment."""
+        """Return delta-rs's options for the place, beside the environment."""
 
     def pause(self, seconds: float) -> None:
         """Wait, for a list that lacks something to be complete."""
@@ -150,17 +150,17 @@ class Files(Protocol):
         """Rename a file, into a folder that is made if need be."""
 
     def remove(self, path: str) -> None:
-        """Remove a file; one that is gone is no error."""
+        """Remove a file; it may be gone already."""
 
     def remove_all(self, paths: Iterable[str]) -> None:
-        """Remove files; those that are gone are no error."""
+        """Remove files; they may be gone already."""
 
     def lock(self, path: str, patience_s: float) -> AbstractContextManager[bool]:
-        """Hold a lock file while in here; False when somebody else held it all the time."""
+        """Hold a lock file while in here; False if another process held it all the time."""
 
 
 def hold_to_swap(disk: Files, path: str, patience_s: float) -> AbstractContextManager[bool]:
-    """Hold a lock file between reading and `Files.swap`; where there are no locks, nothing.
+    """Hold a lock file between reading and `Files.swap`; without locks, nothing.
 
     True once it is held, or not needed: an object is replaced on a condition.
     """

@@ -94,7 +94,7 @@ class Filesystem:
         """Give a file or a folder its mode, and as root its owner; a link is not followed.
 
         Others write files as the umask says, and a umask may keep out whom the mode lets in. Where
-        it fails (another user's file, a file system without modes) nobody is let in by that: the
+        it fails (another user's file, a file system without modes) that lets no one in: the
         folder above keeps them out.
         """
         with suppress(OSError):
@@ -233,7 +233,7 @@ class Filesystem:
     def _write_beside(self, path: str, content: bytes, *, sync: bool = False) -> Iterator[str]:
         """Write a file under a name of its own, which its owner publishes in here, or not at all.
 
-        Its mode is given before anybody can see it. An error names the file that was wanted.
+        It has its mode before anyone can see it. An error names the file that was wanted.
         """
         folder, name = os.path.split(path)
         beside = os.path.join(folder, f".{name}.{uuid.uuid4().hex}{UNFINISHED}")
@@ -259,12 +259,12 @@ class Filesystem:
         os.rename(path, to)
 
     def remove(self, path: str) -> None:
-        """Remove a file; one that is gone is no error."""
+        """Remove a file; it may be gone already."""
         with suppress(FileNotFoundError):
             os.unlink(path)
 
     def remove_all(self, paths: Iterable[str]) -> None:
-        """Remove files; those that are gone are no error."""
+        """Remove files; they may be gone already."""
         for path in paths:
             self.remove(path)
 
@@ -273,7 +273,7 @@ class Filesystem:
 
     @contextmanager
     def lock(self, path: str, patience_s: float) -> Iterator[bool]:
-        """Hold a lock file while in here; False when somebody else held it all the time.
+        """Hold a lock file while in here; False if another process held it all the time.
 
         The system frees it when its holder dies, but not while it is stopped.
         """

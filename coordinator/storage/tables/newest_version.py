@@ -1,8 +1,8 @@
 """Open the Delta table of a coordinator at its newest version, or say what is wrong with it.
 
 A list of Amazon's, Google's or Azure's store has all that was written before it; one of another
-server may lack what is a moment old. Nobody acts on that: a version is the newest if the next one
-is not there, and was not removed, which the objects themselves tell (floor.py).
+server may lack what is a moment old. Muster does not rely on lists: a version is the newest if the
+next one is not there and was not removed, which it asks of the objects themselves (floor.py).
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def open_newest(disk: Files, path: str) -> DeltaTable:
     Raises
     ------
     NoLog
-        There is none.
+        The table does not exist.
     CorruptLog
         It cannot be read; the message names the file.
     Unreachable
@@ -155,7 +155,7 @@ def _explain_damage(path: str, error: Exception) -> str:
 def find_silence(path: str, error: Exception) -> Unreachable | StoreRefusedError | None:
     """Return the error for an object store that did not bring what delta-rs asked it for.
 
-    None where it did, so that something is wrong with what is there: that is no OSError of its.
+    None if it did, so something is wrong with what is there: then the OSError is not its.
     """
     if not (is_remote(path) and isinstance(error, OSError)):
         return None
@@ -209,7 +209,7 @@ def open_to_read(disk: Files, path: str) -> DeltaTable:
 
 
 def follow_table(disk: Files, table: DeltaTable, path: str) -> DeltaTable:
-    """Bring an open table up to its newest version, or open it anew; raises as `open_newest`.
+    """Bring an open table up to its newest version, or reopen it; raises as `open_newest`.
 
     Reads only the commits that are new.
     """
@@ -249,7 +249,7 @@ def open_surely(
 def _open_listed(
     disk: Files, path: str, open_table: OpenTable, is_right: Callable[[DeltaTable | None], bool]
 ) -> DeltaTable:
-    """Open a table, again and again until what is listed is right; None is no table."""
+    """Open a table, again until the list is right; None if it does not exist."""
     if not disk.lists_late:
         return open_table(disk, path)
     last: LogError = Unreachable(_explain_late(path))

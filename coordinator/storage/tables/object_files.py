@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 CUT, CUT_PAUSES_S = "response body", (0.1, 0.4)
 """What the error says of an answer that ended in its middle, and when it is asked again."""
 SWAPS = 3
-"""How often an object is replaced that nobody else writes, before its store is refused."""
+"""How often an object that only we write is replaced, before its store is refused."""
 T = TypeVar("T")
 _TRUE = ("1", "true", "yes", "on")
 
@@ -86,13 +86,13 @@ class ObjectFiles:
         time.sleep(seconds)
 
     def make_folder(self, path: str) -> None:
-        """Do nothing: there are no folders."""
+        """Do nothing: object stores have no folders."""
 
     def permit(self, path: str) -> None:
-        """Do nothing: there are no modes."""
+        """Do nothing: object stores have no modes."""
 
     def permit_all(self, folder: str) -> None:
-        """Do nothing: there are no modes."""
+        """Do nothing: object stores have no modes."""
 
     def exists(self, path: str) -> bool:
         """Whether an object is there; an error is not an absence."""
@@ -155,7 +155,7 @@ class ObjectFiles:
         """Do nothing: what a store has answered is durable."""
 
     def sync_above(self, path: str) -> None:
-        """Do nothing: there are no folders."""
+        """Do nothing: object stores have no folders."""
 
     def write_rows(self, path: str, rows: pa.Table) -> int:
         """Put a data file, with checksums, and return its size."""
@@ -168,7 +168,7 @@ class ObjectFiles:
         self._put(path, content, "overwrite")
 
     def create(self, path: str, content: bytes) -> None:
-        """Put an object where none is; its content must be nobody else's.
+        """Put an object where none is; no other writer may have the same content.
 
         A request whose answer was lost is sent again, and then finds its own object: the content
         tells. Where it finds none, the first request is still under way, and lands later or never.
@@ -188,7 +188,7 @@ class ObjectFiles:
     def swap(self, path: str, content: bytes, tag: str | None) -> str:
         """Replace the object that has a tag, or put it where none is; return the new tag.
 
-        The content must be nobody else's, as for `create`.
+        No other writer may have the same content, as for `create`.
 
         Raises
         ------
@@ -211,7 +211,7 @@ class ObjectFiles:
         self.remove(path)
 
     def remove(self, path: str) -> None:
-        """Remove an object; one that is gone is no error."""
+        """Remove an object; it may be gone already."""
         with suppress(FileNotFoundError):
             _try_again(path, lambda: obstore.delete(self._store, self._key(path)))
 
@@ -224,7 +224,7 @@ class ObjectFiles:
                 _try_again(found[0], lambda: obstore.delete(self._store, keys))
 
     def lock(self, path: str, patience_s: float) -> AbstractContextManager[bool]:  # noqa: ARG002
-        """Refuse: nobody holds an object."""
+        """Refuse: objects cannot be locked."""
         raise OSError(errno.ENOLCK, "an object store has no locks", path)
 
     def check_conditions(self, root: str) -> None:
@@ -259,7 +259,7 @@ class ObjectFiles:
             )
 
     def _swap_surely(self, path: str) -> str:
-        """Replace an object that nobody else writes, and return the tag that it had.
+        """Replace an object that only we write, and return the tag that it had.
 
         One refusal may be for an earlier try of the same put; the next one has another content.
 
@@ -307,7 +307,7 @@ class ObjectFiles:
             raise SwapLostError(errno.EAGAIN, "removed by another", path) from None
         if there == content:
             return found
-        if found == tag:  # nobody has written it: the refusal was for our own first request
+        if found == tag:  # it is unchanged: the refusal was for our own first request
             raise _unknown(path)
         raise SwapLostError(errno.EAGAIN, "written by another", path)
 

@@ -1,6 +1,6 @@
-"""Wait for a store that does not answer: that is no reason to end, nor any damage.
+"""Wait for a store that does not answer: that is neither damage nor a reason to end.
 
-Who starts a process anew only asks the store more often.
+Restarting the process would only ask the store more often.
 """
 
 from __future__ import annotations

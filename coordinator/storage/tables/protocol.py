@@ -1,6 +1,6 @@
 """What a Delta table asks of its readers and writers, and whether Muster does that.
 
-Commits and data files are ours, so nobody else refuses for us. A table that another program changed
+Commits and data files are ours, so no library refuses for us. A table that another program changed
 (`ALTER TABLE … SET TBLPROPERTIES`) may ask for deletion vectors, change data or row ids.
 """
 

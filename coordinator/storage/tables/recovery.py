@@ -1,7 +1,7 @@
 """Recover from a torn commit, and name the file that makes a table unreadable.
 
-delta-rs does not sync, we do, before a commit counts. So the newest commit file may be torn, and
-then nobody was told of it: it is set aside. Any other damage is refused, by the file's name.
+delta-rs does not sync, we do, before a commit counts. So the newest commit file may be torn; it
+was then never acknowledged, and is set aside. Any other damage is refused, by the file's name.
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ def list_remains(disk: Files, table: str) -> list[str]:
 def set_aside_torn(disk: Files, table: str) -> None:
     """Move what a power cut tore out of the way: the newest commit, the newest checkpoint.
 
-    What was synced is never torn, so nobody was told of that commit; and a checkpoint holds only
-    what the commits before it hold, which stay until it is synced.
+    What was synced is never torn, so that commit was never acknowledged; and a checkpoint holds
+    only what the commits before it hold, which stay until it is synced.
     """
     if not find_torn(disk, table):
         return
@@ -132,7 +132,7 @@ def find_damage(disk: Files, table: str) -> str | None:
     versions = list_commits(disk, table)
     expected = max(checkpoints, default=-1) + 1
     if checkpoints and max(versions, default=-1) < expected - 1:
-        # Readers do without it, but nobody can write after it.
+        # Readers do without it, but no one can write after it.
         return f"{commit_file(table, expected - 1)} is missing: {RESTORE}"
     before = None
     for version in [version for version in versions if version >= expected]:

@@ -1,8 +1,8 @@
 """A Delta table that several processes write, without locks.
 
-A commit is one put of the log's next entry, which fails when somebody else was faster. Data files
-are seen by nobody before it, and by everybody after it. It carries the run's id as its Delta
-application, so a run is in a table once, however often and by whomever it is repeated.
+A commit is one put of the log's next entry, which fails if another process was faster. Readers see
+data files only after it. It carries the run's id as its Delta application, so a run is in a table
+once, however often any process repeats it.
 
 Each run writes its data files under names of its own. What a killed run left is named by no
 version, and goes when the table is vacuumed.
@@ -49,7 +49,7 @@ logger = logging.getLogger("muster.coordinator")
 
 
 def find_version(path: str) -> int:
-    """Return the newest version of a table, `NONE` when there is no table.
+    """Return the newest version of a table, `NONE` without a table.
 
     Raises
     ------
@@ -98,7 +98,7 @@ def append_files(
     added: Sequence[AddAction],
     run_id: str,
     disk: Files | None = None,
-    told: Mapping[str, Any] = NO_MORE,
+    notes: Mapping[str, Any] = NO_MORE,
     *,
     sync: bool = False,
 ) -> int:
@@ -110,7 +110,7 @@ def append_files(
     ----------
     disk
         What writes there, if not `files_at`.
-    told
+    notes
         What else the first line of the entry says.
     sync
         Whether the entry is to survive a power cut, on a disk.
@@ -134,7 +134,7 @@ def append_files(
     lines = [*describe_actions(added), _transaction(run_id)]
     for version in range(newest + 1, newest + 1 + APPEND_TRIES):
         try:
-            first = describe_commit(len(lines), _parameters("Append") | dict(told))
+            first = describe_commit(len(lines), _parameters("Append") | dict(notes))
             _put(disk, path, version, [first, *lines], sync=sync)
         except FileExistsError:
             if _is_of(there := list(read_commit(commit_file(path, version), newest=False)), run_id):
@@ -168,7 +168,7 @@ def replace_files(
     Raises
     ------
     BusyError
-        Somebody else has committed since: nothing is replaced.
+        Another process has committed since: nothing is replaced.
     SpecError
         The table asks its writers for what Muster does not know.
     CommitFailed
@@ -177,9 +177,9 @@ def replace_files(
     disk = files_at(path)
     lines = list(_describe_table(path, seen, schema))
     lines += [*describe_actions(added), _transaction(run_id)]
-    told = _parameters("Overwrite") | {"userMetadata": user_metadata}
+    notes = _parameters("Overwrite") | {"userMetadata": user_metadata}
     try:
-        _put(disk, path, seen + 1, [describe_commit(len(lines), told), *lines])
+        _put(disk, path, seen + 1, [describe_commit(len(lines), notes), *lines])
     except FileExistsError:
         remove_files(path, added)
         raise BusyError(

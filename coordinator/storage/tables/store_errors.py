@@ -53,7 +53,7 @@ _LOCKED_OUT = ("401 ", "403 ", NO_CREDENTIALS)
 _NOT_ASKED = ": http:// needs AWS_ALLOW_HTTP=true"
 _REFUSAL = re.compile(r"4\d\d |501 |505 ")
 _PASSING = re.compile(r"40[89] |412 |42[59] |.*\(RequestTimeout\)")
-"""Of those, the ones that are no answer to what was asked, or the answer to a race."""
+"""Of those, the ones that do not answer the request, or answer a race."""
 _DEBUG = "\n\nDebug source"
 """What follows it in an error of obstore is for its makers."""
 _ASKED = re.compile(r"Error performing \w+ (https?://[^/\s?]+)")
@@ -99,12 +99,12 @@ def find_refusal(path: str, why: str) -> StoreRefusedError | None:
 
 
 def check_url(url: str, what: str) -> None:
-    """Refuse a URL that carries a secret: what was read is told in answers and kept in commits.
+    """Refuse a URL that carries a secret: URLs that were read appear in answers and in commits.
 
     Raises
     ------
     SpecError
-        It has a password or a query, or is none.
+        It has a password or a query, or is not a URL.
     """
     parts = split_url(url, what)
     if parts.query or parts.fragment or PASSWORD.match(re.split("/+", url, maxsplit=1)[-1]):

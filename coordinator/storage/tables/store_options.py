@@ -37,17 +37,17 @@ def used_settings() -> StoreConfig:
 
 
 def reading_options(scheme: str, *, look: bool = False) -> dict[str, str]:
-    """Return what delta-rs is told beside the environment; by default it tries for minutes."""
+    """Return delta-rs's options beside the environment; by default it tries for minutes."""
     check_environment(scheme)
     used = used_settings()
     timeout_ms = min(used.request_timeout_ms, LOOK_MS) if look else used.request_timeout_ms
-    told = {
+    options = {
         "connect_timeout": f"{used.connect_timeout_ms}ms",
         "timeout": f"{timeout_ms}ms",
         "max_retries": str(used.retries),
         "retry_timeout": f"{used.retry_timeout_ms}ms",
     }
-    return told | place_options(scheme)
+    return options | place_options(scheme)
 
 
 def check_environment(scheme: str) -> None:
@@ -56,7 +56,7 @@ def check_environment(scheme: str) -> None:
     Raises
     ------
     ConfigError
-        A variable is none that can be; its value, which may be a secret, is not said.
+        A variable has an impossible value, which is not shown: it may be a secret.
     """
     maker = _MAKERS.get(scheme[:1].lower(), "none")
     for name in (*_IN_HEADERS, *_ENDPOINTS):
@@ -76,14 +76,14 @@ def check_environment(scheme: str) -> None:
 
 def place_options(scheme: str) -> dict[str, str]:
     """Return where the settings say that S3 is, in the words of obstore and delta-rs."""
-    used, told = used_settings(), {}
+    used, options = used_settings(), {}
     if scheme not in {"s3", "s3a"}:
         return {}
     if used.endpoint:
-        told["aws_endpoint"] = used.endpoint
-        told["aws_allow_http"] = str(used.endpoint.startswith("http:")).lower()
+        options["aws_endpoint"] = used.endpoint
+        options["aws_allow_http"] = str(used.endpoint.startswith("http:")).lower()
     if used.region:
-        told["aws_region"] = used.region
+        options["aws_region"] = used.region
     if used.addressing != "auto":
-        told["aws_virtual_hosted_style_request"] = str(used.addressing == "virtual").lower()
-    return told
+        options["aws_virtual_hosted_style_request"] = str(used.addressing == "virtual").lower()
+    return options

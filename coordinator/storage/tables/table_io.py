@@ -52,7 +52,7 @@ class UnreadableTableError(SpecError):
 
 
 class BusyError(RuntimeError):
-    """Somebody else is at work here: nothing was done, try again later."""
+    """Another process is at work here: nothing was done, try again later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class TableRef:
         Raises
         ------
         SpecError
-            Nothing is there or can be reached, it is no table, or the version is none.
+            Nothing is there or can be reached, it is not a table, or has no such version.
         """
         if is_url(name):
             return cls._of_url(name, what)
@@ -328,7 +328,7 @@ def replace_delta(
     SpecError
         A CHECK of the table refuses rows.
     BusyError
-        Somebody else has written since, who saw no lock: nothing is replaced.
+        Another process has written since, without seeing the lock: nothing is replaced.
     """
     os.makedirs(path, exist_ok=True)
     try:

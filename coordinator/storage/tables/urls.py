@@ -1,4 +1,4 @@
-"""Names of tables that are URLs: told from paths, split, and shown without secrets."""
+"""Names of tables that are URLs: distinguished from paths, split, shown without secrets."""
 
 from __future__ import annotations
 
