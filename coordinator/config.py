@@ -25,11 +25,11 @@ FOLDER_MODES = {
     "0755": "everybody reads",
     "0775": "everybody reads, its group writes",
 }
-"""Modes that a store may have: nobody but its owner and its group ever writes."""
+"""Modes that a store may have: only its owner and its group ever write."""
 INTERVALS = {"backoff_ms", "maintenance_ms", "poll_ms", "proposals_ms", "renew_ms", "retry_ms"}
 """How long what is done again waits: of 0 it would never rest."""
 TIMEOUTS = {"answer_ms", "connect_timeout_ms", "request_timeout_ms"}
-"""How long an answer is waited for: in 0 ms there is none."""
+"""How long an answer is waited for: in 0 ms none can come."""
 LogLevel: TypeAlias = Literal["debug", "info", "warning", "error"]
 KAFKA = "kafka://"
 """Begins the URL of a source that is a Kafka cluster: topics, or weights."""
@@ -206,7 +206,7 @@ class ServerConfig:
 
 @dataclass(frozen=True, slots=True)
 class QuotasConfig:
-    """How much clients may ask and keep; 0 is no limit. By name: of a principal or client id.
+    """How much clients may ask and keep; 0 means unlimited. By name: of a principal or client id.
 
     Connections are counted by address.
     """
@@ -311,7 +311,7 @@ def folder_mode(config: LogConfig) -> int:
     Raises
     ------
     ConfigError
-        It is none that a store may have.
+        A store may not have this mode.
     """
     if not isinstance(config.folder_mode, str) or config.folder_mode not in FOLDER_MODES:
         known = ", ".join(f'"{mode}" ({who})' for mode, who in FOLDER_MODES.items())
@@ -327,7 +327,7 @@ def _refuse_improvement(text: str) -> None:
 
 
 def _refuse_place(store: StoreConfig) -> None:
-    """Refuse an endpoint or a region that is none; what may be a secret is not repeated."""
+    """Refuse an invalid endpoint or region; what may be a secret is not repeated."""
     if store.endpoint and not is_endpoint(store.endpoint):
         raise ConfigError(
             "store.endpoint is not a plain URL: give http://HOST:PORT or https://HOST:PORT, "

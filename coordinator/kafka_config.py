@@ -148,7 +148,7 @@ def _policy(name: str, value: object) -> str:
 
 
 _TEXTS = {"assignors": _names, "migration_policy": _policy}
-"""The settings that are no numbers."""
+"""The settings that are not numbers."""
 
 
 def kafka_settings(config: KafkaConfig) -> dict[str, str]:

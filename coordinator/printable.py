@@ -1,6 +1,6 @@
 """Escape names that clients chose, so that they are safe to print on a terminal.
 
-Ids come from anybody who may join a group. A control character in an id could control the
+Ids come from any client that may join a group. A control character in an id could control the
 operator's terminal, and a bidirectional mark could disguise the id. Both are printed as escapes.
 """
 

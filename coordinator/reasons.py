@@ -12,7 +12,7 @@ from functools import lru_cache
 SEPARATOR = ", "
 """Between the texts of several reasons; no text has it."""
 OTHER = "other"
-"""The code of a text that is none of these."""
+"""The code of any other text."""
 
 
 class Reason(StrEnum):

@@ -20,10 +20,10 @@ class Status(StrEnum):
 
 
 LOST = frozenset({Status.FENCED.value, Status.BROKEN.value, Status.CLOSED.value})
-"""Those that last: this process answers nobody any more, whatever happens."""
+"""Those that last: this process never answers again."""
 STUCK = "stuck"
 """What a health page says of a coordinator that has not had its log for as long as a lease lives:
-it may recover, but somebody else may do better."""
+it may recover, but another one may do better."""
 WAITS = "waits for the store"
 """What it says of one that an object store does not let open its store now."""
 

@@ -60,7 +60,7 @@ def backup(
     Raises
     ------
     ConfigError, NoLog, NewerLog
-        There is no store, or the folder cannot be used. Nothing was changed.
+        The store is missing, or the folder cannot be used. Nothing was changed.
     CorruptLog
         The store is damaged. Nothing is left behind.
     CommitFailed

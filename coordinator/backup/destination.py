@@ -49,7 +49,7 @@ def create_destination(path: str, source: str, what: str) -> Iterator[str]:
     mark = os.path.join(root, INCOMPLETE)
     try:
         disk.make_folder(root)
-        disk.permit(root)  # first, so that nobody else can reach what is written in it
+        disk.permit(root)  # first, so that no other user can reach what is written in it
         open(mark, "x").close()  # fails if another copy is being made here, and leaves it alone
     except OSError as error:
         if made:

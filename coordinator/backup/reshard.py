@@ -49,7 +49,7 @@ from coordinator.verify.store import verify_tables
 OLDEST, NEWER = 0, 1
 """Versions of regexes and of topics: so each regex is resolved again, with the topics of all."""
 OF_NO_GROUP = GroupConfigured, LoadsNoted
-"""What is kept of a group id even if there is no such group."""
+"""What is kept of a group id even if the group does not exist."""
 RECORDS_AT_ONCE = 100_000
 
 
@@ -86,12 +86,12 @@ def reshard(
     store
         A new or empty folder, or a URL with nothing there.
     shards
-        1, or how many the new store has for ever.
+        How many the new store has, permanently; 1 for a store of one shard.
 
     Raises
     ------
     ConfigError, SpecError, NoLog, NewerLog
-        There is no such store, a coordinator has it, Kafka coordinates its groups, or the new
+        The store is missing, a coordinator has it, Kafka coordinates its groups, or the new
         folder cannot be used. Nothing was changed.
     CorruptLog
         The source is damaged. Nothing is left behind.

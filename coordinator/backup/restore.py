@@ -66,7 +66,7 @@ def restore(
     Raises
     ------
     ConfigError, SpecError, NoLog, NewerLog
-        There is no such store or position, or the folder cannot be used. Nothing was changed.
+        The store or the position is missing, or the folder cannot be used. Nothing was changed.
     CorruptLog
         The source is damaged. Nothing is left behind.
     CommitFailed

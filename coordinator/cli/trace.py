@@ -69,8 +69,8 @@ def _make_log_opener(root: Path | None) -> Callable[[Config, bool], RecordLog] |
         return None
     begun: list[Path] = []
 
-    def open_log(config: Config, anew: bool) -> RecordLog:  # noqa: FBT001 - a callback
-        if anew:
+    def open_log(config: Config, fresh: bool) -> RecordLog:  # noqa: FBT001 - a callback
+        if fresh:
             store = root if not begun else root.with_name(f"{root.name}-{len(begun) + 1}")
             find_root(store)  # it can be a store
             if store.exists() and any(store.iterdir()):

@@ -83,7 +83,7 @@ class PageAccess:
         host
             Where the client is.
         name
-            The header Host, of a browser: what it was told that this server is called.
+            The header Host: the name by which a browser reached this server.
         """
         self._users.reload()
         users = self._users.value

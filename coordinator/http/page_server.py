@@ -1,6 +1,6 @@
 """Serve /metrics for Prometheus, and /healthz and /readyz for probes.
 
-Health pages return one word, to anybody; /readyz adds a line where topics cannot be read. Metrics
+Health pages return one word, to anyone; /readyz adds a line if topics cannot be read. Metrics
 name groups, so beyond this machine they need a login. One thread reads all requests, so a slow
 client costs a socket for some seconds, but no thread.
 """
@@ -54,14 +54,14 @@ class PageServer:
     ----------
     status
         Returns what the coordinator says of its health. /healthz fails if it must be restarted:
-        it answers nobody any more, or has been stuck for as long as a lease lives.
+        it no longer answers, or has been stuck for as long as a lease lives.
     confirm
         Checks the log and returns the coordinator's status. /readyz succeeds if it is active. None
-        while there is no coordinator.
+        without a coordinator.
     remark
-        Returns what /readyz says beside the status; "" is nothing.
+        Returns what /readyz says beside the status; "" for nothing.
     registry
-        The coordinator's metrics; None while there is no coordinator.
+        The coordinator's metrics; None without a coordinator.
     audit
         Takes the records of wrong logins.
     address
@@ -134,7 +134,7 @@ class PageServer:
     def page(self, path: str, login: str = "", host: str = "", name: str = "") -> Page:
         """Return a page; login, host and name are those of `PageAccess.refuse`.
 
-        Health is told to whoever asks, by whatever name: a kubelet asks the address of its pod.
+        Anyone may ask for health, under any name: a kubelet asks the address of its pod.
         """
         status = (self.confirm if path == "/readyz" and self.confirm else self.status)()
         if path == "/metrics":

@@ -1,8 +1,8 @@
 """A node: one process that coordinates the groups of the shards that it has.
 
 The nodes of a store are members of one group, and the shards are the partitions that this group
-divides. Whoever has the lease of the root coordinates that group, the others stand by. A node that
-is given a shard claims its log; who had it before answers until then, and is fenced by the claim.
+divides. The node with the lease of the root coordinates that group, the others stand by. A node
+that is given a shard claims its log; the one before answers until then, and the claim fences it.
 So a shard moves without a pause, and nothing rests on a clock.
 """
 
@@ -59,7 +59,7 @@ logger = logging.getLogger("muster.shards")
 
 
 class _CountedShard(Metrics):
-    """Metrics of all shards of a node: that one is another's now is no end of the node."""
+    """Metrics of all shards of a node: losing one does not end the node."""
 
     def fenced(self) -> None:
         """Ignore it."""
@@ -173,7 +173,7 @@ class Node:
         return self._router.submit(events)
 
     def _refuse_stranger(self, event: Event) -> GroupError | None:
-        """Refuse a client that is no node, and asks to be given shards, which it would not serve.
+        """Refuse a client that is not a node and asks for shards, which it would not serve.
 
         A node that is new may be known at its next heartbeat.
         """

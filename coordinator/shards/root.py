@@ -89,7 +89,7 @@ class Root:
             opened.close()
 
     def _remove_predecessor(self, opened: Coordinator) -> None:
-        """Let its shards go at once: whoever had the root last has been waited for already.
+        """Let its shards go at once: the root's last owner has been waited for already.
 
         It did not renew its lease for as long as a node's session is; a second session need not
         pass. If it is alive all the same it joins again, and has its shards until others claim

@@ -154,7 +154,7 @@ def _join(
         try:
             for at, answer in zip(places, done.result(), strict=True):
                 answers[at] = answer
-        except BaseException as error:  # noqa: BLE001 - handed to whoever waits
+        except BaseException as error:  # noqa: BLE001 - handed to the caller
             with lock:
                 left[0] = 0
                 if not future.done():

@@ -93,7 +93,7 @@ class ShardsHere:
         found = self._here.get(shard)
         if found is not None:
             return found
-        if not is_ours:  # whoever has it answers until we have claimed it
+        if not is_ours:  # its owner answers until we have claimed it
             return refuse_elsewhere(group_id, f"shard {shard}")
         if shard not in self._loading:
             self._start(lambda: self._try_to_claim(shard), f"muster-shard-{shard}")
@@ -134,7 +134,7 @@ class ShardsHere:
         return shard in self._empty or self.claims().get(shard, -1) >= epoch
 
     def have(self, shard: int, stop: Stop) -> None:
-        """Have a shard until it is to go; then whoever claims it next ends our service of it."""
+        """Have a shard until it is to go; the next claim of it then ends our service."""
         with self._changing:
             self._had.add(shard)
         if not self._has_log(shard):
@@ -166,7 +166,7 @@ class ShardsHere:
     def _close_once_lost(self, shard: int, ours: Coordinator) -> None:
         """Serve a shard that is to go until another node has claimed it; then let its state go."""
         wait_s = LOOK_S
-        while ours.confirm_status() not in LOST:  # a shard that nobody asks does not learn it
+        while ours.confirm_status() not in LOST:  # a shard without requests does not learn it
             if shard in self._had:  # again
                 return
             time.sleep(wait_s)
@@ -181,7 +181,7 @@ class ShardsHere:
     def _wait_until_lost(self, shard: int, stop: Stop) -> None:
         """Wait until a shard is to go, or another has claimed it, and for as long as a session.
 
-        Whoever lost a shard may be late to learn that it is another's.
+        A node that lost a shard may be late to learn it.
         """
         while not stop.wait(LOOK_S):
             ours = self._here.get(shard)

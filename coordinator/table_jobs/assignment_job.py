@@ -222,6 +222,6 @@ def _path_of(table: Input | None) -> str | None:
 
 
 def _has_content(output: str) -> bool:
-    if is_delta_output(output):  # what a killed run left beside is none
+    if is_delta_output(output):  # what a killed run left beside does not count
         return DeltaTable.is_deltatable(output)
     return Path(output).exists()

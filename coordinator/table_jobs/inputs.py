@@ -201,7 +201,7 @@ def name_of_table(output: str) -> str | None:
 
 
 def _refuse_broken(output: str) -> None:
-    """Refuse what is meant for a name of the catalog and is none: it would become a folder."""
+    """Refuse what looks like a catalog name and is invalid: it would become a folder."""
     if os.path.basename(output) == output and re.search(r"`|\.\.|.\.$", output):
         raise SpecError(
             f"--output {output!r} is not a table name: each part is a word, or any text in "

@@ -252,7 +252,7 @@ def _refuse_other_rows(table: TableRef) -> None:
 
 
 def refuse_other_rows(output: str, columns: list[str], properties: Mapping[str, str]) -> None:
-    """Refuse a table whose rows are no assignment, or that nobody may replace.
+    """Refuse a table whose rows are not an assignment, or that may not be replaced.
 
     Raises
     ------

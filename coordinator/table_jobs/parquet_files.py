@@ -34,7 +34,7 @@ def read_schemas(table: TableRef, what: str) -> dict[str, pa.Schema]:
     Raises
     ------
     SpecError
-        There is no file, one is not Parquet, or one has a column that the first lacks: pyarrow
+        No file is there, one is not Parquet, or one has a column that the first lacks: pyarrow
         would pass over it.
     """
     found: dict[str, pa.Schema] = {}

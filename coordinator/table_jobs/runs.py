@@ -136,8 +136,8 @@ def find_run(output: str, run_id: str) -> Run | None:
 def find_in_history(history: History, run_id: str) -> Run | None:
     """Find a run whose rows a table has, or had until later runs replaced them.
 
-    A transaction is in the table for ever, also where RESTORE has undone its run, or where somebody
-    else has changed rows since: then the run is to be done again. So it is where the log no longer
+    A transaction stays in the table permanently, even if RESTORE has undone its run, or another
+    program has changed rows since: then the run must be repeated. So it must if the log no longer
     says what became of it, unless a later run is there, whose rows it would replace.
     """
     replaced = changed = False
@@ -158,7 +158,7 @@ def find_in_history(history: History, run_id: str) -> Run | None:
                 known = replaced and history.has_run(run_id, at)
                 return Run(run_id, {}, {}) if known else None
             at = history.restored(restored)
-        except (DeltaError, UnknownRestoreError):  # nobody can say whose rows these are
+        except (DeltaError, UnknownRestoreError):  # whose rows these are is unknown
             return None
 
 

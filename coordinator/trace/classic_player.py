@@ -112,11 +112,11 @@ class ClassicPlayer:
     def take_answered(self) -> dict[str, Any]:
         """Return the collected answers once, sorted by time and number."""
         found, self._answered = sorted(self._answered, key=lambda one: one[:2]), []
-        told = [
+        completed = [
             {"op": number, "at": at, "response": show_parked(answer)}
             for at, number, answer in found
         ]
-        return {"completed": told} if told else {}
+        return {"completed": completed} if completed else {}
 
 
 def _seed_group(processor: EventProcessor, op: Mapping[str, Any], now_ms: int) -> Record:

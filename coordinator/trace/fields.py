@@ -83,8 +83,8 @@ def read_offsets(op: Mapping[str, Any]) -> dict[str, dict[int, CommittedOffset]]
 
 def show_commit(results: Mapping[str, Mapping[int, Any]]) -> dict[str, Any]:
     """Return the answer to a commit of offsets: the name of an error code per partition."""
-    told = {
+    results_by_name = {
         topic: {str(partition): code.name for partition, code in partitions.items()}
         for topic, partitions in results.items()
     }
-    return {"response": {"results": told}}
+    return {"response": {"results": results_by_name}}

@@ -89,7 +89,7 @@ class TracePlayer:
     Parameters
     ----------
     open_log
-        Opens the log: anew (True) at each `config`, the same one again (False) at each `reload`.
+        Opens the log: a new one (True) at each `config`, the same again (False) at each `reload`.
     records
         Whether answers include the records that were written.
     """
@@ -323,8 +323,8 @@ class TracePlayer:
     def _now(self) -> int:
         return self._begun.now
 
-    def _open_memory(self, _config: Config, anew: bool) -> RecordLog:  # noqa: FBT001 - a callback
-        storage = self._memory.storage if self._memory and not anew else None
+    def _open_memory(self, _config: Config, fresh: bool) -> RecordLog:  # noqa: FBT001 - a callback
+        storage = self._memory.storage if self._memory and not fresh else None
         self._memory = MemoryLog(storage)
         return self._memory
 

@@ -1,4 +1,4 @@
-"""A coordinator on a clock that is moved by hand, doing its background work when it is told to.
+"""A coordinator on a clock that is moved by hand, doing its background work on request.
 
 What plays a script uses it: operations as JSON (`player.py`), and the tests' traces and stories. It
 is a thin shell over the event processor, and has no step, replay or timer code of its own.
@@ -24,7 +24,7 @@ class VirtualCoordinator:
     Attributes
     ----------
     now
-        The time in ms since 1970; whoever plays moves it.
+        The time in ms since 1970; the player moves it.
     catalog
         The topics that exist.
     processor

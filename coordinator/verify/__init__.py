@@ -2,7 +2,7 @@
 
 This room writes, locks and claims nothing, so a live coordinator is not disturbed. Where it can, it
 checks without the code that wrote the store: it reads the commits itself (commit_files.py), checks
-files and rows column by column, and counts owners and epochs anew (invariants.py). It compares
+files and rows column by column, and recounts owners and epochs (invariants.py). It compares
 snapshots with the replayed log, and targets with the digests in the log.
 """
 

@@ -1,4 +1,4 @@
-"""Check a log's invariants on partition owners and epochs, counted anew from its records.
+"""Check a log's invariants on partition owners and epochs, recounted from its records.
 
 `replay` enforces them too. This second count shares no code with it, because a coordinator with a
 bug, or another program, may have written the store.
@@ -24,7 +24,7 @@ from coordinator.core.state.records import (
     Tombstone,
 )
 
-NOBODY = -1
+NO_MEMBER = -1
 BEFORE_ALL = -1
 AWAY = -2
 """The member epoch of a static member that left for a while; it returns with epoch 0."""
@@ -155,7 +155,7 @@ def _refuse_fall(what: str, before: int, after: int) -> None:
 
 def _give_up(group: _GroupCount, member: _MemberCount) -> None:
     for key, first, end, _ in member.held:
-        group.owners[key][first:end] = NOBODY
+        group.owners[key][first:end] = NO_MEMBER
     member.held = ()
 
 
@@ -163,12 +163,14 @@ def _claim(group_id: str, group: _GroupCount, member: _MemberCount, held: Holdin
     for key, first, end, _ in held:
         owners = group.owners.get(key)
         if owners is None or len(owners) < end:
-            grown = np.full(max(end, 2 * (0 if owners is None else len(owners))), NOBODY, np.int32)
+            grown = np.full(
+                max(end, 2 * (0 if owners is None else len(owners))), NO_MEMBER, np.int32
+            )
             if owners is not None:
                 grown[: len(owners)] = owners
             owners = group.owners[key] = grown
         span = owners[first:end]
-        taken = np.flatnonzero(span != NOBODY)
+        taken = np.flatnonzero(span != NO_MEMBER)
         if len(taken):
             partition, other = first + int(taken[0]), group.names[int(span[taken[0]])]
             own = group.names[member.number]

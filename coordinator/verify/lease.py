@@ -20,7 +20,7 @@ REMEDY = (
 
 
 def read_lease(store: str) -> tuple[str, Holder] | None:
-    """Return the path of the lease file and its holder, or None if there is no lease.
+    """Return the path of the lease file and its holder, or None without a lease.
 
     Raises
     ------

@@ -82,7 +82,7 @@ def check_epochs(rows: pa.Table, epoch: int, path: str) -> int:
     Parameters
     ----------
     epoch
-        The epoch of the last claim before these rows, 0 if there is none.
+        The epoch of the last claim before these rows, 0 without one.
 
     Returns
     -------

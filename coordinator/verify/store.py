@@ -85,7 +85,7 @@ def verify(store: str | os.PathLike[str]) -> VerifyResult:
     CorruptLog
         The store is damaged. The message says what is wrong, where, and the remedy.
     ConfigError, NoLog, NewerLog
-        There is no store, or a newer version of Muster wrote it.
+        The store is missing, or a newer version of Muster wrote it.
     """
     root = open_store(store)
     check_sums(root)
@@ -98,7 +98,7 @@ def open_store(store: str | os.PathLike[str]) -> str:
     Raises
     ------
     ConfigError, NoLog
-        There is no store, or it is an incomplete copy.
+        The store is missing, or is an incomplete copy.
     """
     root = find_root(store)
     if not files_at(root).is_folder(root):

@@ -126,7 +126,7 @@ def _read_rows(table: TableFiles, files: list[DataFile], run_id: str) -> pa.Tabl
 
 
 def _find_overlap(rows: pa.Table) -> str:
-    """Name a partition that is in two ranges; "" if there is none."""
+    """Name a partition that is in two ranges; "" without one."""
     topics = rows["topic_id"].combine_chunks().dictionary_encode()
     topic = topics.indices.to_numpy()
     first = rows["first_partition"].to_numpy().astype(np.int64)

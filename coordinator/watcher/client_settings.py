@@ -51,7 +51,7 @@ class ClientSettings(NamedTuple):
         Raises
         ------
         ConfigError
-            An address, a name or a value is none; the message names it.
+            An address, a name or a value is invalid; the message names it.
         """
         try:
             addresses = parse_addresses(servers.removeprefix(KAFKA))

@@ -1,6 +1,6 @@
 """Follow a cluster by what it answers about its groups, where its topic of them may not be read.
 
-Asked every few seconds: what happened in between, and when, nobody tells.
+The cluster is asked every few seconds, so what happened in between is not known.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class DescribeSource:
     Raises
     ------
     ConfigError
-        An address or a setting is none.
+        An address or a setting is invalid.
     """
 
     topics: TopicCatalog | None = None
@@ -211,7 +211,7 @@ class _Asking:
         self.refused: list[str] = []
 
     def check(self, code: int, right: str) -> bool:
-        """Return whether there is no error; note what is refused."""
+        """Whether an answer has no error; note what is refused."""
         if code in REFUSED:
             self.refused.append(f"the cluster refuses to say: allow {right} (Kafka's error {code})")
         return code == 0
@@ -248,7 +248,7 @@ class _Asking:
     async def find_gone(self, missing: Sequence[str], known: Mapping[str, KnownGroup]) -> list[str]:
         """Return those of missing groups that are gone, as their coordinators say.
 
-        While a coordinator moves, nobody lists its groups.
+        While a coordinator moves, no broker lists its groups.
         """
         led: dict[int, list[str]] = {}
         for some in _chunks(missing):
@@ -310,7 +310,7 @@ class _Asking:
 
 
 def _committed(group: Any, before: Mapping[Place, Committed]) -> dict[Place, Committed]:  # noqa: ANN401
-    """Return the offsets of an answer; of one that is not told now, what was known."""
+    """Return the offsets of an answer; for one that is missing now, the known one."""
     found: dict[Place, Committed] = {}
     for topic in group.topics:
         for one in topic.partitions:
@@ -318,8 +318,8 @@ def _committed(group: Any, before: Mapping[Place, Committed]) -> dict[Place, Com
             if int(one.error_code):
                 found |= {place: before[place]} if place in before else {}
             elif offset >= 0:
-                told = Committed(offset, int(one.committed_leader_epoch), one.metadata or "")
-                found[place] = told
+                epoch = int(one.committed_leader_epoch)
+                found[place] = Committed(offset, epoch, one.metadata or "")
     return found
 
 

@@ -1,7 +1,7 @@
 """Make records of what Kafka answers about its groups, where its topic of groups may not be read.
 
-Two answers are compared, and only what differs becomes records: what a group came through between
-them, nobody tells.
+Two answers are compared, and only what differs becomes records: what happened to a group between
+them is not known.
 """
 
 from __future__ import annotations
@@ -87,8 +87,8 @@ def compare_groups(before: DescribedGroup | None, now: DescribedGroup) -> tuple[
         if member_id not in old.members or old.members[member_id].metadata != member.metadata
     ]
     if now.epoch != old.epoch:
-        told = now.epoch == old.epoch + 1
-        reason = "" if told or before is None else Reason.UNKNOWN
+        is_next = now.epoch == old.epoch + 1
+        reason = "" if is_next or before is None else Reason.UNKNOWN
         records.append(GroupMetadata(group_id, now.epoch, 0, reason))
     records += [
         TargetMember(group_id, member_id, member.target)
@@ -104,7 +104,7 @@ def compare_groups(before: DescribedGroup | None, now: DescribedGroup) -> tuple[
 
 
 def _is_another(before: DescribedGroup, now: DescribedGroup) -> bool:
-    """Whether a group was deleted and made anew: the epochs of one never fall."""
+    """Whether a group was deleted and recreated: the epochs of one never fall."""
     return now.epoch < before.epoch or now.assignment_epoch < before.assignment_epoch
 
 
@@ -185,9 +185,9 @@ def _common(some: Spans, others: Spans) -> Spans:
 
 def end_group(group: DescribedGroup) -> list[Record]:
     """Return the records that end a consumer group."""
-    nobody = DescribedGroup(group.group_id, 0, 0, "", {})
+    empty = DescribedGroup(group.group_id, 0, 0, "", {})
     return [
-        *_end_members(group, nobody),
+        *_end_members(group, empty),
         Tombstone(TargetMetadata.kind, group.group_id),
         Tombstone(GroupMetadata.kind, group.group_id),
     ]

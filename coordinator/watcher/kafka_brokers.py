@@ -109,7 +109,7 @@ class KafkaBrokers:
         return found
 
     async def coordinators(self, group_ids: Sequence[str]) -> dict[str, int]:
-        """Ask any broker who coordinates groups; one that nobody does now is left out."""
+        """Ask any broker who coordinates groups; a group without a coordinator is left out."""
         answer = await self._ask_any(
             Api.FIND_COORDINATOR, key_type=GROUP, coordinator_keys=list(group_ids), key=""
         )
@@ -175,12 +175,12 @@ class KafkaBrokers:
             )
         except (OSError, GroupError):
             return None
-        told = {one.name: one.value for found in answer.results for one in found.configs}
-        return told.get(name)
+        values = {one.name: one.value for found in answer.results for one in found.configs}
+        return values.get(name)
 
     @property
     def node_ids(self) -> Sequence[int]:
-        """The brokers that were last told of."""
+        """The brokers in the last answer."""
         return sorted(self._addresses)
 
     async def _ask_any(self, api: Api, **fields: object) -> Any:  # noqa: ANN401 - kio's message
@@ -253,7 +253,7 @@ def ask_cluster(settings: ClientSettings, topic: str) -> ClusterMetadata:
     Raises
     ------
     ConfigError
-        What answers is no cluster.
+        The address is not that of a cluster.
     OSError, GroupError
         As for `KafkaBrokers`.
     """

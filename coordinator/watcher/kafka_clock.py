@@ -8,7 +8,7 @@ from coordinator.clock import wall_ms
 class KafkaClock:
     """Ms since 1970: of what was read last, and once all was read, of the wall clock.
 
-    Rows of a log never go back in time. So what happened while nobody watched is dated rightly only
+    Rows of a log never go back in time. So what happened while no watcher ran is dated rightly only
     if nothing before it is dated by the wall clock.
 
     Attributes

@@ -64,7 +64,7 @@ KINDS = {
     16: RegexResolved.kind,
 }
 NameOf: TypeAlias = Callable[[str], str]
-"""From a topic's id to its name; to the id itself where nobody knows the name."""
+"""From a topic's id to its name; to the id itself if the name is unknown."""
 IdOf: TypeAlias = Callable[[str], str]
 """From a topic's name to the id of the one that has it now, or had it last; to "" without one."""
 

@@ -74,7 +74,7 @@ class KafkaSource:
     lag_ms
         How often the lag of groups is noted; 0 for never.
     anew_ms
-        How often a partition is read anew at most, because of groups that could not be read.
+        How often a partition is reread at most, because of groups that could not be read.
     round_ms
         How often a broker is asked at most, of which everything was read: it answers at once.
     wait_for_ms
@@ -83,7 +83,7 @@ class KafkaSource:
     Raises
     ------
     ConfigError
-        An address or a setting is none.
+        An address or a setting is invalid.
     """
 
     topics: TopicCatalog | None = None
@@ -140,7 +140,7 @@ class _Following:
         self._source, self._brokers, self._topic, self._store = source, brokers, topic, store
         self._loads: dict[int, PartitionLoad] = {}
         self._again: set[int] = set()
-        """Partitions that are read anew once they are read to their ends."""
+        """Partitions that are reread once they are read to their ends."""
         self._until_ms: dict[int, int] = {}
         """Up to when all that Kafka wrote to a partition is read."""
         self._patience_ms: float | None = None
@@ -201,7 +201,7 @@ class _Following:
     # Brokers and topics --------------------------------------------------------------------------
 
     async def _describe(self) -> None:
-        """Ask for topics and leaders; while nobody answers, things stay as they are."""
+        """Ask for topics and leaders; while no broker answers, things stay as they are."""
         self._described_s = time.monotonic()
         try:
             found = await self._brokers.describe(self._topic)
@@ -230,8 +230,8 @@ class _Following:
 
     async def _find_patience(self) -> None:
         """Find how long Kafka keeps what says that a group is gone, with a margin for clocks."""
-        told = await self._brokers.topic_setting(self._topic, "delete.retention.ms")
-        kept_ms = int(told) if told is not None and told.isdecimal() else TOMBSTONES_MS
+        value = await self._brokers.topic_setting(self._topic, "delete.retention.ms")
+        kept_ms = int(value) if value is not None and value.isdecimal() else TOMBSTONES_MS
         self._patience_ms = max(kept_ms / 2, PATIENCE_LEAST_MS)
 
     def _find_topics(self) -> None:
@@ -263,7 +263,7 @@ class _Following:
         self._said[whom] = text
 
     async def _wait_no_longer(self, now_s: float) -> None:
-        """Hand on what waits for a partition that nobody leads, or that cannot be read."""
+        """Hand on what waits for a partition that has no leader, or that cannot be read."""
         late = [
             partition
             for partition in self._order.awaited
@@ -294,7 +294,7 @@ class _Following:
                 asked = {partition: self._offsets[partition] for partition in wanted}
                 answer = await self._brokers.ask(node_id, Api.FETCH, **self._request(asked))
                 (topic,) = answer.responses or (None,)
-                # One that is led elsewhere now, or read anew, is asked for from another offset.
+                # One that is led elsewhere now, or reread, is asked for from another offset.
                 found = [
                     one
                     for one in (topic.partitions if topic else ())
@@ -405,7 +405,7 @@ class _Following:
         return self._offsets[partition] >= self._ends.get(partition, 0)
 
     def _note_time(self, partition: int) -> None:
-        """Note that a partition is read up to now; one that was not for too long is read anew."""
+        """Note that a partition is read up to now; reread one that was not for too long."""
         now_ms = wall_ms()
         assert self._patience_ms is not None, "it is found before anything is read"
         if now_ms - self._until_ms.get(partition, now_ms) > self._patience_ms:
@@ -449,8 +449,8 @@ class _Following:
     async def _start_over(self, partition: int) -> bool:
         """Begin at the first offset that is there: what came before was cleaned up.
 
-        Of a partition that was read before, it is not known what is missing: all of it is read
-        anew, and what it has not any more ends.
+        For a partition that was read before, it is not known what is missing: all of it is
+        reread, and what it no longer has ends.
         """
         leader = self._leaders.get(partition, -1)
         asked = offsets_asked([(self._topic, partition)], EARLIEST)

@@ -1,6 +1,6 @@
 """Cut what a partition of Kafka's topic says into changes, each to be kept whole.
 
-A batch of Kafka's is one change. Two kinds of batches are no change of their own: offsets, of which
+A batch of Kafka's is one change. Two kinds of batches are not: offsets, of which
 only the last of each partition counts, wait to be written together; and batches of a transaction,
 which count once its marker says that it was committed.
 """

@@ -10,7 +10,7 @@ from coordinator.watcher.record_batches import KafkaRecord
 from coordinator.watcher.translator import Faults
 
 TYPES = range(32)
-"""Types of records that have a name of their own in metrics: anybody may write others."""
+"""Types of records that have their own name in metrics: any client may write others."""
 
 
 class ReadCounts:

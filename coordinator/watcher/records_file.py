@@ -98,7 +98,7 @@ class RecordsFile:
     Raises
     ------
     ConfigError
-        There is no such file, or a line is none; the message names it.
+        The file is missing, or a line is invalid; the message names it.
     """
 
     topics: TopicCatalog | None = None
@@ -115,7 +115,7 @@ class RecordsFile:
         self._path = Path(path)
         self._line_max, self._together = line_max, together
         self._reduced = -1
-        """The last offset of what is no history; -1 where all is."""
+        """The last offset before the history; -1 if all of it is history."""
         self._history = self._end = 0
         """The first offset that is history, and what is behind the last one."""
         self._cluster = self._look(is_compacted=is_compacted)
@@ -220,12 +220,12 @@ class _Writing:
         self.topics_waiting: deque[TopicsLine] = deque()
         """Topics that come, change or go once Kafka has written up to their time."""
         self._reduced: dict[bytes, KafkaRecord] = {}
-        """The last record of each key of what is no history."""
+        """The last record of each key before the history."""
         self._topics: dict[str, CatalogTopic] = {}
         self._batches: list[RecordBatch] = []
 
     def reduce(self, records: Iterable[KafkaRecord]) -> None:
-        """Take records that are no history."""
+        """Take records from before the history."""
         keep_last(self._reduced, records)
 
     def take(self, batch: RecordBatch) -> None:
@@ -279,7 +279,7 @@ def _read_line(raw: bytes) -> Iterable[Line]:
     Raises
     ------
     ValueError
-        It is none; msgspec's errors and those of base64 are of this class.
+        The line is invalid; errors of msgspec and base64 are of this class.
     """
     text = raw.strip()
     if not text:

@@ -71,7 +71,7 @@ class TimeOrder:
             self._read_ms[partition] = last_ms
 
     def drop(self, partition: int) -> None:
-        """Forget a partition; it is read anew."""
+        """Forget a partition; it is reread."""
         self._absent.discard(partition)
         for kept in (self._waiting, self._bytes, self._read_ms, self._last_ms):
             kept.pop(partition, None)

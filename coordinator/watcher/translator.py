@@ -94,7 +94,7 @@ class Translator:
         By id, the topics that were met: Kafka's records have ids of topics that are gone, too.
     find_topics
         Asked for the topics once more when a record has an id that is new, or says that a group's
-        topics are others: what happened to them is known before its epoch. None: nobody to ask.
+        topics have changed: then that is known before the group's epoch. None: never.
     """
 
     def __init__(self, topics: Callable[[], TopicView], session_ms: int = SESSION_MS) -> None:
@@ -113,7 +113,7 @@ class Translator:
     def load(self, written: Iterable[KafkaRecord]) -> KafkaWrote:
         """Return what a compacted topic says, which is the last record of each key.
 
-        It is no history, so no reason can be inferred.
+        That is not a history, so no reason can be inferred.
         """
         last: dict[bytes, KafkaRecord] = {}
         keep_last(last, written)
@@ -175,7 +175,7 @@ class Translator:
         return made, unreadable
 
     def _make(self, record: KafkaRecord) -> Record | None:
-        """Return the record of one of Kafka's; None where there is none, which is counted."""
+        """Translate a record of Kafka's; None if it has no counterpart, which is counted."""
         if record.key is None:
             return None
         key = read_key(record.key)

@@ -177,7 +177,7 @@ class WatchedStore:
         partitions: int = 0,
         read_ms: int = 0,
     ) -> None:
-        """Take all of a partition: what a compacted topic keeps is no history.
+        """Take all of a partition: what a compacted topic keeps is not a history.
 
         Of one that was read before, only what differs from what the store has is written.
 
