@@ -18,7 +18,7 @@ from coordinator.printable import as_json
 from coordinator.storage.delta_log import DeltaLog, find_root
 from coordinator.storage.record_log import RecordLog
 from coordinator.trace.fields import TraceError
-from coordinator.trace.player import TracePlayer, run_lines
+from coordinator.trace.json_trace import JsonTrace, run_lines
 
 
 def trace(
@@ -36,7 +36,7 @@ def trace(
 ) -> None:
     """Run operations against a coordinator on a virtual clock, and print Kafka's answers."""
     settings = load_config(config)
-    playing = TracePlayer(_make_log_opener(log), records=records, config=settings)
+    playing = JsonTrace(_make_log_opener(log), records=records, config=settings)
     try:
         with _open_operations(operations) as source, _show_progress() as answers:
             for answer in run_lines(source, playing):

@@ -31,8 +31,8 @@ from coordinator.trace.classic_json import (
     show_no_group,
     show_parked,
 )
-from coordinator.trace.classic_requests import requests_of
 from coordinator.trace.fields import TraceError, read_group_ids, show_commit
+from coordinator.trace.requests import requests_of
 
 STRICT_DESCRIBE_VERSION = 6
 """The first version in which an unknown group is an error."""

@@ -8,12 +8,12 @@ from coordinator.errors import GroupError
 from coordinator.kafka_config import kafka_config
 from coordinator.runtime.topic_catalog import DictCatalog
 from coordinator.storage.record_log import MemoryLog, MemoryRecords
-from coordinator.trace.virtual_coordinator import VirtualCoordinator
+from coordinator.trace.player import Player
 from tests.support.traces.event_history import EventHistory
 from tests.support.watched_processor import WatchedProcessor
 
 
-class Shell(VirtualCoordinator):
+class Shell(Player):
     """One store and the coordinator that has it now, with helpers that speak for the group "g"."""
 
     def __init__(self, *, interval_ms=0, engine_timeout_ms=600_000, **topics):

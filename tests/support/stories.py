@@ -30,7 +30,7 @@ from coordinator.storage.record_log import MemoryLog
 from coordinator.storage.record_schema import SCHEMA
 from coordinator.storage.tables.fenced_table import FencedTable
 from coordinator.storage.tables.filesystem import Filesystem
-from coordinator.trace.player import TracePlayer
+from coordinator.trace.json_trace import JsonTrace
 from tests.conftest import GOLDEN
 
 NOON = 1_772_366_400_000
@@ -53,7 +53,7 @@ class Story:
     def __init__(self, group="billing", log=None, begin=-10, props=None):
         self.group = group
         self.log = log or MemoryLog()
-        self.trace = TracePlayer(lambda _config, _anew: self.log)
+        self.trace = JsonTrace(lambda _config, _anew: self.log)
         assignors = {"group.consumer.assignors": "uniform,range,sticky,weighted"}
         at_once = {"group.consumer.assignment.interval.ms": 0}
         props = assignors | at_once | (props or {})
@@ -168,7 +168,7 @@ def played(walk, group):
         logs.append(MemoryLog(None if anew else logs[-1].storage))
         return logs[-1]
 
-    trace = TracePlayer(open_log)
+    trace = JsonTrace(open_log)
     for line in (GOLDEN / "traces" / f"{walk}.jsonl").read_text().splitlines():
         trace.run(json.loads(line)["op"])
     return [

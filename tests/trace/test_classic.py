@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.trace.classic_requests import requests_of
 from coordinator.trace.fields import TraceError
-from coordinator.trace.player import TracePlayer
+from coordinator.trace.json_trace import JsonTrace
+from coordinator.trace.requests import requests_of
 from tests.support.traces.classic_comparison import compared_of_scenario, compared_of_walk
 from tests.support.traces.golden import (
     check_answers,
@@ -42,7 +42,7 @@ def test_answers_as_kafka_on_a_delta_store(file, tmp_path):
 
 def test_a_group_whose_first_generation_waits_is_converted_all_the_same():
     """Kafka fails there, after it has sent the joins off (`upgrade-delay`)."""
-    player = TracePlayer()
+    player = JsonTrace()
     *_, joined = [
         player.run(op)
         for op in (
@@ -87,7 +87,7 @@ def test_a_group_whose_first_generation_waits_is_converted_all_the_same():
 )
 def test_what_is_no_operation_of_the_classic_protocol(op, words):
     with pytest.raises(TraceError) as refused:
-        TracePlayer().run(op)
+        JsonTrace().run(op)
     assert words in str(refused.value)
 
 

@@ -12,7 +12,7 @@ from collections import Counter
 import pytest
 
 from coordinator.core.state.classic_group import size_of
-from coordinator.trace.player import TracePlayer
+from coordinator.trace.json_trace import JsonTrace
 from tests.support import invariants
 from tests.support.longer import EVERY
 
@@ -146,7 +146,7 @@ def check_state(processor):
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_whatever_members_do_the_coordinator_goes_on(seed):
-    walk, player = Walk(seed), TracePlayer()
+    walk, player = Walk(seed), JsonTrace()
     player.run(walk.config())
     player.run({"op": "topics", "set": {"a": 2, "b": 2}})
     waiting = []

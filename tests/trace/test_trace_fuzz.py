@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coordinator.trace.fields import TraceError
-from coordinator.trace.player import ANY, OPERATIONS, TracePlayer, run_lines
+from coordinator.trace.json_trace import ANY, OPERATIONS, JsonTrace, run_lines
 
 SETUP = [
     {"op": "config", "now": 1_000_000, "props": {"group.consumer.assignment.interval.ms": 0}},
@@ -64,7 +64,7 @@ def lines(*ops):
 
 @pytest.mark.parametrize(("line", "words"), WRONG.values(), ids=WRONG)
 def test_what_is_no_operation_is_refused_with_its_line(line, words):
-    trace = TracePlayer()
+    trace = JsonTrace()
     answers = run_lines([*lines(*SETUP), line], trace)
     assert [next(answers)["now"] for _ in SETUP] == [1_000_000] * 3
     with pytest.raises(TraceError) as refused:
@@ -89,13 +89,13 @@ REFUSED = {
 @pytest.mark.parametrize("op", REFUSED.values(), ids=REFUSED)
 def test_a_request_that_a_member_could_send_is_answered_as_the_coordinator_would(op):
     """What is wrong with the request itself is an answer of the trace, not its end."""
-    *_, answer = run_lines(lines(*SETUP, op), TracePlayer(records=True))
+    *_, answer = run_lines(lines(*SETUP, op), JsonTrace(records=True))
     assert answer["response"]["error"] == "INVALID_REQUEST"
 
 
 def test_blank_lines_are_skipped_and_recorded_lines_replayed():
     recorded = json.dumps({"op": SETUP[1], "answer": {"now": 0}})
-    answers = list(run_lines(["\n", recorded, "  "], TracePlayer()))
+    answers = list(run_lines(["\n", recorded, "  "], JsonTrace()))
     assert answers[0]["topics"]["a"]["partitions"] == 3
     assert len(answers) == 1
 
@@ -143,7 +143,7 @@ def operations(draw):
 @settings(max_examples=150)
 @given(st.lists(operations(), max_size=12), st.booleans())
 def test_any_operations(ops, records):
-    trace = TracePlayer(records=records)
+    trace = JsonTrace(records=records)
     for op in [*SETUP, *ops]:
         try:
             answer = trace.run(op)
@@ -157,4 +157,4 @@ def test_any_operations(ops, records):
 @given(st.lists(json_values.map(json.dumps) | st.text(max_size=20), max_size=4))
 def test_any_lines(found):
     with contextlib.suppress(TraceError):
-        json.dumps(list(run_lines(found, TracePlayer())))
+        json.dumps(list(run_lines(found, JsonTrace())))

@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.coordinator_shell import Shell
 from tests.support.fingerprint import fingerprint
-from tests.support.traces.player import Player
+from tests.support.traces.text_trace import TextTrace
 
 FILES = sorted(Path(__file__).parent.glob("*.txt"))
 RULE = "----"
@@ -16,7 +16,7 @@ RULE = "----"
 
 def played(text):
     """Return a file's text with what each of its commands answers now."""
-    player, lines, old = Player(), [], False
+    player, lines, old = TextTrace(), [], False
     for line in text.splitlines():
         old = (old and line != "") or line == RULE
         if old:
@@ -55,7 +55,7 @@ def test_a_failure_tells_the_last_events_as_commands_that_can_be_played():
     with pytest.raises(AssertionError) as failure, shell.history.told_on_failure():
         raise AssertionError("an invariant")
     (note,) = failure.value.__notes__
-    player = Player()
+    player = TextTrace()
     for command in note.split("\n\n")[1].splitlines():
         if not command.startswith("#"):
             player.play(command)

@@ -13,7 +13,7 @@ from coordinator.core.state.replay import replay
 from coordinator.core.watched.follow import decide_watched
 from coordinator.core.watched_events import KafkaWrote
 from coordinator.reasons import SEPARATOR, Reason
-from coordinator.trace.player import TracePlayer
+from coordinator.trace.json_trace import JsonTrace
 from tests.conftest import ROOT
 
 from .recorded import WatchedGroups
@@ -32,7 +32,7 @@ HEARD_OF = GONE | {Reason.MEMBER_JOINED, Reason.STATIC_MEMBER_RETURNED, Reason.M
 
 def explain(walk):
     """Yield the records of a walk that say why, or how much moved; and what is inferred."""
-    player = TracePlayer()
+    player = JsonTrace()
     for line in walk.read_text().splitlines():
         op = msgspec.json.decode(line)
         player.run(op["op"] if isinstance(op.get("op"), dict) else op)

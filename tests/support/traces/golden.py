@@ -7,7 +7,7 @@ from pathlib import Path
 
 from coordinator.config import LogConfig
 from coordinator.storage.delta_log import DeltaLog
-from coordinator.trace.player import TracePlayer
+from coordinator.trace.json_trace import JsonTrace
 from tests.conftest import GOLDEN
 from tests.support.longer import EVERY
 
@@ -36,7 +36,7 @@ def player_of(file, store: Path | None = None):
     def open_log(_config, _anew):
         return DeltaLog.open(store, LogConfig(fsync=False))
 
-    return TracePlayer(open_log if store else None, records=not is_walk(file))
+    return JsonTrace(open_log if store else None, records=not is_walk(file))
 
 
 def check_answers(player, file, compared):

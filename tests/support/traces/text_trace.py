@@ -44,7 +44,7 @@ from coordinator.errors import GroupError
 from coordinator.kafka_config import kafka_config
 from coordinator.runtime.timers import EXPIRE
 from coordinator.storage.record_log import MemoryLog, MemoryRecords, RecordLog
-from coordinator.trace.virtual_coordinator import VirtualCoordinator
+from coordinator.trace.player import Player
 from tests.support import invariants
 from tests.support.fingerprint import fingerprint
 from tests.support.traces.answers import described, offsets, prepared
@@ -68,7 +68,7 @@ SILENT = {"config", "tasks", "die", "hold"}
 """Commands that change nothing in the coordinator."""
 
 
-class Player(VirtualCoordinator):
+class TextTrace(Player):
     """One store, the coordinator that has it, and the clients of its groups."""
 
     processor: OneByOne
