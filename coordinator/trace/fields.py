@@ -79,12 +79,3 @@ def read_offsets(op: Mapping[str, Any]) -> dict[str, dict[int, CommittedOffset]]
         raise TraceError(
             f"offsets is {op.get('offsets')!r}: give {{topic: {{partition: offset}}}}"
         ) from None
-
-
-def show_commit(results: Mapping[str, Mapping[int, Any]]) -> dict[str, Any]:
-    """Return the answer to a commit of offsets: the name of an error code per partition."""
-    results_by_name = {
-        topic: {str(partition): code.name for partition, code in partitions.items()}
-        for topic, partitions in results.items()
-    }
-    return {"response": {"results": results_by_name}}

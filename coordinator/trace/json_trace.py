@@ -1,53 +1,31 @@
 """Play operations as JSON lines (docs/reference/formats.md#trace-operations); time is virtual.
 
-It converts operations to events and results to Kafka's JSON, and moves the clock of a virtual
-coordinator.
+It reads operations for the player, and shows what came of them as Kafka's JSON.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 import msgspec
 
 from coordinator.config import Config, ConfigError, LeaseConfig
-from coordinator.core.events import (
-    HEARTBEAT,
-    JOIN_PHASE,
-    SESSION,
-    SYNC_PHASE,
-    ConfigureGroup,
-    DeleteGroup,
-    DescribeGroup,
-    Event,
-    Heartbeat,
-    OffsetCommit,
-    Result,
-)
-from coordinator.core.state.partition_spans import kafka_id, make_id
-from coordinator.core.state.records import MembersAdvanced
-from coordinator.errors import ErrorCode, GroupError
+from coordinator.core.bounded import INT32_MAX
+from coordinator.core.classic_events import CONSUMER
+from coordinator.core.events import HEARTBEAT, JOIN_PHASE, SESSION, SYNC_PHASE, Result
+from coordinator.core.state.records import ClassicGroupWritten, MembersAdvanced, Record
 from coordinator.kafka_config import kafka_config
-from coordinator.runtime import responses
-from coordinator.runtime.event_processor import EventProcessor, Fired
-from coordinator.runtime.responses import HeartbeatAnswer
+from coordinator.runtime.event_processor import Fired
 from coordinator.runtime.timers import EXPIRE
-from coordinator.storage.record_log import MemoryLog, RecordLog
-from coordinator.trace.classic_player import ClassicPlayer
-from coordinator.trace.fields import (
-    TraceError,
-    or_default,
-    read_names,
-    read_object,
-    read_offsets,
-    show_commit,
-)
-from coordinator.trace.kafka_json import record_json, select_kafka_records, to_camel_case
-from coordinator.trace.player import Player
-from coordinator.trace.requests import CLASSIC_FIELDS
+from coordinator.trace import requests
+from coordinator.trace.classic_json import show_parked
+from coordinator.trace.fields import TraceError, or_default, read_names, read_object
+from coordinator.trace.kafka_json import record_json, select_kafka_records
+from coordinator.trace.player import OpenLog, Player
+from coordinator.trace.requests import REQUESTS, Op, read_requests
 
 CLASSIC_SETTINGS = frozenset(
     {"group.max.size", "group.initial.rebalance.delay.ms", "group.consumer.migration.policy"}
@@ -56,23 +34,17 @@ TRACE_ASSIGNORS = "uniform,range"
 """Kafka's assignors, in Kafka's order. A trace that uses others configures them."""
 
 OPERATIONS: dict[str, frozenset[str]] = {
-    "config": frozenset({"now", "props", "auto_tasks"}),
-    "topics": frozenset({"set", "ids", "delete"}),
-    "heartbeat": frozenset(
-        {
-            *("group", "member", "epoch", "instance_id", "rack", "rebalance_timeout_ms"),
-            *("subscribed", "regex", "server_assignor", "owned", "version"),
-        }
-    ),
-    "commit": frozenset({"group", "member", "epoch", "offsets"}),
-    "advance": frozenset({"ms"}),
-    "describe": frozenset({"group"}),
-    "delete_group": frozenset({"group"}),
-    "group_config": frozenset({"group", "props"}),
-    "reload": frozenset(),
-    "timers": frozenset(),
-    "log": frozenset(),
-    **CLASSIC_FIELDS,
+    name: frozenset(fields.split())
+    for name, fields in {
+        "config": "now props auto_tasks",
+        "topics": "set ids delete",
+        "advance": "ms",
+        "reload": "",
+        "timers": "",
+        "log": "",
+        "seed_group": "group generation",
+        **{name: request.fields for name, request in REQUESTS.items()},
+    }.items()
 }
 """The fields of each operation; `op`, `id`, `why`, `advance_ms` and `answer` go with any."""
 ANY = frozenset({"op", "id", "why", "advance_ms"})
@@ -84,269 +56,183 @@ PARTITIONS_MAX = 1_000_000
 
 
 class JsonTrace:
-    """One coordinator on a virtual clock.
+    """Operations of one script, and their answers.
 
     Parameters
     ----------
     open_log
-        Opens the log: anew (True) at each `config`, the same one again (False) at each `reload`.
+        Opens the log: a new one (True) at each `config`, the same again (False) at each `reload`.
     records
         Whether answers include the records that were written.
+    config
+        The settings that `config` does not give.
+
+    Attributes
+    ----------
+    player
+        The coordinator, once the first operation has run.
     """
 
     def __init__(
         self,
-        open_log: Callable[[Config, bool], RecordLog] | None = None,
+        open_log: OpenLog | None = None,
         *,
         records: bool = False,
         config: Config | None = None,
     ) -> None:
-        self._memory: MemoryLog | None = None
-        self._open_log = open_log or self._open_memory
+        self.player = Player(open_log)
         self._records = records
         self._base = config or Config()
-        self._auto_tasks = True
-        self._world: Player | None = None
-        self._number = 0
-        """The number of the operation, counted from `config`."""
+        self._number = -1
+        """The number of the operation; `config` is 0."""
         self._numbered = False
         """Whether answers include the number: in the classic protocol, where joins wait."""
-        self._classic = ClassicPlayer()
 
     def close(self) -> None:
         """Close the log."""
-        if self._world is not None:
-            self._world.processor.log.close()
+        self.player.close()
 
-    def run(self, op: Mapping[str, Any]) -> dict[str, Any]:
+    def run(self, op: Op) -> dict[str, Any]:
         """Run one operation and return its answer.
 
         Raises
         ------
         TraceError
-            It is not a valid operation, or it comes before `config`.
+            It is not a valid operation.
         """
         _check_values(op)
-        kind = op.get("op", "heartbeat")
+        kind = op.get("op", requests.HEARTBEAT)
         if not isinstance(kind, str) or kind not in OPERATIONS:
             raise TraceError(f"unknown op {kind!r}: the operations are {', '.join(OPERATIONS)}")
         unknown = op.keys() - OPERATIONS[kind] - ANY
         if unknown:
             fields = ", ".join(sorted(OPERATIONS[kind] | ANY))
             raise TraceError(f"{kind} has {min(unknown)!r}: its fields are {fields}")
-        if kind == "config":
-            return self._config(op) | self._told_number()
-        if self._world is None:
+        if self._number < 0 and kind != "config":
             self._config({})
+        try:
+            return self._run(kind, op)
+        except (TraceError, ConfigError) as error:
+            raise TraceError(f"{kind}: {error}") from None
+
+    def _run(self, kind: str, op: Op) -> dict[str, Any]:
+        if kind == "config":
+            return self._config(op) | self._show_number()
         self._number += 1
-        fired = self._move_clock(_read_integer(op, "advance_ms", 0)) if "advance_ms" in op else []
-        if kind in CLASSIC_FIELDS:
-            self._numbered = True
-            answer = self._run_classic(op)
+        fired = self._move_clock(op, "advance_ms") if "advance_ms" in op else []
+        if kind == "advance":
+            answer: dict[str, Any] = {}
+            fired += self._move_clock(op, "ms")
+        elif kind in REQUESTS:
+            answer = self._send(REQUESTS[kind], op)
         else:
             answer = getattr(self, f"_{kind}")(op)
-        if kind == "advance":
-            fired += answer.pop("fired")
-        if self._auto_tasks:
-            self._begun.do_tasks()
-        wrote = [self._timer_json(one) for one in fired if one.records]
+        self.player.finish()
+        wrote = [self._show_timer(one) for one in fired if one.records]
         if wrote:
             answer["timers"] = wrote
-        self._classic.note_answered(self._running, self._now)
-        return {"now": self._now, **self._told_number(), **answer, **self._classic.take_answered()}
+        return {"now": self.player.now, **self._show_number(), **answer, **self._show_completed()}
 
     # One method an operation ---------------------------------------------------------------------
 
-    def _config(self, op: Mapping[str, Any]) -> dict[str, Any]:
+    def _config(self, op: Op) -> dict[str, Any]:
         props = {"group.consumer.assignors": TRACE_ASSIGNORS, **read_object(op, "props")}
-        try:
-            # No other coordinator has confirmed heartbeats: after a reload, timers run as Kafka's.
-            config = replace(self._base, kafka=kafka_config(props), lease=LeaseConfig(check_ms=0))
-        except ConfigError as error:
-            raise TraceError(f"config: {error}") from None
-        now = _check_time(_read_integer(op, "now", self._world.now if self._world else 0))
-        self._auto_tasks = bool(op.get("auto_tasks", True))
-        self.close()
-        self._number, self._classic = 0, ClassicPlayer()
+        # No other coordinator has confirmed heartbeats: after a reload, timers run as Kafka's.
+        config = replace(self._base, kafka=kafka_config(props), lease=LeaseConfig(check_ms=0))
+        known = self.player.now if self._number >= 0 else 0
+        now = _check_time(_read_integer(op, "now", known))
+        self.player.begin(config, now=now)
+        self.player.tasks_wait = not op.get("auto_tasks", True)
+        self._number = 0
         self._numbered = "why" in op or bool(CLASSIC_SETTINGS & props.keys())
-        world = Player(config, now=now)
-        world.take_over(self._open_log(config, True))
-        self._world = world
         return {"now": now}
 
-    def _topics(self, op: Mapping[str, Any]) -> dict[str, Any]:
-        ids, gone = read_object(op, "ids"), read_names(op, "delete", "topics")
-        for name, partitions in read_object(op, "set").items():
+    def _topics(self, op: Op) -> dict[str, Any]:
+        counts, ids = read_object(op, "set"), read_object(op, "ids")
+        for name, partitions in counts.items():
             if isinstance(partitions, int) and partitions > PARTITIONS_MAX:
                 raise TraceError(
                     f"topic {name!r} has {partitions} partitions: give at most {PARTITIONS_MAX}, "
                     f"because a trace lists each of them"
                 )
-            try:
-                self._begun.catalog.set(name, partitions, ids.get(name))
-            except ConfigError as error:
-                raise TraceError(f"topics: {error}") from None
-        for name in gone:
-            self._begun.catalog.delete(name)
-        self._running.see_topics()
+        self.player.change_topics(counts, ids, read_names(op, "delete", "topics"))
         shown = {
             name: {"id": seen.topic_id, "partitions": seen.partitions}
-            for name, seen in sorted(self._begun.catalog.topics().items())
+            for name, seen in sorted(self.player.catalog.topics().items())
         }
         return {"topics": shown} if shown else {}
 
-    def _heartbeat(self, op: Mapping[str, Any]) -> dict[str, Any]:
-        fields = {
-            "group_id": op.get("group", "g"),
-            "member_id": op.get("member", ""),
-            "member_epoch": op.get("epoch"),
-            "instance_id": op.get("instance_id"),
-            "rack_id": op.get("rack"),
-            "rebalance_timeout_ms": or_default(op.get("rebalance_timeout_ms"), -1),
-            "subscribed_topic_names": op.get("subscribed"),
-            "subscribed_topic_regex": op.get("regex"),
-            "server_assignor": op.get("server_assignor"),
-            "topic_partitions": self._by_id(op.get("owned")),
-            "by_topic_id": True,
-            "client_id": "client",
-            "client_host": "localhost/127.0.0.1",
-        }
-        answer, records = self._ask(Heartbeat, fields)
-        return {"response": _heartbeat_json(responses.heartbeat_answer(answer)), **records}
+    def _send(self, request: requests.Request, op: Op) -> dict[str, Any]:
+        self._numbered |= request.classic
+        answers = self.player.send(read_requests(op, self.player, self._number))
+        records = [r for one in answers if isinstance(one, Result) for r in one.records]
+        return {**request.show(op, answers), **self._show_records(records)}
 
-    def _commit(self, op: Mapping[str, Any]) -> dict[str, Any]:
-        try:
-            offsets = read_offsets(op)
-        except TraceError as error:
-            raise TraceError(f"commit: {error}") from None
-        fields = {
-            "group_id": op.get("group", "g"),
-            "member_id": op.get("member", ""),
-            "member_epoch": op.get("epoch"),
-            "offsets": offsets,
-        }
-        answer, records = self._ask(OffsetCommit, fields)
-        if isinstance(answer, GroupError):
-            return {"response": _error_json(answer)}
-        return {**show_commit(answer.response), **records}  # type: ignore[arg-type]
-
-    def _advance(self, op: Mapping[str, Any]) -> dict[str, Any]:
-        return {"fired": self._move_clock(_read_integer(op, "ms", 0))}
-
-    def _move_clock(self, ms: int) -> list[Fired]:
+    def _move_clock(self, op: Op, field: str) -> list[Fired]:
         """Move the clock, and fire each timer at its own time."""
+        ms = _read_integer(op, field, 0)
         if ms < 0:
             raise TraceError(f"the clock cannot go back by {-ms} ms: give 0 or more")
         if ms > ADVANCE_MAX_MS:
             raise TraceError(
                 f"the clock cannot move {ms} ms at once: give {ADVANCE_MAX_MS} or less"
             )
-        end = _check_time(self._now + ms)
-        fired: list[Fired] = []
-        for some in self._begun.pass_until(end):
-            fired += some
-            self._classic.note_answered(self._running, self._now)
-            if self._auto_tasks:
-                self._begun.do_tasks()
-        return fired
+        _check_time(self.player.now + ms)
+        return self.player.advance(ms)
 
-    def _describe(self, op: Mapping[str, Any]) -> dict[str, Any]:
-        (answer,) = self._running.run([DescribeGroup(op.get("group", "g"))])
-        if isinstance(answer, GroupError):
-            return {"response": _error_json(answer)}
-        described: Any = answer.response
-        return {"group": to_camel_case(described.fields())}
-
-    def _delete_group(self, op: Mapping[str, Any]) -> dict[str, Any]:
-        answer, records = self._ask(DeleteGroup, {"group_id": op.get("group", "g")})
-        code = answer.code if isinstance(answer, GroupError) else ErrorCode.NONE
-        return {"error": code.name, **records}
-
-    def _group_config(self, op: Mapping[str, Any]) -> dict[str, Any]:
-        fields = {
-            "group_id": op.get("group", "g"),
-            "settings": {name: str(value) for name, value in read_object(op, "props").items()},
-        }
-        answer, _ = self._ask(ConfigureGroup, fields)
-        return {"response": _error_json(answer)} if isinstance(answer, GroupError) else {}
-
-    def _reload(self, _op: Mapping[str, Any]) -> dict[str, Any]:
-        """Fail over: another coordinator claims the log and replays it."""
-        self._running.log.close()
-        self._running.parked.release()
-        self._classic.note_answered(self._running, self._now)
-        self._begun.take_over(self._open_log(self._running.config, False))
+    def _reload(self, _op: Op) -> dict[str, Any]:
+        self.player.reload()
         return {}
 
-    def _log(self, _op: Mapping[str, Any]) -> dict[str, Any]:
+    def _log(self, _op: Op) -> dict[str, Any]:
         """Return the records of the log, without those that only advance epochs."""
-        records = [one for batch in list(self._running.log.replay()) for one in batch.records]
+        log = self.player.processor.log
+        records = [one for batch in list(log.replay()) for one in batch.records]
         alone = select_kafka_records(r for r in records if not isinstance(r, MembersAdvanced))
-        return {"log": [record_json(one, self._running.state) for one in alone]}
+        return {"log": self._all_json(alone)}
 
-    def _run_classic(self, op: Mapping[str, Any]) -> dict[str, Any]:
-        """Run an operation of the classic protocol."""
-        try:
-            answer, records = self._classic.run(self._running, op, self._number, self._now)
-        except TraceError as error:
-            raise TraceError(f"{op['op']}: {error}") from None
-        return {**answer, **self._records_json(records)}
+    def _timers(self, _op: Op) -> dict[str, Any]:
+        due = self.player.processor.timers.all()
+        return {"pending": [{"at": one.at_ms, "timer": _timer_name(*one.key)} for one in due]}
 
-    def _timers(self, _op: Mapping[str, Any]) -> dict[str, Any]:
-        pending = [
-            {"at": due.at_ms, "timer": _timer_name(*due.key)} for due in self._running.timers.all()
-        ]
-        return {"pending": pending}
+    def _seed_group(self, op: Op) -> dict[str, Any]:
+        """Write the record of an Empty group to the log, as if another coordinator had."""
+        self._numbered = True
+        group_id, generation = op.get("group", "g"), op.get("generation", 0)
+        state = self.player.processor.state
+        known = (state.groups, state.classic, state.offsets)
+        if not isinstance(group_id, str) or not group_id or any(group_id in one for one in known):
+            raise TraceError(f"group is {group_id!r}: give the id of a group that does not exist")
+        if type(generation) is not int or not -INT32_MAX - 1 <= generation <= INT32_MAX:
+            raise TraceError(f"generation is {generation!r}: give a 32-bit number")
+        now = self.player.now
+        record = ClassicGroupWritten(group_id, generation, CONSUMER, state_timestamp=now)
+        self.player.seed(record)
+        return self._show_records([record])
 
-    # Helpers -------------------------------------------------------------------------------------
+    # Showing -------------------------------------------------------------------------------------
 
-    def _by_id(self, owned: object) -> object:
-        """Replace topic names by the topics' current ids, as clients report partitions."""
-        if not isinstance(owned, Mapping):
-            return owned
-        topics = self._begun.catalog.topics()
-        return {
-            kafka_id(topics[name].topic_id if name in topics else make_id(name)): partitions
-            for name, partitions in owned.items()
-        }
-
-    @property
-    def _begun(self) -> Player:
-        assert self._world is not None
-        return self._world
-
-    @property
-    def _running(self) -> EventProcessor:
-        return self._begun.processor
-
-    @property
-    def _now(self) -> int:
-        return self._begun.now
-
-    def _open_memory(self, _config: Config, anew: bool) -> RecordLog:  # noqa: FBT001 - a callback
-        storage = self._memory.storage if self._memory and not anew else None
-        self._memory = MemoryLog(storage)
-        return self._memory
-
-    def _ask(
-        self, kind: Callable[..., Event], fields: Mapping[str, object]
-    ) -> tuple[Result | GroupError, dict[str, Any]]:
-        """Run one request; return its answer, and its records if they are to be shown."""
-        (answer,) = self._running.run([kind(**fields)])
-        return answer, self._records_json(answer.records if isinstance(answer, Result) else [])
-
-    def _records_json(self, records: Iterable[Any]) -> dict[str, Any]:
-        if not self._records:
-            return {}
-        found = [record_json(r, self._running.state) for r in select_kafka_records(records)]
-        return {"records": found} if found else {}
-
-    def _told_number(self) -> dict[str, int]:
+    def _show_number(self) -> dict[str, int]:
         return {"n": self._number} if self._numbered else {}
 
-    def _timer_json(self, one: Fired) -> dict[str, Any]:
-        shown = [record_json(r, self._running.state) for r in select_kafka_records(one.records)]
+    def _show_completed(self) -> dict[str, Any]:
+        """Return what earlier joins and syncs were answered meanwhile."""
+        completed = [
+            {"op": number, "at": at, "response": show_parked(answer)}
+            for at, number, answer in self.player.take_answered()
+        ]
+        return {"completed": completed} if completed else {}
+
+    def _show_records(self, records: Iterable[Record]) -> dict[str, Any]:
+        found = self._all_json(select_kafka_records(records)) if self._records else []
+        return {"records": found} if found else {}
+
+    def _show_timer(self, one: Fired) -> dict[str, Any]:
+        shown = self._all_json(select_kafka_records(one.records))
         return {"at": one.due.at_ms, "timer": _timer_name(*one.due.key), "records": shown}
+
+    def _all_json(self, records: Iterable[Record]) -> list[dict[str, Any]]:
+        return [record_json(one, self.player.processor.state) for one in records]
 
 
 def run_lines(lines: Iterable[str], trace: JsonTrace) -> Iterator[dict[str, Any]]:
@@ -372,27 +258,6 @@ def run_lines(lines: Iterable[str], trace: JsonTrace) -> Iterator[dict[str, Any]
             yield trace.run(op)
         except TraceError as error:
             raise TraceError(f"line {number}: {error}") from None
-
-
-def _heartbeat_json(answer: HeartbeatAnswer) -> dict[str, Any]:
-    error = {
-        "error": answer.error,
-        "error_code": answer.error_code,
-        "error_message": answer.error_message,
-    }
-    if answer.error_code != 0:
-        return error
-    return {
-        "member_id": answer.member_id,
-        "member_epoch": answer.member_epoch,
-        "heartbeat_interval_ms": answer.heartbeat_interval_ms,
-        "assignment": answer.assignment,
-        **error,
-    }
-
-
-def _error_json(error: GroupError) -> dict[str, Any]:
-    return {"error": error.code.name, "error_code": int(error.code), "error_message": error.message}
 
 
 def _timer_name(kind: str, group_id: str, member_id: str) -> str:

@@ -12,6 +12,8 @@ from coordinator.trace.player import Player
 from tests.support.traces.event_history import EventHistory
 from tests.support.watched_processor import WatchedProcessor
 
+BEGIN_MS = 1_000_000
+
 
 class Shell(Player):
     """One store and the coordinator that has it now, with helpers that speak for the group "g"."""
@@ -19,11 +21,11 @@ class Shell(Player):
     def __init__(self, *, interval_ms=0, engine_timeout_ms=600_000, **topics):
         kafka = kafka_config({"group.consumer.assignment.interval.ms": interval_ms})
         config = Config(kafka=kafka, engine=EngineConfig(timeout_ms=engine_timeout_ms))
-        super().__init__(config, now=1_000_000, catalog=DictCatalog(topics))
+        super().__init__(lambda _config, _anew: MemoryLog(self.storage, self._fault))
         self.storage = MemoryRecords()
         self.fault = None  # an error, or a function of "before" and "after" that raises one
-        self.history = EventHistory(self.config, self.now)
-        self.take_over(MemoryLog(self.storage, self._fault))
+        self.history = EventHistory(config, BEGIN_MS)
+        self.begin(config, now=BEGIN_MS, catalog=DictCatalog(topics))
 
     def make_processor(self, log):
         """Return one that tells the history what comes."""
@@ -34,7 +36,7 @@ class Shell(Player):
     def reload(self):
         """Fail over: another coordinator claims the store and replays its log."""
         self.history.note("load", self.now)
-        self.take_over(MemoryLog(self.storage, self._fault))
+        super().reload()
 
     def advance(self, ms):
         """Move the clock; timers fire each at its instant. Returns (kind, member) of each."""

@@ -72,7 +72,7 @@ class Story:
     def at(self, minutes):
         """Let time go on until so many minutes after noon; members keep sending heartbeats."""
         until = NOON + round(minutes * MINUTE)
-        while (now := self.trace._now) < until:
+        while (now := self.trace.player.now) < until:
             self.run(op="advance", ms=min(until - now, 5 * SECOND))
             self.settle()
         return self
@@ -117,7 +117,7 @@ class Story:
 
     def plan(self, valid_ms=None, **options):
         """Plan for the group as it is; User:ann asks."""
-        processor = self.trace._running
+        processor = self.trace.player.processor
         basis = take_basis(processor.state, processor.config, self.group, processor.steady())
         config = processor.config
         if valid_ms is not None:
@@ -129,7 +129,7 @@ class Story:
         """Apply, propose, approve or reject a plan; User:bob does."""
         told = plan if action in ("apply", "propose") else None
         event = DecidePlan(action, self.group, plan.plan_id, told, "User:bob", reason)
-        self.trace._running.run([event])
+        self.trace.player.processor.run([event])
         return self.settle()
 
     def settle(self):
@@ -284,7 +284,7 @@ def archive():
     session = {"consumer.session.timeout.ms": "50000"}
     told = {"boxes": dict.fromkeys((0, 1, 2, 5), (7, ""))}
     refused = {"operation": "DELETE", "resource_type": "GROUP", "resource_name": "archive"}
-    story.trace._running.run([
+    story.trace.player.processor.run([
         OffsetCommit("archive", "", -1, told),
         ConfigureGroup("archive", session, ann),
         OffsetDelete("archive", {"boxes": [0, 1, 2, 5, 7]}, ann),

@@ -6,13 +6,11 @@ import pytest
 
 from coordinator.trace.fields import TraceError
 from coordinator.trace.json_trace import JsonTrace
-from coordinator.trace.requests import requests_of
-from tests.support.traces.classic_comparison import compared_of_scenario, compared_of_walk
+from coordinator.trace.requests import read_requests
 from tests.support.traces.golden import (
     check_answers,
     files_for_a_store,
     golden_files,
-    player_of,
 )
 
 RANGE = [{"name": "range", "metadata": {"topics": ["a"]}}]
@@ -23,28 +21,22 @@ STORED = files_for_a_store(PLAYED, walks={"walk-1007", "walk-1029"})
 """Those walks fail over most often."""
 
 
-def compared(answer, case, op):
-    if "answer" in case:
-        return compared_of_scenario(answer), compared_of_scenario(case["answer"])
-    return compared_of_walk(answer, op), compared_of_walk(case, op)
-
-
 @pytest.mark.parametrize("file", PLAYED, ids=lambda f: f.stem)
 def test_answers_as_kafka(file):
-    check_answers(player_of(file), file, compared)
+    check_answers(file)
 
 
 @pytest.mark.parametrize("file", STORED, ids=lambda f: f.stem)
 def test_answers_as_kafka_on_a_delta_store(file, tmp_path):
     """The same, every answer durable first, `reload` really reopens the store."""
-    check_answers(player_of(file, tmp_path / "store"), file, compared)
+    check_answers(file, tmp_path / "store")
 
 
 def test_a_group_whose_first_generation_waits_is_converted_all_the_same():
     """Kafka fails there, after it has sent the joins off (`upgrade-delay`)."""
-    player = JsonTrace()
+    trace = JsonTrace()
     *_, joined = [
-        player.run(op)
+        trace.run(op)
         for op in (
             {"op": "topics", "set": {"a": 6}},
             {"op": "join_group", "instance_id": "i", "protocols": RANGE},
@@ -60,12 +52,12 @@ def test_a_group_whose_first_generation_waits_is_converted_all_the_same():
     assert joined["response"]["member_epoch"] == 2
     (told,) = joined["completed"]
     assert told["response"]["error"] == "REBALANCE_IN_PROGRESS"
-    again = player.run(
+    again = trace.run(
         {"op": "join_group", "member_id": "$001", "instance_id": "i", "protocols": RANGE}
     )
     assert again["response"]["generation"] == 2
-    player.run({"op": "reload"})
-    described = player.run({"op": "describe"})["group"]
+    trace.run({"op": "reload"})
+    described = trace.run({"op": "describe"})["group"]
     assert [member["memberType"] for member in described["members"]] == [0, 1]
 
 
@@ -92,9 +84,11 @@ def test_what_is_no_operation_of_the_classic_protocol(op, words):
 
 
 def test_a_join_without_a_known_id_is_of_a_version_without_skipping():
+    trace = JsonTrace()
+    trace.run({"op": "config"})
     op = {"op": "join_group", "require_known_member_id": False, "protocols": RANGE}
     for given in ({}, {"supports_skipping_assignment": True}):
-        (join,) = requests_of(op | given, 1, ("m", "m"))
+        (join,) = read_requests(op | given, trace.player, 1)
         assert (join.knows_member_id, join.knows_skipping) == (False, False)
-    (join,) = requests_of(op | {"require_known_member_id": True}, 1, ("m", "m"))
+    (join,) = read_requests(op | {"require_known_member_id": True}, trace.player, 1)
     assert join.knows_skipping

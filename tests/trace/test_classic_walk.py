@@ -146,17 +146,17 @@ def check_state(processor):
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_whatever_members_do_the_coordinator_goes_on(seed):
-    walk, player = Walk(seed), JsonTrace()
-    player.run(walk.config())
-    player.run({"op": "topics", "set": {"a": 2, "b": 2}})
+    walk, trace = Walk(seed), JsonTrace()
+    trace.run(walk.config())
+    trace.run({"op": "topics", "set": {"a": 2, "b": 2}})
     waiting = []
     for number in range(2, 2 + STEPS):
         op = walk.op()
-        answer = player.run(op)
+        answer = trace.run(op)
         if answer.get("waiting"):
             waiting.append(number)
         check_answer(op, answer, waiting)
-        check_state(player._running)
+        check_state(trace.player.processor)
         walk.hear(answer)
-    player.run({"op": "advance", "ms": 1_000_000})
-    assert not player._running.parked.waiting
+    trace.run({"op": "advance", "ms": 1_000_000})
+    assert not trace.player.processor.parked.waiting

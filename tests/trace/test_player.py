@@ -6,32 +6,22 @@ import json
 
 import pytest
 
-from tests.support.traces.comparison import comparable, compared_when_wide
-from tests.support.traces.golden import check_answers, files_for_a_store, golden_files, player_of
+from tests.support.traces.golden import check_answers, files_for_a_store, golden_files
 
 FILES = golden_files("traces")
 STORED = files_for_a_store(FILES, walks={"walk-07", "walk-21", "wide-10"})
 """Those walks fail over most often."""
 
 
-def check(file, store=None):
-    shown = compared_when_wide if file.stem.startswith("wide") else comparable
-    check_answers(
-        player_of(file, store),
-        file,
-        lambda answer, case, _op: (shown(answer), shown(case["answer"])),
-    )
-
-
 @pytest.mark.parametrize("file", FILES, ids=lambda f: f.stem)
 def test_answers_as_kafka(file):
-    check(file)
+    check_answers(file)
 
 
 @pytest.mark.parametrize("file", STORED, ids=lambda f: f.stem)
 def test_answers_as_kafka_on_a_delta_store(file, tmp_path):
     """The same, every answer durable first, `reload` really reopens the store."""
-    check(file, tmp_path / "store")
+    check_answers(file, tmp_path / "store")
 
 
 def test_the_command(muster, tmp_path):

@@ -32,12 +32,12 @@ HEARD_OF = GONE | {Reason.MEMBER_JOINED, Reason.STATIC_MEMBER_RETURNED, Reason.M
 
 def explain(walk):
     """Yield the records of a walk that say why, or how much moved; and what is inferred."""
-    player = JsonTrace()
+    trace = JsonTrace()
     for line in walk.read_text().splitlines():
         op = msgspec.json.decode(line)
-        player.run(op["op"] if isinstance(op.get("op"), dict) else op)
+        trace.run(op["op"] if isinstance(op.get("op"), dict) else op)
     watched = WatchedGroups()
-    for batch in player._running.log.storage.batches:
+    for batch in trace.player.processor.log.storage.batches:
         bare = [_bare(one) for one in batch.records]
         seen = watched.translator._seen_of(bare)
         event = KafkaWrote(tuple(bare), batch.at_ms, session_ms=45_000, seen_ms=seen)

@@ -10,6 +10,7 @@ from coordinator.storage.delta_log import DeltaLog
 from coordinator.trace.json_trace import JsonTrace
 from tests.conftest import GOLDEN
 from tests.support.longer import EVERY
+from tests.support.traces.comparison import comparable
 
 
 def golden_files(folder):
@@ -30,20 +31,20 @@ def files_for_a_store(files, walks):
     return [file for file in files if not is_walk(file) or file.stem in walks or EVERY]
 
 
-def player_of(file, store: Path | None = None):
-    """Return a player of a file: in memory, or with its log in a folder."""
-
+def _trace_of(file, store):
     def open_log(_config, _anew):
         return DeltaLog.open(store, LogConfig(fsync=False))
 
     return JsonTrace(open_log if store else None, records=not is_walk(file))
 
 
-def check_answers(player, file, compared):
-    """Play a file, and compare each answer: `compared` returns ours and Kafka's of one line."""
+def check_answers(file, store: Path | None = None):
+    """Play a file, in memory or on a store in a folder, and compare each answer with Kafka's."""
+    trace = _trace_of(file, store)
     for number, line in enumerate(file.read_text().splitlines(), start=1):
         case = json.loads(line)
         op = case.pop("op")
-        found, wanted = compared(player.run(op), case, op)
+        wide = file.stem.startswith("wide")
+        found, wanted = comparable(trace.run(op), case, op, wide=wide)
         assert found == wanted, f"{file.name}, line {number}: {op}"
-    player.close()
+    trace.close()

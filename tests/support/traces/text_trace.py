@@ -43,7 +43,7 @@ from coordinator.core.state.target_candidate import TargetCandidate
 from coordinator.errors import GroupError
 from coordinator.kafka_config import kafka_config
 from coordinator.runtime.timers import EXPIRE
-from coordinator.storage.record_log import MemoryLog, MemoryRecords, RecordLog
+from coordinator.storage.record_log import RecordLog
 from coordinator.trace.player import Player
 from tests.support import invariants
 from tests.support.fingerprint import fingerprint
@@ -69,12 +69,13 @@ SILENT = {"config", "tasks", "die", "hold"}
 
 
 class TextTrace(Player):
-    """One store, the coordinator that has it, and the clients of its groups."""
+    """The commands of one script, and the clients of its groups."""
 
     processor: OneByOne
 
     def __init__(self) -> None:
-        self._config({})
+        super().__init__()
+        self._begin({})
 
     def play(self, command: str) -> list[str]:
         """Do one command and return what happened, a line each."""
@@ -86,8 +87,7 @@ class TextTrace(Player):
         self._lines = []
         self._own = True  # the first event is the command's own: it needs no headline
         method(words)
-        if not self._tasks_wait:
-            self._do_tasks(["now"])
+        self.finish()
         return self._lines or ["ok" if name in SILENT else "nothing changes"]
 
     @property
@@ -97,22 +97,15 @@ class TextTrace(Player):
 
     # The world -----------------------------------------------------------------------------------
 
-    def _config(self, settings: dict[str, str]) -> None:
+    def _begin(self, settings: dict[str, str]) -> None:
         lease = LeaseConfig(check_ms=int(settings.pop(CHECK, 0)))
         engine = EngineConfig(timeout_ms=int(settings.pop(ENGINE, 600_000)))
         config = Config(kafka=kafka_config(AT_ONCE | settings), lease=lease, engine=engine)
-        super().__init__(config, now=BEGIN_MS)
-        self._storage = MemoryRecords()
         self._clients: dict[tuple[str, str], Client] = {}
-        self._tasks_wait = False
         self._lines: list[str] = []
         self._states: dict[tuple[str, ...], str] = {}
-        self._start()
-
-    def _start(self) -> None:
         self._timers: dict[Any, int] = {}
-        self.take_over(MemoryLog(self._storage))
-        self._tell_states()
+        self.begin(config, now=BEGIN_MS)
 
     def make_processor(self, log: RecordLog) -> OneByOne:
         """Return one that tells what happens, event by event."""
@@ -122,18 +115,15 @@ class TextTrace(Player):
 
     def _do_config(self, words: list[str]) -> None:
         """Begin anew with these settings of the coordinator, under Kafka's names."""
-        self._config(values(words))
+        self._begin(values(words))
 
     def _do_topics(self, words: list[str]) -> None:
-        for name, value in values(words).items():
-            count, _, topic_id = value.partition(":")
-            self.catalog.set(name, int(count), topic_id or None)
-        self.processor.see_topics()
+        found = {name: value.partition(":") for name, value in values(words).items()}
+        counts = {name: int(count) for name, (count, _, _) in found.items()}
+        self.change_topics(counts, {name: new_id or None for name, (_, _, new_id) in found.items()})
 
     def _do_delete_topics(self, words: list[str]) -> None:
-        for name in words:
-            self.catalog.delete(name)
-        self.processor.see_topics()
+        self.change_topics({}, {}, words)
 
     def _do_load(self, words: list[str]) -> None:
         """Another coordinator takes over: it claims the log and replays it."""
@@ -141,8 +131,9 @@ class TextTrace(Player):
             kept = list(records_of(self.state))
             self.processor.log.snapshot(kept, self.processor.position, self.now)
         before = invariants.as_loaded(fingerprint(self.state))
-        self._own = False
-        self._start()
+        self._own, self._timers = False, {}
+        self.reload()
+        self._tell_states()
         after = invariants.as_loaded(fingerprint(self.state))
         assert after == before, "the log says something else"
         log = self.processor.log
@@ -154,8 +145,7 @@ class TextTrace(Player):
     def _do_advance(self, words: list[str]) -> None:
         """Let time pass; nobody beats, timers fire each at its instant."""
         self._own = False
-        end = self.now + milliseconds(words[0])
-        self._live_until(end)
+        self.advance(milliseconds(words[0]))
 
     def _do_live(self, words: list[str]) -> None:
         """Let time pass while clients beat, as often as they were told."""
@@ -163,23 +153,16 @@ class TextTrace(Player):
         end = self.now + milliseconds(words[0])
         while self.now < end:
             beats = [c.interval_ms for c in self._clients.values()] or [5_000]
-            self._live_until(min(end, self.now + min(beats)))
+            self.advance(min(end - self.now, *beats))
             for key in list(self._clients):
                 self._beat_as_client(*key)
 
-    def _live_until(self, end: int) -> None:
-        for _fired in self.pass_until(end):
-            if not self._tasks_wait:
-                self._do_tasks(["now"])
-
     def _do_tasks(self, words: list[str]) -> None:
         """Do the background work: `now`, or only when it is asked for (`later`)."""
-        self._tasks_wait = words == ["later"]
-        while not self._tasks_wait and self.do_tasks():
-            pass
+        self.tasks_wait = words == ["later"]
 
     def do_tasks(self) -> bool:
-        """As of any virtual coordinator; what it brings about is not the command's own."""
+        """As of any player; what it brings about is not the command's own."""
         self._own = False
         return super().do_tasks()
 
@@ -223,12 +206,11 @@ class TextTrace(Player):
         """Clients beat, one after the other, until a round changes nothing."""
         self._own = False
         for _ in range(ROUNDS):
-            before = self._storage.position
+            before = self.processor.position
             for key in [key for key in self._clients if not words or key[0] == words[0]]:
                 self._beat_as_client(*key)
-            if not self._tasks_wait:
-                self._do_tasks(["now"])
-            if self._storage.position == before:
+            self.finish()
+            if self.processor.position == before:
                 break
         for group_id in sorted(words or self.state.groups):
             self._say("rest", self._rest(group_id))
@@ -253,7 +235,7 @@ class TextTrace(Player):
         client = self._client(group, member)
         lost = fields.pop("lost", False)
         fields = {"member_epoch": client.epoch, **fields}
-        (answer,) = self.processor.run([Heartbeat(group, member, **fields)])
+        (answer,) = self.send([Heartbeat(group, member, **fields)])
         if isinstance(answer, Result) and not lost:
             if fields["member_epoch"] < 0:
                 self._clients.pop((group, member), None)
@@ -316,30 +298,30 @@ class TextTrace(Player):
                 topic = word
                 given[topic] = {}
         who = ("", -1) if member == "nothing" else (member, epoch)
-        self.processor.run([OffsetCommit(group, *who, given)])
+        self.send([OffsetCommit(group, *who, given)])
 
     def _do_fetch_offsets(self, words: list[str]) -> None:
-        self.processor.run([OffsetFetch(words[0])])
+        self.send([OffsetFetch(words[0])])
 
     def _do_delete_offsets(self, words: list[str]) -> None:
-        self.processor.run([OffsetDelete(words[0], partitions(words[1:]))])
+        self.send([OffsetDelete(words[0], partitions(words[1:]))])
 
     def _do_expire_offsets(self, _words: list[str]) -> None:
-        self.processor.run([ExpireOffsets()])
+        self.send([ExpireOffsets()])
 
     def _do_describe(self, words: list[str]) -> None:
-        self.processor.run([DescribeGroup(words[0])])
+        self.send([DescribeGroup(words[0])])
 
     def _do_delete_group(self, words: list[str]) -> None:
-        self.processor.run([DeleteGroup(words[0])])
+        self.send([DeleteGroup(words[0])])
 
     def _do_group_config(self, words: list[str]) -> None:
-        self.processor.run([ConfigureGroup(words[0], values(words[1:]))])
+        self.send([ConfigureGroup(words[0], values(words[1:]))])
 
     # Targets computed outside --------------------------------------------------------------------
 
     def _do_prepare(self, words: list[str]) -> None:
-        self.processor.run([PrepareAssignment(words[0], words[1])])
+        self.send([PrepareAssignment(words[0], words[1])])
 
     def _do_install(self, words: list[str]) -> None:
         group, computation, *rest = words
@@ -348,7 +330,7 @@ class TextTrace(Player):
         epoch = waiting.record.group_epoch if waiting else 0
         if rest and rest[0].startswith("epoch="):
             epoch = int(rest.pop(0)[6:])
-        self.processor.run([InstallAssignment(group, computation, epoch, table(by_member(rest)))])
+        self.send([InstallAssignment(group, computation, epoch, table(by_member(rest)))])
 
     def _do_deliver(self, words: list[str]) -> None:
         """An engine wrote the target of a computation to the table."""
@@ -360,7 +342,7 @@ class TextTrace(Player):
         ids = pa.array([topics[name].key.topic_id for name in rows["topic"].to_pylist()])
         whole = WholeTarget.of(rows.append_column("topic_id", ids))
         stored = StoredTarget(group, epoch, run, 1, 0, len(found.members), len(whole))
-        self.processor.run(
+        self.send(
             [
                 TargetCandidate(
                     group, epoch, "external", stored=stored, whole=whole, computation_id=run
@@ -370,7 +352,7 @@ class TextTrace(Player):
 
     def _do_lose_target(self, words: list[str]) -> None:
         """The rows of the group's whole target are gone from the table of targets."""
-        self.processor.run([TargetLost(words[0], "its rows are gone")])
+        self.send([TargetLost(words[0], "its rows are gone")])
 
     # Telling -------------------------------------------------------------------------------------
 
