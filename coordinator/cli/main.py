@@ -1,8 +1,8 @@
 """The command `muster`. Its subcommands are the entry points `muster.commands`.
 
 So this room imports neither Spark nor the commands of other rooms. Bad input prints one line to
-stderr and exits with 2; where somebody else is at work, or an object store does not answer now, so
-that nothing was done, it exits with 3: try again; any other failure exits with 1.
+stderr and exits with 2. If another process is at work, or an object store does not answer now, so
+that nothing was done, it exits with 3: try again. Any other failure exits with 1.
 """
 
 from __future__ import annotations

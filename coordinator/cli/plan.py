@@ -110,7 +110,7 @@ def plan(
         basis = read_basis(reading, settings, group)
         findings = _find_restless(reading, group, as_of) if basis.supposes else []
     say_watched(reading)
-    if basis.supposes:  # nobody notes weights of a group that Kafka coordinates
+    if basis.supposes:  # no weights are on record for a group that Kafka coordinates
         weights = weights or settings.weights.source
     if weights:
         with progress.show("reading the weights"):
@@ -293,7 +293,7 @@ def _show(
     if json_ or not sys.stdout.isatty():
         for row in moves:
             sys.stdout.write(as_json(row) + "\n")
-        told = [{"member_id": name, "load": load} for name, load in shown.overloaded[:NAMED]]
+        overloaded = [{"member_id": name, "load": load} for name, load in shown.overloaded[:NAMED]]
         found = [
             {
                 "finding": one.name,
@@ -302,7 +302,11 @@ def _show(
             }
             for one in findings
         ]
-        row = _summary(shown.plan) | {"overloaded": told} | ({"findings": found} if found else {})
+        row = (
+            _summary(shown.plan)
+            | {"overloaded": overloaded}
+            | ({"findings": found} if found else {})
+        )
         sys.stdout.write(as_json(row) + "\n")
         return
     members = [

@@ -29,8 +29,8 @@ def read_plan(path: Path) -> PlanMade:
     Raises
     ------
     SpecError
-        The file cannot be read, or is no plan; or it says what no plan says, and what somebody
-        added for it to be heeded is not passed over.
+        The file cannot be read, or is not a plan; or it has a field that no plan has: what a user
+        added to it must not be ignored.
     """
     try:
         given = msgspec.json.decode(path.read_bytes().removeprefix(codecs.BOM_UTF8))

@@ -54,7 +54,7 @@ def check_processes(count: int, settings: Config, store: str | None) -> None:
     Raises
     ------
     ConfigError
-        There is no store, or fewer than two processes, or more than there are ports.
+        The store is missing, or the processes are fewer than two, or more than there are ports.
     """
     if count < PROCESSES_LEAST:
         raise ConfigError(f"{OPTION} is {count}: give {PROCESSES_LEAST} or more, or leave it out")

@@ -99,8 +99,8 @@ def print_overloaded(console: Console, overloaded: Sequence[tuple[str, float]], 
         return
     rows = visible_values([{"member": name, "load": f"{load:.6g}"} for name, load in overloaded])
     more = len(rows) - named
-    told = ", ".join(f"{row['member']} ({row['load']})" for row in rows[:named])
-    console.print(f"overloaded now: {told}" + (f", and {more:,} more" if more > 0 else ""))
+    named_members = ", ".join(f"{row['member']} ({row['load']})" for row in rows[:named])
+    console.print(f"overloaded now: {named_members}" + (f", and {more:,} more" if more > 0 else ""))
 
 
 def print_plans(console: Console, rows: Sequence[Row]) -> None:
@@ -135,9 +135,9 @@ def print_epochs(console: Console, epochs: Sequence[Row], *, is_watched: bool = 
     """Print epochs, each with the partitions that members lost and gained by it."""
     for epoch in visible_values(epochs):
         # The member did not cause these: it only sent the first heartbeat afterwards.
-        nobody = epoch["reason"] in NOTICED or epoch["member_id"] is None
+        without_cause = epoch["reason"] in NOTICED or epoch["member_id"] is None
         why = _format_reason(
-            epoch["group_epoch"], epoch["reason"], None if nobody else _format_named(epoch)
+            epoch["group_epoch"], epoch["reason"], None if without_cause else _format_named(epoch)
         )
         began = f"{_format_time(epoch['recorded_at'])} UTC"
         console.print(f"{began}  {why}", style="bold", soft_wrap=True)

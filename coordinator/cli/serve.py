@@ -192,7 +192,7 @@ def _find_shards(
     try:
         found = read_shards(store)
     except (Unreachable, StoreRefusedError):
-        return None  # whoever claims the store waits for it, or says why it cannot
+        return None  # the claim will wait for it, or say why it cannot
     if found is None and processes is not None:
         raise ConfigError(f"--processes {processes} needs a store of shards: give --shards too")
     return found
@@ -277,7 +277,7 @@ def _open(
 ) -> tuple[Coordinator, str] | None:
     """Return a coordinator that has the store, and the address to listen on; None after a stop.
 
-    Until then clients are told who has it.
+    Until then answers tell clients who has it.
     """
     from coordinator.runtime.coordinator import Coordinator  # noqa: PLC0415
     from coordinator.wire.stand_by import StandBy  # noqa: PLC0415

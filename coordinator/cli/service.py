@@ -41,7 +41,7 @@ SWITCH_S = 0.0005
 the thread of the sockets loses that much at each read and write while another thread works."""
 GC_THRESHOLDS = 5_000, 4, 1_000
 """For `gc.set_threshold`: with Python's (700, 10, 10), ten thousand joins that wait make it look at
-all objects five times, for up to 0.1 s each, and nobody is answered meanwhile. The second step of
+all objects five times, for up to 0.1 s each, without answering meanwhile. The second step of
 (10_000, 10, 10) takes 30 to 50 ms, and this one's 10. With 50 in place of 1,000, one request with
 100,000 offsets has it look at all of what that request is made of, for 0.16 s. It may be rare:
 connections and requests leave no cycles behind, of which there are few that become old."""
@@ -246,7 +246,7 @@ def _explain_end(status: str, store: str | None) -> str:
 
 
 def check_takeover(takeover: str) -> None:
-    """Refuse what is no way to take a store over."""
+    """Refuse an unknown way to take a store over."""
     if takeover not in TAKEOVERS:
         raise ConfigError(f"--takeover is {takeover!r}: give one of {', '.join(TAKEOVERS)}")
 

@@ -31,7 +31,7 @@ def log_to_stderr(level: str) -> None:
     Raises
     ------
     ConfigError
-        There is no such level.
+        The level does not exist.
     """
     if level not in LOG_LEVELS:
         raise ConfigError(f"--log-level is {level!r}: give one of {', '.join(LOG_LEVELS)}")

@@ -21,8 +21,8 @@ def verify(
 
     Reads everything, writes nothing, and does not disturb a live coordinator. If the store is
     sound, prints one line of JSON and exits with 0. If it is damaged, prints the first damage to
-    stderr and exits with 1. If there is no store, exits with 2. If an object store does not bring
-    all of it now, nothing is known of the rest: exits with 3, try again. Of a store of shards,
+    stderr and exits with 1. If the store is missing, exits with 2. If an object store does not
+    return all of it now, the rest is unknown: exits with 3, try again. In a store of shards,
     every shard is checked.
     """
     # Imported here because they are slow to import, and other commands do not need them.

@@ -36,7 +36,16 @@ from coordinator.reasons import Reason
 MEMBERS = "classic_members"
 CLIENT = ("instance_id", "client_id", "client_host")
 RANGE = ("topic", "topic_id", "first_partition", "partition_count")
-TOLD = ("tombstone", "group_id", "generation", "assignor", "moved", "reason", "member_id", MEMBERS)
+COLUMNS = (
+    "tombstone",
+    "group_id",
+    "generation",
+    "assignor",
+    "moved",
+    "reason",
+    "member_id",
+    MEMBERS,
+)
 
 
 @dataclass(frozen=True)
@@ -73,7 +82,7 @@ class ClassicRecords:
 
     @cached_property
     def before(self) -> Longs:
-        """The row of the record before each one of its group; -1 is none."""
+        """The row of the record before each one of its group; -1 without one."""
         order = np.argsort(self.group, kind="stable")
         same = ~find_changes(self.group[order])
         found = np.full(len(order), -1, dtype=np.int64)
@@ -101,14 +110,14 @@ class ClassicRecords:
         ends = np.concatenate([[0], np.cumsum(lengths)])
         return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), structs, OWNED)
 
-    def told(self, name: str) -> pa.Array:
+    def column(self, name: str) -> pa.Array:
         """Return a column of the record of each member."""
         return pick(self.rows[name], self.record)
 
 
 def read_present(log: LogRows) -> ClassicRecords:
-    """Return the last record of each classic group that there is."""
-    rows = log.present([ClassicGroupWritten.kind], TOLD)
+    """Return the last record of each existing classic group."""
+    rows = log.present([ClassicGroupWritten.kind], COLUMNS)
     keys = encode_keys(combine_chunks(rows["group_id"]))
     last = find_last(keys, np.arange(len(rows)), int(keys.max(initial=-1)) + 1)
     rows = rows.take(pa.array(last))
@@ -137,9 +146,9 @@ def read_classic_members(found: ClassicRecords) -> pa.Table:
     """Return rows of `members`."""
     size = len(found.record)
     columns = {
-        "group_id": found.told("group_id"),
+        "group_id": found.column("group_id"),
         "state": pa.array(np.full(size, MemberState.STABLE.name), pa.string()),
-        "member_epoch": found.told("generation"),
+        "member_epoch": found.column("generation"),
         "assigned": found.assigned,
         "pending": pa.array([[]] * size, OWNED),
     }
@@ -157,8 +166,8 @@ def read_classic_targets(found: ClassicRecords) -> pa.Table:
     """Return rows of `target_assignments`: what members were assigned last."""
     at, ranges = flatten(found.assigned)
     columns = {
-        "group_id": found.told("group_id").take(pa.array(at)),
-        "assignment_epoch": found.told("generation").take(pa.array(at)),
+        "group_id": found.column("group_id").take(pa.array(at)),
+        "assignment_epoch": found.column("generation").take(pa.array(at)),
         "member_id": found.members.field("member_id").take(pa.array(at)),
         **{name: ranges.field(name) for name in RANGE},
     }
@@ -168,7 +177,7 @@ def read_classic_targets(found: ClassicRecords) -> pa.Table:
 
 def read_classic_epochs(log: LogRows) -> pa.Table:
     """Return rows of `epochs`: the generations that were assigned."""
-    found = ClassicRecords.of(log.past([ClassicGroupWritten.kind], ["position", "at", *TOLD]))
+    found = ClassicRecords.of(log.past([ClassicGroupWritten.kind], ["position", "at", *COLUMNS]))
     begun = np.flatnonzero(found.begins)
     columns: dict[str, pa.Array] = {
         name: pick(found.rows[name], begun)
@@ -178,7 +187,7 @@ def read_classic_epochs(log: LogRows) -> pa.Table:
     columns |= {name: pick(found.rows["at"], begun) for name in ("recorded_at", "computed_at")}
     columns["target_position"] = columns["position"]
     columns["assignor"] = null_empty(pick(found.rows["assignor"], begun))
-    ours = pc.is_valid(columns["assignor"])  # of what a leader assigns nobody counts the moves
+    ours = pc.is_valid(columns["assignor"])  # moves of what a leader assigns are not counted
     moved = pick(found.rows["moved"], begun)
     columns["moved"] = pc.if_else(ours, moved, pa.scalar(None, pa.int64()))
     columns["partial"] = pa.array(np.zeros(len(begun), np.bool_))
@@ -223,7 +232,7 @@ class ClassicHoldings:
     ----------
     rows
         position, at, group_id, member_id, who it is, tombstone, assigned, and why: epoch, reason,
-        cause. A member that a record does not have any more has a row that is a tombstone.
+        cause. A member that a record no longer has gets a row that is a tombstone.
     member
         A code of each row's member.
     """
@@ -234,7 +243,7 @@ class ClassicHoldings:
 
 def read_classic_holdings(log: LogRows) -> ClassicHoldings:
     """Return what members of classic groups had by each record."""
-    found = ClassicRecords.of(log.past([ClassicGroupWritten.kind], ["position", "at", *TOLD]))
+    found = ClassicRecords.of(log.past([ClassicGroupWritten.kind], ["position", "at", *COLUMNS]))
     member = join_keys(
         found.group[found.record], encode_keys(combine_chunks(found.members.field("member_id")))
     )
@@ -267,7 +276,7 @@ def read_classic_holdings(log: LogRows) -> ClassicHoldings:
     static = pa.array(~begins & ~ended)
     columns["epoch"] = pc.if_else(pa.array(tombstone & ~begins), pa.scalar(None, pa.int32()), epoch)
     columns["reason"] = pc.if_else(static, Reason.STATIC_MEMBER_RETURNED.value, reason)
-    nobody = pa.scalar(None, pa.string())
-    own = pc.if_else(pa.array(tombstone), nobody, columns["member_id"])
+    no_member = pa.scalar(None, pa.string())
+    own = pc.if_else(pa.array(tombstone), no_member, columns["member_id"])
     columns["cause"] = pc.if_else(static, own, cause)
     return ClassicHoldings(pa.table(columns), member[entry])

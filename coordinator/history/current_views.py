@@ -53,7 +53,7 @@ MS = 1000
 """Microseconds."""
 KEY = ("kind", "tombstone", "group_id", "member_id")
 NAMES = "subscribed_topic_names"
-TOLD = ("instance_id", "rack_id", "client_id", "client_host", "client_software")
+WHO = ("instance_id", "rack_id", "client_id", "client_host", "client_software")
 WANTED = ("subscribed_topic_regex", "rebalance_timeout_ms", "server_assignor")
 RANGE = ("topic_id", "topic", "first_partition", "partition_count")
 
@@ -75,8 +75,8 @@ def read_offsets(log: LogRows) -> pa.Table:
     kept = take_last(rows, encode_keys(*(combine_chunks(rows[name]) for name in key)))
     at = kept["commit_timestamp"].cast(pa.timestamp("ms", tz="UTC"))
     kept = kept.append_column("committed_at", at.cast(pa.timestamp("us", tz="UTC")))
-    told = ["offset", "leader_epoch", "metadata", "committed_at"]
-    return kept.select(["group_id", "topic", "topic_id", "partition", *told])
+    said = ["offset", "leader_epoch", "metadata", "committed_at"]
+    return kept.select(["group_id", "topic", "topic_id", "partition", *said])
 
 
 def read_offset_commits(log: LogRows) -> pa.Table:
@@ -109,7 +109,7 @@ class MemberRows:
     ----------
     metadata, current, step
         int64 arrays, one element per member: the last row with its subscription, the last with what
-        it owns, and the last with an epoch that it reached afterwards; -1 if there is none.
+        it owns, and the last with an epoch that it reached afterwards; -1 without one.
     """
 
     rows: pa.Table
@@ -170,7 +170,7 @@ def read_member_rows(log: LogRows, *more: str) -> MemberRows:
 
 def read_members(log: LogRows) -> pa.Table:
     """Return the members of all groups: one row per member."""
-    found = read_member_rows(log, *TOLD, NAMES, *WANTED)
+    found = read_member_rows(log, *WHO, NAMES, *WANTED)
     columns = _tell_members(found)
     columns[NAMES] = parse_name_lists(pick(found.rows[NAMES], found.metadata))
     columns |= {name: pick(found.rows[name], found.metadata) for name in WANTED}
@@ -180,7 +180,7 @@ def read_members(log: LogRows) -> pa.Table:
 
 def read_member_states(log: LogRows) -> pa.Table:
     """Return the same without what members subscribe to, which is long where topics are many."""
-    columns = _tell_members(read_member_rows(log, *TOLD))
+    columns = _tell_members(read_member_rows(log, *WHO))
     classic = classic_views.read_classic_members(classic_views.read_present(log))
     schema = pa.schema([field for field in VIEW_SCHEMAS["members"] if field.name in columns])
     return _join_rows(schema, pa.table(columns), classic)
@@ -188,7 +188,7 @@ def read_member_states(log: LogRows) -> pa.Table:
 
 def _tell_members(found: MemberRows) -> dict[str, pa.Array]:
     columns = {name: found.ids[name] for name in found.ids.column_names}
-    columns |= {name: pick(found.rows[name], found.metadata) for name in TOLD}
+    columns |= {name: pick(found.rows[name], found.metadata) for name in WHO}
     columns["client_software"] = null_empty(columns["client_software"])
     columns |= {"state": found.state, "member_epoch": found.member_epoch}
     return columns | {"assigned": found.assigned, "pending": found.pending}
@@ -226,7 +226,7 @@ def read_current_assignments(log: LogRows) -> pa.Table:
 def find_waited(members: pa.Table, assignment_epoch: Longs) -> Bools:
     """Return a mask of members whose next heartbeat others wait for.
 
-    These must still give up partitions, or have not yet been told of the target.
+    These must still give up partitions, or have not yet received the target.
     """
     gives_up = to_numbers(pc.list_value_length(members["pending"]), 0) > 0
     behind = to_numbers(members["member_epoch"]) < assignment_epoch
@@ -334,8 +334,8 @@ class _GroupRows:
 
 
 def _find_groups(log: LogRows) -> _GroupRows:
-    told = ["epoch", "assignment_epoch", "assignor", "partial"]
-    rows = log.present([one.kind for one in GROUP_KINDS], [*KEY, *told])
+    names = ["epoch", "assignment_epoch", "assignor", "partial"]
+    rows = log.present([one.kind for one in GROUP_KINDS], [*KEY, *names])
     keys, number = encode_keys(combine_chunks(rows["group_id"])), np.arange(len(rows))
     size = int(keys.max(initial=-1)) + 1
     ended = to_mask(rows["tombstone"])
@@ -356,8 +356,8 @@ def read_groups(log: LogRows) -> pa.Table:
     found = found.append_column("incarnation", known)
     watched = find_watched(log.present([KafkaWatched.kind], COLUMNS))
     schema = VIEW_SCHEMAS["groups"]
-    told = (None, None) if watched is None else (watched.observed, watched.timestamp * MS)
-    for name, value in zip(("observed", "observed_since"), told, strict=True):
+    values = (None, None) if watched is None else (watched.observed, watched.timestamp * MS)
+    for name, value in zip(("observed", "observed_since"), values, strict=True):
         one = pa.scalar(value, pa.int64() if name == "observed_since" else pa.string())
         found = found.append_column(name, pa.repeat(one, len(found)).cast(schema.field(name).type))
     return found.select(schema.names)

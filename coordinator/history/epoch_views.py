@@ -47,7 +47,7 @@ SUBSCRIBED_ANEW = Reason.SUBSCRIPTION_CHANGED.value
 TOPICS_CHANGED = Reason.TOPICS_CHANGED.value
 NOTICED = {TOPICS_CHANGED, Reason.FINISHING_MOVES.value}
 """Reasons caused by no member: the epoch's member only sent the first heartbeat afterwards."""
-TOPICS_TOLD = 3
+TOPICS_NAMED = 3
 """How many topics a reason names at most; the column `topics_changed` has all."""
 
 NAMES = "subscribed_topic_names"
@@ -117,7 +117,7 @@ def derive_epochs(rows: pa.Table) -> pa.Table:
 
 
 def _find_targets(rows: pa.Table, groups: Longs, begun: Longs) -> Longs:
-    """Return for each epoch the row of the target that covers it, or -1 if there is none yet.
+    """Return for each epoch the row of the target that covers it, or -1 if it has none yet.
 
     It is the first target computed for this epoch or a later one, before the group was deleted.
     """
@@ -265,8 +265,8 @@ def find_causes(epochs: pa.Table) -> TargetCauses:
     target = to_numbers(taken["target_position"])
     positions, place = np.unique(target, return_inverse=True)
     noticed = pc.is_in(taken["reason"], value_set=pa.array(sorted(NOTICED), pa.string()))
-    nobody = pa.scalar(None, pa.string())
-    member = combine_chunks(pc.if_else(noticed, nobody, taken["member_id"]))
+    no_member = pa.scalar(None, pa.string())
+    member = combine_chunks(pc.if_else(noticed, no_member, taken["member_id"]))
     number = encode_keys(member)
     distinct = np.unique(join_keys(place, number), return_index=True)[1]
     alone = np.bincount(place[distinct], minlength=len(positions)) == 1
@@ -274,7 +274,7 @@ def find_causes(epochs: pa.Table) -> TargetCauses:
     one[place[distinct]] = distinct
     reasons = _join_distinct(place, len(positions), _add_topic_changes(taken), SEPARATOR)
     codes = _join_distinct(place, len(positions), encode_reasons(taken["reason"]), ",")
-    codes = pc.if_else(pc.equal(codes, ""), nobody, codes)
+    codes = pc.if_else(pc.equal(codes, ""), no_member, codes)
     return TargetCauses(positions, reasons, codes, pick(member, np.where(alone, one, -1)))
 
 
@@ -292,9 +292,9 @@ def _add_topic_changes(epochs: pa.Table) -> pa.Array:
     """Return the reason of each epoch, and the first changes of topics behind it."""
     lists, reason = combine_chunks(epochs["topics_changed"]), combine_chunks(epochs["reason"])
     count = to_numbers(pc.list_value_length(lists), 0)
-    some = pc.binary_join(pc.list_slice(lists, 0, TOPICS_TOLD), "; ")
-    more = pa.array(count - TOPICS_TOLD).cast(pa.string())
+    some = pc.binary_join(pc.list_slice(lists, 0, TOPICS_NAMED), "; ")
+    more = pa.array(count - TOPICS_NAMED).cast(pa.string())
     more = pc.binary_join_element_wise(" and ", more, " more)", "")
-    tail = pc.if_else(pa.array(count > TOPICS_TOLD), more, ")")
-    told = pc.binary_join_element_wise(reason, " (", some, tail, "")
-    return pc.if_else(pa.array(count > 0), told, reason)
+    tail = pc.if_else(pa.array(count > TOPICS_NAMED), more, ")")
+    detailed = pc.binary_join_element_wise(reason, " (", some, tail, "")
+    return pc.if_else(pa.array(count > 0), detailed, reason)

@@ -1,8 +1,7 @@
 """The view of what happened, one row an event, put together from what other views know.
 
-An event is told by rows of the log up to its position and by none after it, as far as these are of
-other times: so what happened between two moments of a log is the same however long the log has
-become, and can be read as a stream.
+An event depends on rows of the log up to its position, and on none of later times. So what happened
+between two moments of a log stays the same as the log grows, and can be read as a stream.
 """
 
 from __future__ import annotations
@@ -74,7 +73,7 @@ def read_events(log: LogRows) -> pa.Table:
         _tell_plans(log),
     ]
     ends = Incarnations(log)
-    found.append(_tell("group_ended", ends.told()))
+    found.append(_tell("group_ended", ends.to_table()))
     rows = pa.concat_tables(found)
     incarnation = ends.at(rows["group_id"], to_numbers(rows["position"]))
     place = SCHEMA.get_field_index("incarnation")
@@ -119,12 +118,12 @@ def tell_members(facts: Facts) -> pa.Table:
 
 
 def find_causes(facts: Facts) -> Longs:
-    """Return, of each turn of `Facts.lives`, the row of the epoch that it began; -1 is none."""
+    """Return, of each turn of `Facts.lives`, the row of the epoch that it began; -1 without one."""
     lives, epochs = facts.lives, facts.epochs
-    told = {name: combine_chunks(lives.rows[name]) for name in ("group_id", "member_id")}
+    turned = {name: combine_chunks(lives.rows[name]) for name in ("group_id", "member_id")}
     names = ("group_id", "member_id")
     both = [
-        pa.concat_arrays([told[n].cast(pa.string()), combine_chunks(epochs[n]).cast(pa.string())])
+        pa.concat_arrays([turned[n].cast(pa.string()), combine_chunks(epochs[n]).cast(pa.string())])
         for n in names
     ]
     size = len(lives.at_ms)
@@ -254,16 +253,16 @@ def _join_ranges(
     cut, same, row = cut.take(order), same[order], row[order]
     first, low, high = cut.join(same)
     row = row[first]
-    told = {name: pick(history[name], row) for name in (*KEY, *_OWNER)}
-    told |= range_columns(cut.low[low], cut.high[high])
+    columns = {name: pick(history[name], row) for name in (*KEY, *_OWNER)}
+    columns |= range_columns(cut.low[low], cut.high[high])
     renamed = {
         "position": position, "recorded_at": at, "group_epoch": epoch, "reason": reason,
         "reason_codes": codes, "reason_member_id": cause,
     }  # fmt: skip
-    told |= {name: pick(history[column], row) for name, column in renamed.items()}
-    told["former_member_id"] = others.take(pa.array(order[first]))
+    columns |= {name: pick(history[column], row) for name, column in renamed.items()}
+    columns["former_member_id"] = others.take(pa.array(order[first]))
     kind = which[some].astype(np.int64)[order[first]]
-    return _tell(events.take(pa.array(kind)), told)
+    return _tell(events.take(pa.array(kind)), columns)
 
 
 # Plans -------------------------------------------------------------------------------------------

@@ -91,7 +91,7 @@ def _number(values: Longs) -> pa.Array:
 def _sum_moved(epochs: pa.Table, first: Longs, last: Longs) -> pa.Array:
     """Return what the targets of epochs moved, from a first to a last one of the same group.
 
-    Null where no target says so: there is none yet, or the leader of a classic group made it.
+    Null without a count: the target is missing, or the leader of a classic group made it.
     """
     group = encode_keys(combine_chunks(epochs["group_id"]))
     moved = to_numbers(epochs["moved"])
@@ -132,8 +132,8 @@ def read_waits(log: LogRows) -> pa.Table:
     kinds = [one.kind for one in reached.KINDS]
     rows = log.past(kinds, [*reached.COLUMNS, "pending", *CLIENT])
     group = encode_keys(combine_chunks(rows["group_id"]))
-    told = reached.MemberSteps.of(rows, group)
-    waits = Waits.of(rows, group, told)
+    by_member = reached.MemberSteps.of(rows, group)
+    waits = Waits.of(rows, group, by_member)
     long = waits.waited_ms > 0
     ended = waits.row[long]
     open_ = np.full(len(waits.open), -1)
@@ -141,16 +141,16 @@ def read_waits(log: LogRows) -> pa.Table:
     begun = np.append(waits.begun[long], waits.open_begun)
     until = np.append(ended, open_)
     known = is_kind(rows, MemberMetadata.kind) & ~to_mask(rows["tombstone"])
-    who = Timeline(told.member, np.flatnonzero(known[told.row])).newest(place)
-    who = np.where(who < 0, -1, np.append(told.row, -1)[who])
-    group_ids = pick(rows["group_id"], told.row[place])
+    who = Timeline(by_member.member, np.flatnonzero(known[by_member.row])).newest(place)
+    who = np.where(who < 0, -1, np.append(by_member.row, -1)[who])
+    group_ids = pick(rows["group_id"], by_member.row[place])
     position = to_numbers(rows["position"])
     none = np.ones(len(open_), np.bool_)
     columns = {
         "group_id": group_ids,
         "incarnation": Incarnations(log).at(group_ids, position[begun]),
         "assignment_epoch": pa.array(np.append(waits.target[long], waits.open_target)),
-        "member_id": told.member_ids.take(pa.array(place)),
+        "member_id": by_member.member_ids.take(pa.array(place)),
         "pending_revocation": pa.array(np.append(waits.gives_up[long], waits.open_gives_up)),
         "since": pick(rows["at"], begun),
         "since_position": pick(rows["position"], begun),
@@ -206,7 +206,7 @@ def _join_gaps(
     theirs, cut
         The topic and the partitions of each.
     former, later
-        The rows of the history before and after it; -1 is none.
+        The rows of the history before and after it; -1 without one.
     gap_ms
         For how long it was; -1 while it lasts.
     """
@@ -218,8 +218,8 @@ def _join_gaps(
     after = {"member_id": "member_id", "until": "since", "until_position": "since_position"}
     columns = {name: pick(history[column], former) for name, column in before.items()}
     columns |= {name: pick(history[column], later) for name, column in after.items()}
-    told = ("former_member_id", "since_position", "reason", "reason_member_id")
-    same = encode_keys(*(columns[name] for name in (*told, *after)))
+    names = ("former_member_id", "since_position", "reason", "reason_member_id")
+    same = encode_keys(*(columns[name] for name in (*names, *after)))
     same = join_keys(same, np.unique(gap_ms, return_inverse=True)[1])
     order = np.lexsort((cut.low, cut.line, same))
     cut, same = cut.take(order), same[order]

@@ -76,7 +76,7 @@ class FollowedLog:
             return
         new = LogRows(reading).past(EVERY, SCHEMA.names, self._position)
         with self._lock:
-            # What is far behind is read anew, so old rows need not stay.
+            # A reader far behind reads again from the start, so old rows need not stay.
             tail = pa.concat_tables([self._tail, new])
             drop = max(0, len(tail) - max(self._tail_max, len(new)))
             if drop:

@@ -25,7 +25,7 @@ def read_basis(reading: LogReader, config: Config, group_id: str) -> Basis:
     Raises
     ------
     SpecError
-        There is no such group, or it is a classic one.
+        The group does not exist, or is a classic one.
     LostTarget
         The rows of its target are no longer in the table `targets`.
     """

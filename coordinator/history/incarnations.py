@@ -1,4 +1,4 @@
-"""Which life of its group a row of the log belongs to: a group that is made anew has another one.
+"""Which life of its group a row of the log belongs to: a group that is recreated has another one.
 
 Epochs of a group that was deleted begin again, and one that goes on under the other protocol has
 its last epoch twice: only with its incarnation is an epoch one of a kind. Incarnations are counted
@@ -47,7 +47,7 @@ class Incarnations:
         self.positions = to_numbers(rows["position"])[end]
         self._at = combine_chunks(rows["at"]).take(pa.array(end))
 
-    def told(self) -> pa.Table:
+    def to_table(self) -> pa.Table:
         """Return the ends: position, recorded_at, group_id."""
         columns = {"position": self.positions, "recorded_at": self._at, "group_id": self._groups}
         return pa.table(columns)

@@ -1,6 +1,6 @@
 """Operations on ordered rows: encode keys, keep the last row of each key.
 
-A row is an index into a table whose rows are in the log's order; -1 is no row. `Longs` are int64
+A row is an index into a table whose rows are in the log's order; -1 means no row. `Longs` are int64
 arrays and `Bools` are boolean arrays, both of one dimension.
 """
 
@@ -129,7 +129,7 @@ class Timeline:
 
     def _of(self, keys: Longs, found: Longs) -> Longs:
         """Return the rows at some places of the timeline, or -1 where the key is another."""
-        row = np.append(self._rows, -1)[found]  # index -1 and the one past the end are no row
+        row = np.append(self._rows, -1)[found]  # index -1 and the one past the end are not rows
         there = row >= 0
         there[there] = self._keys[row[there]] == keys[there]
         return np.where(there, row, -1)

@@ -103,7 +103,7 @@ class LogReader:
     Raises
     ------
     SpecError
-        There is no store, it is empty, or the position or time is outside of its log.
+        The store is missing or empty, or the position or time is outside of its log.
     CorruptLog, NewerLog
         The log cannot be read.
     """
@@ -317,7 +317,7 @@ def open_logs(
     Raises
     ------
     SpecError
-        There is none, or none at that time, or a position stands for several logs; else as
+        The log is missing, or was at that time, or a position stands for several logs; else as
         `LogReader`.
     """
     if isinstance(group_id, str):

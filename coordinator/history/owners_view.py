@@ -1,4 +1,4 @@
-"""The view of who owns which partitions, and of those that nobody owns."""
+"""The view of who owns which partitions, and of those without an owner."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SCHEMA = VIEW_SCHEMAS["partition_owners"]
 
 
 def read_partition_owners(log: LogRows) -> pa.Table:
-    """Return who owns which partitions of existing topics, and which nobody: one row per range."""
+    """Return the owner, or none, of each range of partitions of existing topics."""
     owned, there = read_current_assignments(log), read_topics(log)
     names = pa.concat_arrays([combine_chunks(owned["topic"]), combine_chunks(there["topic"])])
     ids = pa.concat_arrays([combine_chunks(owned["topic_id"]), combine_chunks(there["topic_id"])])
@@ -52,7 +52,7 @@ def _read_subscriptions(log: LogRows) -> pa.Table:
     pieces = [
         (kept["group_id"], parse_name_lists(combine_chunks(kept[NAMES]))),
         (matched["group_id"], combine_chunks(matched["topics"])),
-        (classic.told("group_id"), classic.members.field(NAMES)),
+        (classic.column("group_id"), classic.members.field(NAMES)),
     ]
     found = [(groups, *flatten(lists)) for groups, lists in pieces]
     table = pa.table(
@@ -72,7 +72,7 @@ def _keys_of(rows: pa.Table, *names: str) -> np.ndarray:
 
 
 def _find_unowned(owned: pa.Table, wanted: pa.Table, there: pa.Table) -> pa.Table:
-    """Return the ranges of existing topics that a group subscribes to and nobody in it owns."""
+    """Return the ranges of existing topics that a group subscribes to and no member owns."""
     place = pc.index_in(wanted["topic"], value_set=combine_chunks(there["topic"]))
     wanted, place = wanted.filter(pc.is_valid(place)), combine_chunks(place.drop_null())
     topics = there.take(place)

@@ -96,7 +96,7 @@ def _read_classic_history(log: LogRows) -> pa.Table:
 
 
 def _refuse_backward(log: LogRows, rows: pa.Table, *names: str) -> None:
-    """Refuse ranges that end before they begin: nobody owned them, and they cannot be cut."""
+    """Refuse ranges that end before they begin: they have no owner, and cannot be cut."""
     for name in names:
         row, ranges = flatten(combine_chunks(rows[name]))
         wrong = np.flatnonzero(to_numbers(ranges.field("partition_count"), 0) < 0)
@@ -122,8 +122,8 @@ def _trace_ownership(
     tenures = _join_tenures(pieces, to_mask(rows["tombstone"])[held.row])
     spans = _build_ranges(tenures, why.takes)
     since = held.row[spans.since]
-    told = _read_metadata(rows, held, since) if who is None else who[spans.since]
-    return _build_table(rows, held, why, spans, told)
+    metadata = _read_metadata(rows, held, since) if who is None else who[spans.since]
+    return _build_table(rows, held, why, spans, metadata)
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,8 +312,8 @@ def _find_ends(rows: pa.Table, held: _OwnershipRecords, takes: pa.Table) -> pa.T
     """Return the cause where a member ended: the epoch that its end began, or its static return."""
     ended = to_mask(rows["tombstone"])
     ends = ended[held.row]
-    told = is_kind(rows, MemberMetadata.kind, CurrentMember.kind, GroupMetadata.kind) & ~ended
-    line = Timeline(held.member, np.flatnonzero(told))
+    marks = is_kind(rows, MemberMetadata.kind, CurrentMember.kind, GroupMetadata.kind) & ~ended
+    line = Timeline(held.member, np.flatnonzero(marks))
     after = line.next(held.member[held.row], held.row)
     left = (after >= 0) & is_kind(rows, GroupMetadata.kind)[after]
     instance_id = pick(rows["instance_id"], _read_metadata(rows, held, held.row))
@@ -326,8 +326,8 @@ def _find_ends(rows: pa.Table, held: _OwnershipRecords, takes: pa.Table) -> pa.T
 
 def _read_metadata(rows: pa.Table, held: _OwnershipRecords, at: Longs) -> Longs:
     """Return the row with the metadata of a row's member, as of that row."""
-    told = is_kind(rows, MemberMetadata.kind) & ~to_mask(rows["tombstone"])
-    return Timeline(held.member, np.flatnonzero(told)).newest(at)
+    known = is_kind(rows, MemberMetadata.kind) & ~to_mask(rows["tombstone"])
+    return Timeline(held.member, np.flatnonzero(known)).newest(at)
 
 
 def _find_epoch_causes(rows: pa.Table, epochs: Longs) -> pa.Table:

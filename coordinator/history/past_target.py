@@ -35,7 +35,7 @@ def explain_past_partition(
     Raises
     ------
     SpecError
-        There is no such group, target or partition.
+        The group, its target or the partition does not exist.
     LostTarget
         Rows of the target are no longer in the table `targets`.
     """

@@ -57,8 +57,8 @@ class ReachedTargets:
         """Find them in a log."""
         rows = log.past([one.kind for one in KINDS], COLUMNS)
         group = encode_keys(combine_chunks(rows["group_id"]))
-        life, told = find_lives(rows, group), MemberSteps.of(rows, group)
-        stable = find_settled(rows, group, life, told)
+        life, by_member = find_lives(rows, group), MemberSteps.of(rows, group)
+        stable = find_settled(rows, group, life, by_member)
         target = find_targets(rows)
         reached = Timeline(life, stable).next(life[target], target)
         found = reached >= 0
@@ -85,22 +85,24 @@ def find_targets(rows: pa.Table) -> Longs:
 
 
 def find_target_epochs(rows: pa.Table, group: Longs, at: Longs) -> Longs:
-    """Return the epoch of the target that is in force at some rows; -1 where there is none."""
+    """Return the epoch of the target that is in force at some rows; -1 without one."""
     epoch = to_numbers(rows["assignment_epoch"], NO_EPOCH)
     marks = np.flatnonzero(is_kind(rows, TargetMetadata.kind))
     return np.append(epoch, NO_EPOCH)[Timeline(group, marks).newest(at)]
 
 
-def find_settled(rows: pa.Table, group: Longs, life: Longs, told: MemberSteps) -> Longs:
+def find_settled(rows: pa.Table, group: Longs, life: Longs, by_member: MemberSteps) -> Longs:
     """Return the rows after which all members of their group have reached its target, sorted."""
-    target = find_target_epochs(rows, group, told.row)
-    arrived = told.alive & (told.epoch == target) & (target >= 0)
-    # A new target is reached by nobody at first.
-    line = join_keys(life[told.row], target + 1)
-    members = told.count_members(group)
-    reached = _count(arrived, join_keys(line, told.member), line)
+    target = find_target_epochs(rows, group, by_member.row)
+    arrived = by_member.alive & (by_member.epoch == target) & (target >= 0)
+    # No member has reached a new target at first.
+    line = join_keys(life[by_member.row], target + 1)
+    members = by_member.count_members(group)
+    reached = _count(arrived, join_keys(line, by_member.member), line)
     last = np.zeros(len(rows), np.bool_)
-    last[told.row] = (members == reached) & (members > 0)  # the last of a row with many members
+    last[by_member.row] = (members == reached) & (
+        members > 0
+    )  # the last of a row with many members
     order = np.argsort(group, kind="stable")
     at = to_numbers(pc.cast(rows["at"], pa.int64()))[order]
     goes_on = np.append(~find_changes(group[order], at)[1:], False)

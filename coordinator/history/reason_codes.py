@@ -10,7 +10,7 @@ from coordinator.reasons import codes_of
 
 
 def encode_reasons(reasons: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """Return the codes of each reason, joined; null where there is none."""
+    """Return the codes of each reason, joined; null for null."""
     texts = combine_chunks(reasons)
     coded = texts if pa.types.is_dictionary(texts.type) else texts.dictionary_encode()
     codes = [",".join(codes_of(one or "")) or None for one in coded.dictionary.to_pylist()]

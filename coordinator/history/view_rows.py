@@ -108,7 +108,7 @@ def describe_with_offsets(state: State, config: Config, group_id: str) -> dict[s
     Returns
     -------
     dict
-        None if there is no such group, and no offset of it.
+        None if the group does not exist and has no offset.
     """
     group, classic = state.groups.get(group_id), state.classic.get(group_id)
     offsets = state.offsets.get(group_id, {})
@@ -146,7 +146,7 @@ def describe_with_offsets(state: State, config: Config, group_id: str) -> dict[s
 
 def _describe_classic(group: ClassicGroup) -> dict[str, Any]:
     """Return what is said of a classic group, in the words of the others."""
-    told = record_of(group)
+    written = record_of(group)
     return {
         "error_code": 0,
         "error_message": None,
@@ -154,26 +154,26 @@ def _describe_classic(group: ClassicGroup) -> dict[str, Any]:
         "group_epoch": group.generation,
         "assignment_epoch": group.generation,
         "assignor_name": group.assignor,
-        "protocol_type": told.protocol_type,
-        "protocol_name": told.protocol,
-        "leader": told.leader,
+        "protocol_type": written.protocol_type,
+        "protocol_name": written.protocol,
+        "leader": written.leader,
         "members": [
             _describe_classic_member(group, one)
-            for one in sorted(told.members, key=lambda one: one.member_id)
+            for one in sorted(written.members, key=lambda one: one.member_id)
         ],
     }
 
 
-def _describe_classic_member(group: ClassicGroup, told: ClassicMemberWritten) -> dict[str, Any]:
-    owned = {"topic_partitions": _partitions(group.members[told.member_id].assigned)}
+def _describe_classic_member(group: ClassicGroup, written: ClassicMemberWritten) -> dict[str, Any]:
+    owned = {"topic_partitions": _partitions(group.members[written.member_id].assigned)}
     return {
-        "member_id": told.member_id,
-        "instance_id": told.instance_id,
+        "member_id": written.member_id,
+        "instance_id": written.instance_id,
         "rack_id": None,
         "member_epoch": group.generation,
-        "client_id": told.client_id,
-        "client_host": told.client_host,
-        "subscribed_topic_names": list(told.subscribed_topic_names),
+        "client_id": written.client_id,
+        "client_host": written.client_host,
+        "subscribed_topic_names": list(written.subscribed_topic_names),
         "subscribed_topic_regex": "",
         "assignment": owned,
         "target_assignment": owned,

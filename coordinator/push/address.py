@@ -41,7 +41,7 @@ def parse_url(text: str) -> Address:
     Raises
     ------
     ConfigError
-        It is none.
+        It is not a URL.
     """
     wanted = f"push.workers (--push) has {text!r}: give http://host:port or https://host:port"
     try:
@@ -57,7 +57,7 @@ def parse_url(text: str) -> Address:
 
 
 def parse_urls(texts: tuple[str, ...]) -> list[Address]:
-    """Return workers' addresses; ConfigError when one is none, or stands twice."""
+    """Return workers' addresses; ConfigError if one is invalid, or is there twice."""
     found = [parse_url(text) for text in texts]
     places = [(one.host, one.port, one.path) for one in found]
     for one, place in zip(found, places, strict=True):

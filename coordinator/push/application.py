@@ -34,7 +34,7 @@ class PushApplication(Application):
     find_committed
         Returns the committed offsets of partitions, of those that have one.
     take_offsets
-        Told how far the worker came, and how many offsets of its answer do not count.
+        Called with how far the worker came, and how many offsets of its answer do not count.
     find_end_ms
         Returns when the worker must have stopped, unless its member hears of its coordinator.
     is_over, on_failure

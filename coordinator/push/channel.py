@@ -31,7 +31,7 @@ class Line:
     Attributes
     ----------
     count
-        Told what each request was.
+        Called with the kind of each request.
     """
 
     config: PushConfig
@@ -84,7 +84,7 @@ class Channel:
         Raises
         ------
         LostError
-            There is none within the session timeout; ask no more then.
+            None came within the session timeout; ask no more then.
         """
         now_ms, session_ms = monotonic_ms(), self.find_session_ms()
         if kind == "register":

@@ -50,7 +50,7 @@ async def post(
     Raises
     ------
     LostError
-        There is no connection, or no answer 200 of at most that many bytes.
+        The connection failed, or no answer 200 of at most that many bytes came.
     """
     try:
         async with asyncio.timeout(connect_s):
@@ -89,7 +89,7 @@ def _head(address: Address, name: str, length: int, token: str) -> bytes:
 
 
 async def _read_answer(reader: asyncio.StreamReader, bytes_max: int) -> bytes:
-    """Return the body of an answer 200; ValueError for what is no HTTP."""
+    """Return the body of an answer 200; ValueError for what is not HTTP."""
     head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
     version, _, rest = head[0].partition(" ")
     status = rest[:3]

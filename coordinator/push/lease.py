@@ -15,7 +15,7 @@ class Lease:
     Parameters
     ----------
     now_ms
-        The time, of a clock that nobody sets.
+        The time, of a clock that is never set.
     """
 
     def __init__(self, now_ms: int) -> None:
@@ -43,7 +43,7 @@ class Lease:
         Returns
         -------
         int
-            Milliseconds; 0 or less when no request is to be made any more.
+            Milliseconds; 0 or less if no more requests are to be made.
         """
         return min(longest_ms, end_ms - self._answered_at_ms)
 

@@ -114,13 +114,13 @@ def read_report(kind: Kind, body: bytes, known: Mapping[TopicPartition, int | No
     body
         Its answer.
     known
-        The partitions that it was told to start, with the last offset known of each. Others, and
+        The partitions that it was asked to start, with the last offset known of each. Others, and
         offsets before the last one, do not count: it lies, or has mixed something up.
 
     Raises
     ------
     LostError
-        It is no JSON of this shape.
+        It is not JSON of this shape.
     """
     try:
         found = msgspec.json.decode(body, type=Progress)

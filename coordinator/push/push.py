@@ -31,7 +31,7 @@ class PushAccess:
     Raises
     ------
     ConfigError
-        An address is none, a file cannot be read, or a token would be sent where others read it.
+        An address is invalid, a file cannot be read, or a token would be sent where others read it.
     """
 
     def __init__(self, config: PushConfig, *, insecure: bool = False) -> None:

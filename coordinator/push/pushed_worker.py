@@ -1,4 +1,4 @@
-"""One worker that listens: registered for as long as it answers, and again, for ever."""
+"""One worker that listens: registered for as long as it answers, and then again, endlessly."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class PushedWorker:
     is_active
         Whether the coordinator has its store: else another one registers the worker.
     count_lost, count_refused
-        Told why the worker was lost; how many offsets did not count.
+        Called with why the worker was lost; with how many offsets did not count.
 
     Attributes
     ----------

@@ -52,7 +52,7 @@ class Session:
     address, channel, registration
         The worker's.
     count_refused
-        Told how many offsets did not count.
+        Called with how many offsets did not count.
     """
 
     def __init__(

@@ -35,7 +35,7 @@ class Viewer:
     principal
         `User:` and a name.
     logged_in
-        Whether a password was given. Without one nobody changes anything.
+        Whether a password was given. Without one, a viewer changes nothing.
     """
 
     principal: str
@@ -110,7 +110,7 @@ class WebAccess:
 
     @property
     def acls(self) -> Acls | None:
-        """The access lists; None allows everybody everything."""
+        """The access lists; None allows everyone everything."""
         return self._access.acls
 
     @property

@@ -171,8 +171,8 @@ class Activity:
 
     def _note_refusals(self, rows: pa.Table) -> None:
         action = to_numbers(pc.index_in(rows["reason"], value_set=pa.array(REFUSALS)))
-        told = pc.map_lookup(combine_chunks(rows["settings"]), "count", "first")
-        count = to_numbers(told.cast(pa.int64()), 1)
+        counts = pc.map_lookup(combine_chunks(rows["settings"]), "count", "first")
+        count = to_numbers(counts.cast(pa.int64()), 1)
         at_ms = to_numbers(combine_chunks(rows["at"]).cast(pa.timestamp("ms", tz="UTC")))
         new = np.stack([at_ms, action, count])[:, action >= 0]
         self._refused = np.concatenate([self._refused, new], axis=1)[:, -REFUSED_MAX:]
@@ -202,9 +202,9 @@ class Activity:
     def _note_plans(self, rows: pa.Table, group: Longs) -> None:
         """Follow which plans wait: there are few, so one row after the other."""
         gone = is_kind(rows, GroupMetadata.kind) & to_mask(rows["tombstone"])
-        told = gone | is_kind(rows, PlanMade.kind, PlanDecided.kind)
-        found = rows.filter(pa.array(told)).select(["kind", "tombstone", "plan_id"]).to_pylist()
-        for code, row in zip(group[told].tolist(), found, strict=True):
+        wanted = gone | is_kind(rows, PlanMade.kind, PlanDecided.kind)
+        found = rows.filter(pa.array(wanted)).select(["kind", "tombstone", "plan_id"]).to_pylist()
+        for code, row in zip(group[wanted].tolist(), found, strict=True):
             waiting = self._plans.setdefault(code, set())
             if row["kind"] == GroupMetadata.kind:
                 waiting.clear()

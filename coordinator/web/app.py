@@ -94,7 +94,7 @@ class Site:
     Attributes
     ----------
     status
-        Returns the status of the coordinator whose process this is; "" where there is none.
+        Returns the status of the coordinator whose process this is; "" without one.
     """
 
     pages: Pages
@@ -113,7 +113,7 @@ class Site:
         status = self.status()
         if status not in {Status.FENCED, Status.BROKEN}:
             return ""
-        servers = await self.read(partial(self.pages.reader.servers.read, wall_ms(), anew=True))
+        servers = await self.read(partial(self.pages.reader.servers.read, wall_ms(), fresh=True))
         return explain_loss(status, servers.holder)
 
 
@@ -213,7 +213,7 @@ def guarded(
 
 
 def _check_request(site: Site, request: Request) -> tuple[HTTPStatus, str] | None:
-    """Return why a request is refused, whoever sends it."""
+    """Return why a request is refused, from any sender."""
     if len(request.scope["query_string"]) > QUERY_MAX:
         return HTTPStatus.REQUEST_URI_TOO_LONG, "The address is too long."
     if not site.access.is_ours(request.headers.get("host", "")):
@@ -252,7 +252,7 @@ async def _follow(site: Site, request: Request, viewer: Viewer) -> Response:
     if site.hub.is_full:
         too_many = f"{site.hub.pages} pages are open: close some (web.connections_max)\n"
         return reply(too_many, HTTPStatus.SERVICE_UNAVAILABLE, "text/plain; charset=utf-8")
-    if request.method == "HEAD":  # the stream has no end, and its head alone is no open page
+    if request.method == "HEAD":  # the stream has no end, and its head alone is not an open page
         return reply(b"", kind="text/event-stream")
     templates, name = PARTS[view]
     show: Show = getattr(site.pages, name)
@@ -276,7 +276,7 @@ async def _follow(site: Site, request: Request, viewer: Viewer) -> Response:
 
 
 async def _decide(site: Site, plans: PlanPages, request: Request, viewer: Viewer) -> Response:
-    """Approve or reject a plan, and show it; who may not is told so before anything is read."""
+    """Approve or reject a plan, and show it; refuse who may not before anything is read."""
     query = request.query_params
     group_id = shown.find_group(query, viewer)
     if not viewer.decides(group_id):

@@ -96,16 +96,16 @@ class DetailPages:
         look = self._pages.look(query)
         now = group_now.read_group(look, group_id)
         row = _find(now.members, member_id)
-        told = _find(look.view("members", group_id), member_id)
-        if row is None or told is None:
+        known = _find(look.view("members", group_id), member_id)
+        if row is None or known is None:
             raise NoMemberError(group_id, member_id)
-        names = told["subscribed_topic_names"] or []
+        names = known["subscribed_topic_names"] or []
         owned = _list_ranges(look, "current_assignments", group_id, member_id)
         target = _list_ranges(look, "target_assignments", group_id, member_id)
         refuse_topics(viewer, owned, target, pa.table({"topic": pa.array(names, pa.string())}))
         return self._pages.base(look) | {
             "group_id": group_id,
-            "row": row | {name: told[name] for name in told if name not in row},
+            "row": row | {name: known[name] for name in known if name not in row},
             "names": names[:NAMES_MAX],
             "more_names": len(names) - len(names[:NAMES_MAX]),
             "owned": owned.slice(0, RANGES_MAX).to_pylist(), "owned_total": len(owned),

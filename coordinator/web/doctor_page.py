@@ -81,8 +81,8 @@ def _see(rows: pa.Table, viewer: Viewer) -> pa.Table:
 
 def _show(found: Finding, rows: pa.Table) -> Values:
     """Return what the page says of a finding."""
-    told = {"finding": found.name, "level": found.level.value, "title": found.title}
-    return told | {"rows": rows, "columns": _list_columns(rows), "cells": _list_cells(rows)}
+    head = {"finding": found.name, "level": found.level.value, "title": found.title}
+    return head | {"rows": rows, "columns": _list_columns(rows), "cells": _list_cells(rows)}
 
 
 def _keep(rows: pa.Table, name: str, sees: Callable[[str], bool]) -> pa.Table:

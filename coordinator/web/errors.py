@@ -21,7 +21,7 @@ class QueryError(SpecError):
 
 
 class NoGroupError(SpecError):
-    """There is no such group, or who asks may not see it: status 404, the same for both."""
+    """The group does not exist, or the viewer may not see it: status 404, the same for both."""
 
     def __init__(self, group_id: str, when: str = "") -> None:
         where = f"at {when}" if when else "here"
@@ -29,7 +29,7 @@ class NoGroupError(SpecError):
 
 
 class NoPlanError(NoGroupError):
-    """There is no such plan: status 404, too."""
+    """The plan does not exist: status 404, too."""
 
     def __init__(self, group_id: str, plan_id: str) -> None:
         plan, group = _cut(plan_id), _cut(group_id)
@@ -37,7 +37,7 @@ class NoPlanError(NoGroupError):
 
 
 class NoMemberError(NoGroupError):
-    """There is no such member: status 404, too."""
+    """The member does not exist: status 404, too."""
 
     def __init__(self, group_id: str, member_id: str) -> None:
         member, group = _cut(member_id), _cut(group_id)
@@ -64,7 +64,7 @@ def status_of(error: SpecError) -> HTTPStatus:
 
 
 def explain(error: Exception) -> str:
-    """Return what a page says of an error that is none of its viewer's."""
+    """Return what a page says of an error that the viewer did not cause."""
     match error:
         case SpecError():
             return str(error)

@@ -94,7 +94,7 @@ def read_group(look: Look, group_id: str) -> GroupNow:
     Raises
     ------
     NoGroupError
-        There is none.
+        The group does not exist.
     LogError
         The log cannot be read.
     """
@@ -196,7 +196,7 @@ def _count_union(member: Longs, ranges: pa.Table, members: int) -> Longs:
 def _find_since(
     look: Look, group_id: str, members: pa.Table, waited: Bools, epochs: pa.Table
 ) -> pa.Array:
-    """Return since when each member is in its state, ms; or since when it has not been told."""
+    """Return since when each member is in its state, ms; or since when it lacks its target."""
     columns = ["position", "at", "kind", "member_id", "member_ids"]
     rows = look.rows(group_id).past([CurrentMember.kind, MembersAdvanced.kind], columns)
     row, many = flatten(combine_chunks(rows["member_ids"]))
@@ -206,11 +206,11 @@ def _find_since(
     when = np.concatenate([at, at[row]])
     since = np.full(len(members), -1, np.int64)
     np.maximum.at(since, place[place >= 0], when[place >= 0])
-    told = epochs["computed_at"].drop_null()
-    if len(told):
-        computed = combine_chunks(told)[-1].cast(pa.timestamp("ms", tz="UTC")).value
-        untold = waited & ~to_mask(pc.greater(pc.list_value_length(members["pending"]), 0))
-        since = np.where(untold, np.maximum(since, computed), since)
+    computed_at = epochs["computed_at"].drop_null()
+    if len(computed_at):
+        computed = combine_chunks(computed_at)[-1].cast(pa.timestamp("ms", tz="UTC")).value
+        uninformed = waited & ~to_mask(pc.greater(pc.list_value_length(members["pending"]), 0))
+        since = np.where(uninformed, np.maximum(since, computed), since)
     return pa.array(since, mask=since < 0)
 
 

@@ -37,7 +37,7 @@ WIDTH, LANE_PX = 960, 16
 LETTER_PX, GUTTER_PX = 7, 16
 COLOURS = 10
 LABEL_MAX = 22
-TOLD_MAX = 4
+NAMED_MAX = 4
 HEAT = (0.001, 0.01, 0.1, 0.5)
 FOREVER = 1 << 62
 Grid = npt.NDArray[np.int64]
@@ -301,8 +301,8 @@ def _draw_rows(rows: _Rows, picture: Picture) -> list[Bar]:
     """Draw each row of the history as a bar over the lanes of its partitions."""
     bars = []
     order = np.lexsort((rows.low, rows.since))
-    told = rows.table.take(pa.array(order)).to_pylist()
-    for at, row in zip(order.tolist(), told, strict=True):
+    sorted_rows = rows.table.take(pa.array(order)).to_pylist()
+    for at, row in zip(order.tolist(), sorted_rows, strict=True):
         x = _place(max(int(rows.since[at]), picture.begin_ms), picture.begin_ms, picture.end_ms)
         until = min(int(rows.until[at]), picture.end_ms)
         width = max(1.0, _place(until, picture.begin_ms, picture.end_ms) - x)
@@ -395,7 +395,7 @@ def _draw_moves(rows: _Rows, edges: Longs, picture: Picture) -> list[Bar]:
     size = np.diff(edges)[:, None]
     heat = np.searchsorted(HEAT, moved / size, side="right")
     kinds = np.where((owned == 0) & (moved == 0), -1, np.where(owned < size, 10, 0) + heat)
-    # Cells that are coloured alike are one bar: how many moved is told of all of them together.
+    # Neighbours of one colour are one bar, which says how many moved in all of them.
     sums = np.cumsum(np.pad(moved, ((0, 0), (1, 0))), axis=1)
     bars = []
     for y, x, until in _find_runs(kinds):
@@ -446,11 +446,11 @@ def _mark_epochs(epochs: pa.Table, begin: int, end: int) -> list[Mark]:
     marks = []
     for one, two in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
         some = epochs.slice(int(here[one]), two - one).to_pylist()
-        told = [_tell_epoch(row) for row in some[:TOLD_MAX]]
-        if len(some) > TOLD_MAX:
-            told.append(f"and {len(some) - TOLD_MAX:,} more epochs, to {some[-1]['group_epoch']}")
+        lines = [_tell_epoch(row) for row in some[:NAMED_MAX]]
+        if len(some) > NAMED_MAX:
+            lines.append(f"and {len(some) - NAMED_MAX:,} more epochs, to {some[-1]['group_epoch']}")
         x = _place(int(at[here[one]]), begin, end)
-        marks.append(Mark(x, "\n".join(told), some[-1]["position"]))
+        marks.append(Mark(x, "\n".join(lines), some[-1]["position"]))
     return marks
 
 

@@ -23,7 +23,7 @@ Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 POLL_S = 0.25
 SHARE = 10
-"""What took a second to make is made anew after so many."""
+"""What took a second to make is remade after this many."""
 STALL_S = 60.0
 """How long a browser may take to read what was sent, before its connection is closed."""
 GONE, TROUBLE = "gone", "trouble"
@@ -35,7 +35,7 @@ logger = logging.getLogger("muster.web")
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """How long what is told to pages lasts, in seconds.
+    """How long what pages get stays valid, in seconds.
 
     Attributes
     ----------
@@ -44,7 +44,7 @@ class Times:
     age_s
         How old a view may be if nothing changes: what it counts, it may count of the last hour.
     ping_s
-        How long a page is told nothing at most.
+        The longest silence towards a page.
     retry_s
         How long a store that cannot be read is left alone.
     """
@@ -119,7 +119,7 @@ class Hub:
     Parameters
     ----------
     count_changes
-        Returns another number once the store has changed, whoever has read that meanwhile; asked
+        Returns another number once the store has changed, even if others have read it since; asked
         often, so it must be cheap.
     pages_max
         How many pages may be open.
@@ -197,7 +197,7 @@ class Hub:
                 self._tell()
 
     def _tell(self) -> None:
-        """Have all views made anew."""
+        """Have all views remade."""
         self.version += 1
         self._changed.set()
         self._changed = asyncio.Event()

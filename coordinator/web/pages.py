@@ -42,7 +42,7 @@ class Pages:
     now_ms
         The clock.
     live
-        Whether open pages are told what changes.
+        Whether open pages get changes.
     weight
         What weights of partitions are: "lag", "rate", or "weight".
     retention_ms

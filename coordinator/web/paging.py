@@ -47,7 +47,7 @@ class Paging:
         Raises
         ------
         QueryError
-            There is no such column or page.
+            The column or page does not exist.
         """
         sort = query.get(f"{prefix}sort") or default
         name = sort.removeprefix("-")
@@ -99,7 +99,7 @@ def read_number(query: Mapping[str, str], name: str, least: int, most: int) -> i
     Raises
     ------
     QueryError
-        It is no number, or out of bounds.
+        It is not a number, or out of bounds.
     """
     text = query.get(name)
     if not text:
@@ -118,7 +118,7 @@ def read_time(query: Mapping[str, str], name: str) -> datetime:
     Raises
     ------
     QueryError
-        It is none.
+        It is not a time.
     """
     ms = read_number(query, name, 0, TIME_MAX_MS)
     if ms is None:

@@ -34,7 +34,7 @@ SPANS = {"15m": HOUR_MS // 4, "1h": HOUR_MS, "6h": 6 * HOUR_MS, "24h": 24 * HOUR
 AUTO_MS = 24 * HOUR_MS
 """A longer history is shown in part, unless asked for."""
 STEP_MS = 1_000
-"""A picture that ends now is drawn anew no more often."""
+"""A picture that ends now is not redrawn more often."""
 PARTITION_MAX = 2**31 - 1
 OWNED = (
     "topic", "first_partition", "partition_count", "member_id", "since", "assignment_epoch",
@@ -103,9 +103,9 @@ class PastPages:
         owned = Paging.of(query, OWNED, "-since").cut(
             history, "topic", "topic_id", "first_partition", "since_position", "member_id"
         )
-        told = Paging.of(query, EPOCHS, "-position", prefix="e_").cut(epochs, "position")
+        shown = Paging.of(query, EPOCHS, "-position", prefix="e_").cut(epochs, "position")
         return self._pages.base(look) | {
-            "group_id": group_id, "owned": owned, "epochs": told, "filters": filters,
+            "group_id": group_id, "owned": owned, "epochs": shown, "filters": filters,
             "past": is_past(query),
             "query": kept_words(
                 query, "id", "at", "at_ms", "member", "topic", "sort", "page", "e_sort", "e_page",

@@ -33,7 +33,7 @@ class PlanDiff:
     made
         What else the record of the plan says, as `PlanMade` has it; `summary` is an object.
     moves
-        A row for each range of partitions that goes from one member to another; null is nobody.
+        A row for each range of partitions that goes from one member to another; null is no member.
     members
         A row for each member that gains or loses partitions: how many, and the `change`.
     """
@@ -50,7 +50,7 @@ def read_plan(look: Look, group_id: str, plan_id: str) -> PlanDiff:
     Raises
     ------
     NoPlanError
-        There is none.
+        The plan does not exist.
     """
     return look.once(group_id, ("plan", plan_id), lambda: _read_plan(look, group_id, plan_id))
 

@@ -77,7 +77,7 @@ def show_moment(at: int | datetime | None) -> Markup:
 
 
 def show_id(value: str | None) -> Markup:
-    """Return an id of somebody's choice: isolated, so that its direction turns nothing else."""
+    """Return an id that a client chose: isolated, so that its direction turns nothing else."""
     if not value:
         return escape(DASH)
     return ID.format(visible(value) if value.strip() else f'"{visible(value)}"')

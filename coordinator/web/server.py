@@ -1,4 +1,4 @@
-"""The server of the pages, in a thread of its own: nobody else waits for it."""
+"""The server of the pages, in a thread of its own: no other waits for it."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class WebServer:
     ConfigError
         A file cannot be used, or the address is not safe to open.
     SpecError
-        There is no store.
+        The store is missing.
     OSError
         The address is taken.
     """
@@ -114,12 +114,12 @@ class WebServer:
         self.close()
 
     def prepare(self) -> Future[None]:
-        """Prepare what the first page needs, while nobody asks for it yet."""
+        """Prepare what the first page needs, before the first request."""
         viewer = Viewer("", "", logged_in=False, access=self._access)
         return self._readers.submit(_warm, self._pages, viewer)
 
     def close(self) -> None:
-        """Close all connections, and stop; twice is no fault."""
+        """Close all connections, and stop; may be called twice."""
         self._closed.set()
         self._decider.close()
         with suppress(RuntimeError):  # the loop has ended
@@ -187,7 +187,7 @@ class WebServer:
 def _limit_stalls(listening: socket.socket) -> None:
     """Have the system end connections whose peer takes nothing, with what is still to be sent.
 
-    Closing one waits until all was sent: for somebody who does not read, for ever.
+    Closing one waits until all was sent, which never ends if the peer does not read.
     """
     with suppress(AttributeError, OSError):  # not every system has it
         limit_ms = int((STALL_S + END_S) * 1000)
@@ -199,5 +199,5 @@ def _warm(pages: Pages, viewer: Viewer) -> None:
     try:
         compile_templates()
         pages.groups({}, viewer)
-    except Exception as error:  # noqa: BLE001 - whoever asks for a page is told
+    except Exception as error:  # noqa: BLE001 - the request for a page will say it
         logger.warning("the first page is not prepared: %s", error)

@@ -209,7 +209,7 @@ class Servers:
     stand_bys: tuple[Node, ...] = ()
 
     @property
-    def told(self) -> Hashable:
+    def shown(self) -> Hashable:
         """What a page says of them: each renewal makes another lease."""
         holder, stand_bys = self.holder, self.stand_bys
         who = holder and (holder.token, holder.coordinator_epoch)
@@ -247,11 +247,11 @@ class ServersReader:
         self._seen = Servers()
         self.changes = 0
 
-    def read(self, now_ms: int, *, anew: bool = False) -> Servers:
+    def read(self, now_ms: int, *, fresh: bool = False) -> Servers:
         """Return them as they were seen lately, or are now; what cannot be read says nothing."""
         with self._lock:
             now = self._clock()
-            if not anew and now - self._read_at < self._every_s:
+            if not fresh and now - self._read_at < self._every_s:
                 return self._seen
             first, self._read_at = self._read_at == -math.inf, now
             holder, before = read_holder(self._disk, self._store), self._seen
@@ -265,7 +265,7 @@ class ServersReader:
                 nodes = self._nodes.look()
             stand_bys = tuple(one for one in nodes if not one.coordinator_epoch)
             self._seen = Servers(holder, is_live, stand_bys)
-            self.changes += self._seen.told != before.told
+            self.changes += self._seen.shown != before.shown
             return self._seen
 
 
@@ -282,7 +282,7 @@ class StoreReader:
     Raises
     ------
     SpecError
-        There is no store.
+        The store is missing.
     """
 
     def __init__(self, store: str | os.PathLike[str], lease: LeaseConfig | None = None) -> None:
@@ -324,7 +324,7 @@ class StoreReader:
         self._next_look = now + self._disk.poll_s  # of an object store: a look is two requests
         try:
             self._changed, self._unseen = self._look(), ""
-        except OSError as error:  # nobody is shown what was there before, nor waits for it again
+        except OSError as error:  # no page shows what was there before, nor waits for it again
             self._next_look, self._unseen = time.monotonic() + self._disk.poll_s, str(error)
             raise
         return self._changed

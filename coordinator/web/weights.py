@@ -73,14 +73,14 @@ class Weights:
         """Return the weight of each partition, by topic and number; null if it is not known."""
         at = to_numbers(pc.index_in(topics, value_set=self.topics))
         place = self.first[at] + partitions
-        there = (at >= 0) & (place < self.first[at + 1])  # -1 is no topic
+        there = (at >= 0) & (place < self.first[at + 1])  # -1: not a topic
         found = np.append(self.each, -1.0)[np.where(there, place, -1)]
         return pa.array(found, mask=found < 0)
 
     def of_ranges(self, ranges: pa.Table) -> Reals:
         """Return the weight of each range of partitions; what is not known weighs nothing."""
         at = to_numbers(pc.index_in(ranges["topic"], value_set=self.topics))
-        begin, end = self.first[at], self.first[at + 1]  # -1 is no topic
+        begin, end = self.first[at], self.first[at + 1]  # -1: not a topic
         low = np.minimum(begin + to_numbers(ranges["first_partition"]), end)
         high = np.minimum(low + to_numbers(ranges["partition_count"]), end)
         found: Reals = np.where(at < 0, 0.0, self.sums[high] - self.sums[low])

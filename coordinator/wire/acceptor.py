@@ -47,7 +47,7 @@ class ConnectionSlot:
     Attributes
     ----------
     taken
-        Whether the connection's protocol has begun; whoever has it gives the slot back.
+        Whether the connection's protocol has begun; its owner gives the slot back.
     """
 
     def __init__(self, address: str, give_back: Callable[[str], None]) -> None:
@@ -133,7 +133,7 @@ class Acceptor:
         self._loop.add_reader(self._socket, self._accept)
 
     def _full(self, descriptor: int, address: str) -> str | None:
-        """Return why there is no room for a connection; None while there is."""
+        """Return why a connection is refused; None while there is room."""
         config = self._config
         if self._open.total() >= config.connections_max:
             return "full"

@@ -134,7 +134,7 @@ class Access:
 
     @property
     def acls(self) -> Acls | None:
-        """The access lists; None allows everybody everything."""
+        """The access lists; None allows everyone everything."""
         return self._acls.value
 
     @property
@@ -195,7 +195,7 @@ def _refuse_contradictions(config: ServerConfig) -> None:
 
 
 def read_users(path: str, iterations: int, setting: str) -> Users:
-    """Return the users of a file; if everybody can read passwords in it, that is logged."""
+    """Return the users of a file; warn if every user of the machine can read passwords in it."""
     users = Users.read(path, iterations, setting)
     if users.have_passwords:
         warn_of_readers(setting, path)
@@ -257,7 +257,7 @@ def tls_files(setting: str, server: ServerConfig, *, wanted: bool) -> tuple[str,
     Raises
     ------
     ConfigError
-        There is no certificate.
+        The certificate is missing.
     """
     if wanted and not server.tls_certificate:
         raise ConfigError(
@@ -282,7 +282,7 @@ class HttpLogins:
         self._logged: OrderedDict[str, float] = OrderedDict()
 
     def knows(self, users: Users, name: str, password: str, host: str) -> bool | None:
-        """Whether somebody is let in; None where the password must be checked, which takes a while.
+        """Whether a user is let in; None if the password must be checked, which takes a while.
 
         If it is wrong then, `note` it.
         """

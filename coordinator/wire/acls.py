@@ -1,7 +1,7 @@
 """Access control lists, decided as Kafka's StandardAuthorizer does.
 
-Pure: the text of the file comes from the caller. A deny wins over every allow; of two lists that
-allow, none is better; where none says anything, nobody but a super user may.
+Pure: the text of the file comes from the caller. A deny overrides every allow; all allows
+count the same; what no list mentions, only super users may do.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import msgspec
 
 from coordinator.kafka_config import ConfigError
 
-ANYBODY, ANY_NAME, ANY_HOST = "User:*", "*", "*"
+ANYONE, ANY_NAME, ANY_HOST = "User:*", "*", "*"
 CLUSTER_NAME = "kafka-cluster"
 """The one name that the one resource of the type CLUSTER has in Kafka."""
 
@@ -101,7 +101,7 @@ class Acl(NamedTuple):
 
     def judge(self, principal: str, host: str, operation: Operation) -> bool | None:
         """Whether this entry allows or denies an operation; None: it says nothing of it."""
-        if self.principal not in {principal, ANYBODY} or self.host not in {host, ANY_HOST}:
+        if self.principal not in {principal, ANYONE} or self.host not in {host, ANY_HOST}:
             return None
         if self.operation in {operation, Operation.ALL}:
             return self.allows
@@ -119,7 +119,7 @@ class Acls:
     super_users
         Principals that may do everything.
     allow_everyone_if_no_acl_found
-        Kafka's setting: what no entry names, by its resource, everybody may.
+        Kafka's setting: everyone may use a resource that no entry names.
     """
 
     def __init__(
@@ -259,12 +259,12 @@ def _parse_choice(known: Mapping[str, Any], text: str, where: str) -> Any:  # no
 def _parse_principal(text: str, where: str) -> str:
     kind, colon, name = text.partition(":")
     if kind != "User" or not colon or not name:
-        raise ConfigError(f"{where} is {text!r}: give User:name, or {ANYBODY} for everybody")
+        raise ConfigError(f"{where} is {text!r}: give User:name, or {ANYONE} for everybody")
     return text
 
 
 def _parse_super_user(text: str) -> str:
-    if _parse_principal(text, "super_users") == ANYBODY:
+    if _parse_principal(text, "super_users") == ANYONE:
         raise ConfigError(f"super_users is {text!r}: name each, or allow everybody with a list")
     return text
 

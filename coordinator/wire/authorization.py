@@ -1,8 +1,8 @@
 """What each API requires of its principal, and how it is refused.
 
 The one place where access lists meet requests. A request of many things is cut: what its principal
-may ask goes on, the rest is refused beside it, and nobody is told whether it exists. An API that
-has no rule here is refused whole; a test sees that there is none.
+may ask goes on, the rest is refused beside it, without saying whether it exists. An API without a
+rule here is refused as a whole; a test checks that every API has one.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def authorize_request(request: Request, cluster: Cluster) -> Call:
     Raises
     ------
     WireError
-        There is no rule for the API: better no answer than one to the wrong client.
+        The API has no rule: better no answer than one to the wrong client.
     """
     call = _apply_rule(request, cluster)
     if request.api in AUDITED and call.events:

@@ -52,7 +52,7 @@ class RequestRoom(NamedTuple):
     def of(cls, view: TopicView) -> RequestRoom:
         """Return what a member needs that is given every partition there is.
 
-        Less would let it have what it can neither confirm nor commit, and so for ever ask in vain.
+        With less, it could neither confirm nor commit what it has, and would retry endlessly.
         """
         size, partitions = REQUEST_BYTES_LEAST, 0
         for name, topic in view.by_name.items():
@@ -64,7 +64,7 @@ class RequestRoom(NamedTuple):
 
 
 class ClusterNode(NamedTuple):
-    """A server that clients are told of."""
+    """A server, as answers name it to clients."""
 
     node_id: int
     host: str
@@ -74,7 +74,7 @@ class ClusterNode(NamedTuple):
 SIXES = np.zeros(128, np.uint8)
 """Of each letter of URL-safe base64, the six bits that it stands for."""
 SIXES[list(f"{ascii_uppercase}{ascii_lowercase}{digits}-_".encode())] = range(64)
-NOBODY = ClusterNode(-1, "", -1)
+NO_NODE = ClusterNode(-1, "", -1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class Cluster:
     Attributes
     ----------
     host, port
-        Where clients are told to find us.
+        Where clients find us.
     topics
         Those that exist now.
     serves
@@ -92,7 +92,7 @@ class Cluster:
     stands_by
         Whether this node waits to become the coordinator: it knows nodes and topics, but no groups.
     looks
-        By API, what reads topics or nodes anew before it is answered; it may take a while.
+        By API, what rereads topics or nodes before it is answered; it may take a while.
     coordinator_of
         Who coordinates a group, as far as is known; None where one node coordinates all.
     find_offsets
@@ -104,9 +104,9 @@ class Cluster:
     kafka
         The settings that Kafka has, too.
     acls
-        The access lists that are in force now; None lets everybody do everything.
+        The access lists that are in force now; None lets everyone do everything.
     note_denial
-        Is told what a client asked for and may not do.
+        Called with what a client asked for and may not do.
     operations
         What may be done with a topic, as bits; None where it is not asked.
     versions
@@ -138,11 +138,11 @@ class Cluster:
         return ClusterNode(self.node_id, self.host, self.port)
 
     def coordinator(self) -> ClusterNode | None:
-        """Return who coordinates: this node, another, or nobody that is known."""
+        """Return who coordinates: this node, another, or None if unknown."""
         return self.node if self.serves() else self.other_coordinator()
 
     def find_coordinator(self, group_id: str) -> ClusterNode | None:
-        """Return who coordinates a group: this node, another, or nobody that is known."""
+        """Return who coordinates a group: this node, another, or None if unknown."""
         if self.coordinator_of is None:
             return self.coordinator()
         return self.coordinator_of(group_id)
@@ -166,7 +166,7 @@ class Call:
     wait_ms
         How long the answer may be held back: nothing will come of it sooner.
     later
-        Asks somebody else than the coordinator, without waiting; the future has the one answer.
+        Asks another server than the coordinator, without waiting; the future has the one answer.
     refusal
         Why the client has come to the wrong place, for the log; "" where it has not.
     """

@@ -1,9 +1,8 @@
-"""Tell those who run clients what the clients do not: that they are refused, or wait in vain.
+"""Tell operators what their clients do not: that they are refused, or wait in vain.
 
-Most that come here by mistake try again for ever, and say nothing useful. Refused software is
-counted by name and logged once a minute: the names are those that clients give with ApiVersions; so
-many are told apart, the rest is one. Groups whose consumers fetch records here, which are in a
-Kafka cluster, are logged once.
+Most clients that connect by mistake retry endlessly and say nothing useful. Refused software is
+counted by name, as given with ApiVersions, up to a number of names, and logged once a minute.
+Groups whose consumers fetch records here, which are in a Kafka cluster, are logged once.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ class RefusedClients:
     Parameters
     ----------
     count
-        Told the name each time.
+        Called with the name each time.
     now
         The time in seconds, from any beginning.
     """
@@ -63,9 +62,9 @@ class RefusedClients:
 class VainFetches:
     """Warns once of each group whose consumers fetch records that are in a Kafka cluster.
 
-    Such a consumer joins, owns partitions, and reads nothing for ever: neither it nor its group has
-    a fault that anybody could see. A Fetch names no group, so that is found by the client's id and
-    address, which are those of the connection that joined.
+    Such a consumer joins, owns partitions, and never reads anything: neither it nor its group shows
+    a fault. A Fetch names no group, so the group is found by the client's id and address, which
+    are those of the connection that joined.
 
     Parameters
     ----------

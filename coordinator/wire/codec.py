@@ -1,8 +1,8 @@
 """Decode requests from frames and encode responses, for each API and version served.
 
 Messages are kio's; nothing here says what one means. A response is given as its fields by name, in
-the words of its newest version; the asked version takes those that it has, so that nobody needs a
-class per version.
+the words of its newest version; the asked version takes those that it has, so that no class
+per version is needed.
 """
 
 from __future__ import annotations
@@ -228,7 +228,7 @@ def decode(
     Raises
     ------
     WireError
-        An API or a version that we do not serve, or bytes that are no request.
+        An API or a version that we do not serve, or bytes that are not a request.
     """
     if len(frame) < HEAD.size:
         raise WireError(f"a request of {len(frame)} bytes is cut short")
@@ -260,7 +260,7 @@ def decode_body(request: Request) -> None:
     Raises
     ------
     WireError
-        Its bytes are no such request, or one with too many elements.
+        Its bytes are not such a request, or one with too many elements.
     """
     _, read = _readers(request.api, request.version)
     try:

@@ -33,8 +33,8 @@ BRIEF = {Api.CONSUMER_GROUP_HEARTBEAT, Api.HEARTBEAT, Api.OFFSET_COMMIT}
 """What members send all the time, known before it is decoded; as events: `event_loop.BRIEF`."""
 CORRELATION_ID_END = HEAD.size
 REQUESTS_BEFORE_LOGIN_MAX, BYTES_BEFORE_LOGIN_MAX = 20, DECODED_AT_ONCE_BYTES
-"""What somebody may ask who has not logged in, and how large each request may be; clients ask four
-or five short ones."""
+"""How many requests a client may send before its login, and how large each; clients send four or
+five short ones."""
 REPEATED = {Api.CONSUMER_GROUP_HEARTBEAT, Api.HEARTBEAT}
 REPEATABLE_BYTES_MAX = 512
 """Heartbeats that are longer are not remembered: they carry partitions, and are rare."""
@@ -77,7 +77,7 @@ class Connection:
     room
         How many bytes, and elements, a request may have beyond these limits; asked when one does.
     login
-        What clients must do before anything else; None lets everybody in.
+        What clients must do before anything else; None lets everyone in.
     subject
         Of the certificate that the client showed; "" without one. A login wins over it.
     elements_max
@@ -88,7 +88,7 @@ class Connection:
     Attributes
     ----------
     session
-        Who the client is; nobody in particular until it has logged in.
+        Who the client is; anonymous until it has logged in.
     login_requests, login_bytes
         What came until it had; the client owes them to its quota.
     """
@@ -173,7 +173,7 @@ class Connection:
         Raises
         ------
         WireError
-            What came is no request that we serve; nothing after it can be understood.
+            What came is not a request that we serve; nothing after it can be understood.
         """
         while not self.full and not self.login_failed:
             frame = self._frame()
@@ -195,7 +195,7 @@ class Connection:
         return None
 
     def _count_before_login(self, request: Request, size: int) -> None:
-        """Count a request of somebody who has not logged in, and refuse what that one may not."""
+        """Count a request of a client that has not logged in, and refuse what it may not send."""
         self.login_requests += 1
         self.login_bytes += size
         if request.api not in BEFORE_LOGIN:
@@ -247,8 +247,8 @@ class Connection:
         request.session = self.session
         self.session.client_id = request.client_id
         if request.api is Api.API_VERSIONS:
-            told = ("client_software_name", "client_software_version")
-            self.session.introduce(*(getattr(request.body, name, "") for name in told))
+            names = ("client_software_name", "client_software_version")
+            self.session.introduce(*(getattr(request.body, name, "") for name in names))
         if request.api in REPEATED and len(frame) <= REPEATABLE_BYTES_MAX:
             self._last, self._last_body = request, frame[CORRELATION_ID_END:]
             self._conversation.expect_again(request.body)

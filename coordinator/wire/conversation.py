@@ -14,7 +14,7 @@ from coordinator.core.events import JOIN, Heartbeat, HeartbeatResponse
 from coordinator.wire.acls import Acls
 
 MEMBERS_REMEMBERED_MAX = 10_000
-"""Members of one conversation that are remembered; others are told their assignment again."""
+"""Members of one conversation that are remembered; others get their assignment again."""
 
 Beat: TypeAlias = Heartbeat | ClassicHeartbeat
 
@@ -23,7 +23,7 @@ NO_BODY = object()
 
 
 class Conversation:
-    """The memory of one connection; bodies of requests are told apart by identity.
+    """The memory of one connection; bodies of requests are distinguished by identity.
 
     Parameters
     ----------

@@ -23,7 +23,7 @@ Reader: TypeAlias = Callable[[bytes, int], tuple[Any, int]]
 
 VARINT_BYTES_MAX = 5
 TEXT_BYTES_MAX = 32_767
-"""No text is longer, in no encoding: a compact one could not be told to others in another."""
+"""The longest text in any encoding: a longer compact one could not be sent in another."""
 UUID_BYTES = 16
 NO_ID = bytes(UUID_BYTES)
 ONE_BYTE_LENGTH = 127
@@ -38,7 +38,7 @@ class Body(bytes):
 
 
 class WireError(Exception):
-    """The peer's bytes are no request that we serve: close its connection."""
+    """The peer's bytes are not a request that we serve: close its connection."""
 
 
 class TooManyError(WireError):
@@ -48,7 +48,7 @@ class TooManyError(WireError):
 class StandsByError(WireError):
     """What is asked only the coordinator knows, and this server stands by: close the connection.
 
-    The client asks another one then, as if nobody listened here.
+    The client then asks another one, as if no server listened here.
     """
 
 
@@ -186,7 +186,7 @@ _COMPACT = {
 
 
 def _error_code(data: bytes, at: int) -> tuple[ErrorCode, int]:
-    """Read an error; one of a newer broker is one that nobody knows."""
+    """Read an error; an unknown one, as of a newer broker, becomes unknown_server_error."""
     code, at = _int16(data, at)
     return _ERRORS.get(code, ErrorCode.unknown_server_error), at
 

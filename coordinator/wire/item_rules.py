@@ -1,7 +1,7 @@
 """Requests about many resources, each of which is authorized alone.
 
 What may be asked goes on to the handler, the rest is refused beside its answers in the words of the
-response, and nobody is told whether it exists.
+response, without saying whether it exists.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from coordinator.wire.acls import CLUSTER, Acls, Operation, Resource, ResourceTy
 from coordinator.wire.apis.cluster_apis import GROUP_KEY
 from coordinator.wire.apis.config_apis import GROUP, TOPIC
 from coordinator.wire.apis.group_apis import HANDLERS
-from coordinator.wire.call import NOBODY, Call, Cluster, from_uuid, respond_with
+from coordinator.wire.call import NO_NODE, Call, Cluster, from_uuid, respond_with
 from coordinator.wire.codec import Api, Request, Values
 from coordinator.wire.session import Session
 
@@ -65,7 +65,7 @@ def topic_resource(name: str) -> Resource:
 
 
 def resource_of_topic(_body: Any, item: Any, cluster: Cluster) -> Resource | None:  # noqa: ANN401 - kio's
-    """Return the topic that an item names; None for an unknown topic id, which is no secret."""
+    """Return the topic that an item names; None for an unknown topic id, which is not secret."""
     topic_id = getattr(item, "topic_id", None)
     name = getattr(item, "name", None) or getattr(item, "topic", None)
     if topic_id is not None:
@@ -106,7 +106,7 @@ class ItemRule:
     request_field, response_field
         The field that lists them, in the request and in the response.
     resource_of
-        What an element names; None has its answer from the handler, whoever asks.
+        What an element names; for None the handler answers any client.
     refuse
         The answer to an element that may not be asked.
     """
@@ -217,7 +217,7 @@ def refuse_group(group_id: str, of: Resource) -> dict[str, object]:
 
 def refuse_key(key: str, of: Resource) -> Values:
     """Refuse to name the coordinator of a group."""
-    return {**refusal_fields(of), **NOBODY._asdict(), "key": key}
+    return {**refusal_fields(of), **NO_NODE._asdict(), "key": key}
 
 
 def refuse_config(item: Any, of: Resource) -> Values:  # noqa: ANN401 - one of kio's classes

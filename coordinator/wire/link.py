@@ -88,7 +88,7 @@ class Link(asyncio.Protocol):
         self.waiting: set[Future[Answer]] = set()
         """Of requests that the coordinator answers when other members of a group have asked."""
         self.waiting_bytes = 0
-        """Of these requests: a group keeps of them what its leader is told."""
+        """Of these requests: a group keeps what its leader will get of them."""
         self._heard = self._loop.time()
         self._incomplete: float | None = self._heard  # the first request is awaited, too
         self._unread: float | None = None

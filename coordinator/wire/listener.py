@@ -117,7 +117,7 @@ class RunningServer:
 
     @property
     def node(self) -> ClusterNode:
-        """The server, as clients are told of it."""
+        """The server, as answers name it to clients."""
         return self._cluster.node
 
     def __enter__(self) -> Self:
@@ -233,7 +233,7 @@ class RunningServer:
 
 
 def as_node(node: Node) -> ClusterNode | None:
-    """Return a server as clients are told of it; None if they cannot be told."""
+    """Return a server as answers name it to clients; None if they cannot."""
     try:
         return ClusterNode(node.node_id, *parse_address(node.address, "its address"))
     except ConfigError:
@@ -294,7 +294,7 @@ def parse_address(text: str, name: str) -> tuple[str, int]:
     Raises
     ------
     ConfigError
-        It is none.
+        It is not an address.
     """
     host, colon, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
@@ -363,7 +363,7 @@ def bind_socket(listen: str, setting: str) -> socket.socket:
     Raises
     ------
     ConfigError
-        There is no such host.
+        The host is not found.
     OSError
         The address is taken.
     """
@@ -385,11 +385,11 @@ def bind_socket(listen: str, setting: str) -> socket.socket:
 
 
 def _find_advertised(config: ServerConfig, sock: socket.socket) -> tuple[str, int]:
-    """Return the address that clients are told."""
+    """Return the address that answers give to clients."""
     port = sock.getsockname()[1]
     if config.advertised:
-        host, told = parse_address(config.advertised, "server.advertised")
-        return host, told or port
+        host, advertised = parse_address(config.advertised, "server.advertised")
+        return host, advertised or port
     return parse_address(config.listen, "server.listen")[0], port
 
 

@@ -1,7 +1,7 @@
 """What single clients need beyond Kafka's protocol, and what is done for them.
 
 Each quirk is written here alone, with whose it is; the code that heeds it uses what is defined
-beside it. A quirk may go when no client that has it is tested any more (docs/guide/serving.md).
+beside it. Remove a quirk when no tested client has it any longer (docs/guide/serving.md).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Quotas of requests and bytes a second for each client, and of connections, as Kafka has them.
 
-Who goes beyond a quota is answered, told how long to wait (the throttle time), and not listened to
-for so long, on whatever connection it comes. Pure: the time is an argument, or a clock is.
+A client beyond its quota gets its answer with the time to wait (the throttle time), and is not read
+from for that long, on any connection. Pure: the time is an argument, or a clock is.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from coordinator.wire.session import ANONYMOUS
 BURST_S = 10.0
 """A client may be behind its quota by so much and catch up at once; Kafka's window is 11 s."""
 THROTTLE_S_MAX = 10.0
-"""Longer than that nobody has to wait: members have to beat."""
+"""No client waits longer than that: members have to send heartbeats."""
 CLIENTS_MAX = 10_000
 """Of so many clients it is known what they used; of more, those that asked last."""
 NAME_MAX = 255
@@ -71,9 +71,9 @@ class Quotas:
         Parameters
         ----------
         client
-            Its principal, or its client id where nobody logs in.
+            Its principal, or its client id without a login.
         requests, size
-            Of none, only the time is told.
+            With 0 and 0, only the time is returned.
         """
         waits = (
             self._requests.charge(client, requests, now_s),
@@ -156,7 +156,7 @@ class Throttle:
     ask
         Asks for the answer to a request; the request has been charged.
     note
-        Told whose request waits, or makes its client wait, and how long in ms.
+        Called with whose request waits, or makes its client wait, and how long in ms.
     """
 
     def __init__(

@@ -18,7 +18,7 @@ from coordinator.wire.session import Session
 
 Audit: TypeAlias = Callable[[Sequence[Audited]], object]
 DIFFERENT_MAX = 20
-"""Different refusals that are told apart in one period; the others are one together."""
+"""Different refusals that are counted apart in one period; the others count as one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """SASL: PLAIN and SCRAM (RFC 5802), before any other API is served.
 
 Users are in a file, by name: a password, or better what SCRAM needs to check one (`muster user`
-makes it), from which nobody can log in.
+makes it), which cannot be used to log in.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class Verifier:
         Raises
         ------
         ConfigError
-            It is no verifier.
+            It is not a verifier.
         """
         try:
             mechanism, middle, keys = text.split("$")
@@ -132,7 +132,7 @@ class Users:
     verifiers
         By user and mechanism.
     secret
-        What salts are made of, which are those of nobody, too: it outlives the process.
+        What salts are made of, also those of unknown names: it outlives the process.
     have_passwords
         Whether some verifiers were made of passwords: who reads the file may log in.
     """
@@ -176,7 +176,7 @@ class Users:
         Raises
         ------
         ConfigError
-            It cannot be read, or is no such file.
+            It cannot be read, or is not such a file.
         """
         try:
             tree = tomllib.loads(Path(path).read_text(encoding="utf-8-sig"))
@@ -201,7 +201,7 @@ class Users:
         if found is not None:
             return found
         size = hashlib.new(HASHES[mechanism]).digest_size
-        # As many iterations as one of the users has: others would tell that this is none.
+        # As many iterations as one of the users has: another number would reveal an unknown name.
         iterations = self._draw(self._iterations or [ITERATIONS], name)
         salt = _make_salt(self._secret, mechanism, name)
         return Verifier(mechanism, iterations, salt, os.urandom(size), os.urandom(size))
@@ -236,7 +236,7 @@ def _read_secret(tree: Mapping[str, object]) -> bytes:
     """Return what salts are made of: the file's `secret`, else something of this process.
 
     With it they are the same after a restart and on a stand-by. A salt that changes when those of
-    the users do not would tell that there is no such user.
+    the users do not would reveal that the user does not exist.
     """
     given = tree.get("secret")
     if given is None:
@@ -272,7 +272,7 @@ def _is_password(value: object) -> bool:
 
 
 def parse_basic(authorization: str) -> tuple[str, str]:
-    """Return the name and password of HTTP's Basic login; "" and "" if there is none."""
+    """Return the name and password of HTTP's Basic login; "" and "" without one."""
     scheme, _, words = authorization.partition(" ")
     try:
         said = base64.b64decode(words.strip(), validate=True).decode()

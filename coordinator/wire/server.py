@@ -81,7 +81,7 @@ class Server:
     Parameters
     ----------
     login
-        Makes what a client must do before anything else; None lets everybody in.
+        Makes what a client must do before anything else; None lets everyone in.
     refusals
         Counts what is refused, for the audit.
     """
@@ -386,7 +386,7 @@ class Server:
             if (error := future.exception()) is None:
                 self._answer(link, pending, call, [future.result()])
                 links[link] = None
-            else:  # one connection ends, and nobody else waits for it
+            else:  # one connection ends, and no other waits for it
                 logger.error("no answer to %s", pending.request, exc_info=error)
                 link.abort("failed")
         for link in links:  # once each, however many of its requests waited

@@ -63,8 +63,8 @@ class Session:
             self.software, self.software_version = name, version
 
     @property
-    def software_told(self) -> str:
-        """Its software with the version, "" until it has told them."""
+    def named_software(self) -> str:
+        """Its software with the version, "" until it has sent them."""
         return f"{self.software} {self.software_version}".rstrip()
 
     def may(self, acls: Acls, operation: Operation, of: Resource) -> bool:

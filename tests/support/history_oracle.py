@@ -34,7 +34,7 @@ from coordinator.core.state.records import (
     Tombstone,
     TopicChanged,
 )
-from coordinator.history.epoch_views import NOTICED, SUBSCRIBED_ANEW, TOPICS_TOLD
+from coordinator.history.epoch_views import NOTICED, SUBSCRIBED_ANEW, TOPICS_NAMED
 from coordinator.history.log_reader import format_time
 from coordinator.history.ownership_view import STATIC_RETURN
 from coordinator.reasons import codes_of
@@ -88,7 +88,7 @@ class Epoch:
         """The epoch as a cause, with what happened to topics."""
         reason = self.reason
         if self.topics_changed:
-            told = self.topics_changed[:TOPICS_TOLD]
+            told = self.topics_changed[:TOPICS_NAMED]
             more = len(self.topics_changed) - len(told)
             reason += f" ({'; '.join(told)}{f' and {more} more' if more else ''})"
         member_id = None if self.reason in NOTICED else self.member_id

@@ -85,9 +85,11 @@ class Facts:
         columns |= {name: pick(found.rows[name], found.metadata) for name in CLIENT}
         columns |= {"member_epoch": found.member_epoch}
         columns |= {"assigned": found.assigned, "pending": found.pending}
-        told = [NAMES, "subscribed_topic_regex"]
-        told = [pick(found.rows[name], found.metadata).cast(pa.string()) for name in told]
-        filled = [pc.fill_null(one, "") for one in told]
+        texts = [
+            pick(found.rows[name], found.metadata).cast(pa.string())
+            for name in (NAMES, "subscribed_topic_regex")
+        ]
+        filled = [pc.fill_null(one, "") for one in texts]
         columns[WANTS] = pc.binary_join_element_wise(*filled, "\n")
         classic = classic_views.read_present(self.log)
         theirs = classic_views.read_classic_members(classic)

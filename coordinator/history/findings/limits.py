@@ -27,7 +27,7 @@ def parse_length(option: str, text: str) -> int:
     Raises
     ------
     SpecError
-        It is none.
+        It is not a time.
     """
     found = LENGTH.match(text)
     length = int(found[1]) * UNITS_MS[found[2]] if found else 0

@@ -80,14 +80,14 @@ class Lives:
 def _find_turns(rows: pa.Table, member: Longs) -> pa.Table:
     """Return the rows at which members came or went, of rows sorted by member and then by time.
 
-    One that went is told as it was before.
+    One that went is shown as it was before.
     """
     gone = to_mask(rows["tombstone"])
     first = find_changes(member)
     before = first | np.append(True, gone[:-1])[: len(gone)]
     turns = np.flatnonzero(gone != before)
-    told = np.where(gone, np.arange(len(gone)) - 1, np.arange(len(gone)))[turns]
+    shown = np.where(gone, np.arange(len(gone)) - 1, np.arange(len(gone)))[turns]
     names = ("group_id", "member_id", *CLIENT)
     columns = {name: pick(rows[name], turns) for name in ("position", "at", "tombstone")}
-    columns |= {name: pick(rows[name], told) for name in names}
+    columns |= {name: pick(rows[name], shown) for name in names}
     return pa.table(columns)

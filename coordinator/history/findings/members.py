@@ -23,7 +23,7 @@ from coordinator.history.keyed_rows import (
 def find_flapping_members(facts: Facts) -> pa.Table:
     """Return the members that came back in the window as often as the limit, after they went.
 
-    Several members that cannot be told apart, such as those of one client id and host, flap when
+    Several members that look the same, such as those of one client id and host, flap when
     they came back so often each.
     """
     lives = facts.lives

@@ -90,8 +90,7 @@ def find_ownership_gaps(facts: Facts) -> pa.Table:
 
     A gap begins when the former owner loses a partition, and ends when the next one has it: one
     that lasts is of `unowned_partitions`. Time in which the group had no members does not count,
-    and what an owner gave up by its own change of subscription is no gap: nobody may have wanted
-    it.
+    nor does what an owner gave up by changing its subscription: perhaps no member wanted it.
     """
     turns = Turns.of(facts.history)
     begins, gap_ms = measure_gaps(turns, facts.lives, facts.begin_ms)
@@ -107,7 +106,7 @@ def find_ownership_gaps(facts: Facts) -> pa.Table:
     row, low, high = found.join(
         total[long], count[long], begins[at], turns.begun_ms[at], turns.cause[turns.before[at]]
     )
-    columns = turns.told(long[row], found.low[low], found.high[high])
+    columns = turns.columns_of(long[row], found.low[low], found.high[high])
     at = at[row]
     columns |= {
         "gaps": pa.array(count[long][row]),
@@ -134,7 +133,7 @@ def find_flapping_partitions(facts: Facts) -> pa.Table:
     at = last[many]
     found = turns.spans(many)
     row, low, high = found.join(count[many], turns.begun_ms[at], turns.owner[at])
-    columns = turns.told(many[row], found.low[low], found.high[high])
+    columns = turns.columns_of(many[row], found.low[low], found.high[high])
     columns |= {
         "moves": pa.array(count[many][row]),
         "last_at": to_times(turns.begun_ms[at[row]]),
@@ -222,7 +221,7 @@ class Turns:
     all
         The pieces as cut.
     row, piece, before
-        Of a turn: its row of the history, its piece, and the turn before it; -1 is none.
+        Of a turn: its row of the history, its piece, and the turn before it; -1 without one.
     begun_ms, ended_ms, owner, cause
         When it began and ended, -1 if it did not; codes of its owner and of why it ended.
     """
@@ -264,14 +263,14 @@ class Turns:
 
     @property
     def before_row(self) -> Longs:
-        """The row of the history of the turn before each; -1 is none."""
+        """The row of the history of the turn before each; -1 without one."""
         return np.where(self.before < 0, -1, np.append(self.row, -1)[self.before])
 
     def spans(self, pieces: Longs) -> Pieces:
         """Return pieces by their codes, which are sorted."""
         return self.all.take(np.searchsorted(self.piece, pieces))
 
-    def told(self, pieces: Longs, low: Longs, high: Longs) -> dict[str, pa.Array]:
+    def columns_of(self, pieces: Longs, low: Longs, high: Longs) -> dict[str, pa.Array]:
         """Return the columns that say which partitions these are."""
         row = self.row[np.searchsorted(self.piece, pieces)]
         return {name: pick(self.history[name], row) for name in KEY} | range_columns(low, high)

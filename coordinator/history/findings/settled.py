@@ -53,20 +53,22 @@ class Settled:
         kinds = [one.kind for one in reached.KINDS]
         rows = log.past(kinds, [*reached.COLUMNS, "pending"])
         group = encode_keys(combine_chunks(rows["group_id"]))
-        life, told = reached.find_lives(rows, group), reached.MemberSteps.of(rows, group)
-        members = told.count_members(group)
-        empty = _find_empty(rows, group, told, members)
-        rests = np.union1d(reached.find_settled(rows, group, life, told), empty)
+        life, by_member = reached.find_lives(rows, group), reached.MemberSteps.of(rows, group)
+        members = by_member.count_members(group)
+        empty = _find_empty(rows, group, by_member, members)
+        rests = np.union1d(reached.find_settled(rows, group, life, by_member), empty)
         target, at_ms = reached.find_targets(rows), to_ms(rows["at"])
-        steps = Timeline(group, np.unique(told.row))
+        steps = Timeline(group, np.unique(by_member.row))
         newest, later = steps.newest(target), steps.next(group[target], target)
         # A target for no member: the group has been at rest since its last one went, unless one
         # came at the same time.
         idle = np.isin(newest, empty) & (np.append(at_ms, -1)[later] != at_ms[target])
         found = np.where(idle, newest, Timeline(life, rests).next(life[target], target))
         there = found >= 0
-        waits = Waits.of(rows, group, told)
-        who = pick(told.member_ids, waits.find_longest(Timeline(life, rests), life, found[there]))
+        waits = Waits.of(rows, group, by_member)
+        who = pick(
+            by_member.member_ids, waits.find_longest(Timeline(life, rests), life, found[there])
+        )
         position = to_numbers(rows["position"])
         ended = reached.find_ends(rows)
         return cls(
@@ -87,12 +89,14 @@ class Settled:
         return last[keys[len(named) :]]
 
 
-def _find_empty(rows: pa.Table, group: Longs, told: reached.MemberSteps, members: Longs) -> Longs:
+def _find_empty(
+    rows: pa.Table, group: Longs, by_member: reached.MemberSteps, members: Longs
+) -> Longs:
     """Return the rows of members after which their group has none, at the end of a moment."""
-    at = to_numbers(pc.cast(rows["at"], pa.int64()))[told.row]
-    order = np.argsort(group[told.row], kind="stable")
-    last = np.append(find_changes(group[told.row][order], at[order])[1:], True)[: len(order)]
-    return np.unique(told.row[order[last & (members[order] == 0)]])
+    at = to_numbers(pc.cast(rows["at"], pa.int64()))[by_member.row]
+    order = np.argsort(group[by_member.row], kind="stable")
+    last = np.append(find_changes(group[by_member.row][order], at[order])[1:], True)[: len(order)]
+    return np.unique(by_member.row[order[last & (members[order] == 0)]])
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,17 +131,23 @@ class Waits:
     open_target: Longs
 
     @classmethod
-    def of(cls, rows: pa.Table, group: Longs, told: reached.MemberSteps) -> Waits:
+    def of(cls, rows: pa.Table, group: Longs, by_member: reached.MemberSteps) -> Waits:
         """Find them in rows of `reached.COLUMNS` and `pending`."""
-        at_ms, place = to_ms(rows["at"]), np.arange(len(told.row))
-        target = reached.find_target_epochs(rows, group, told.row)
-        epoch = to_numbers(rows["member_epoch"])[told.row]
-        pending = (to_numbers(pc.list_value_length(rows["pending"]), 0) > 0)[told.row]
+        at_ms, place = to_ms(rows["at"]), np.arange(len(by_member.row))
+        target = reached.find_target_epochs(rows, group, by_member.row)
+        epoch = to_numbers(rows["member_epoch"])[by_member.row]
+        pending = (to_numbers(pc.list_value_length(rows["pending"]), 0) > 0)[by_member.row]
         # What a member owns ends before the member does.
-        alive = told.alive & ~np.append(to_mask(rows["tombstone"])[told.row], False)[told.current]
-        epoch, pending = np.append(epoch, -1)[told.current], np.append(pending, False)[told.current]
-        order = np.argsort(told.member, kind="stable")
-        first = find_changes(told.member[order])
+        alive = (
+            by_member.alive
+            & ~np.append(to_mask(rows["tombstone"])[by_member.row], False)[by_member.current]
+        )
+        epoch, pending = (
+            np.append(epoch, -1)[by_member.current],
+            np.append(pending, False)[by_member.current],
+        )
+        order = np.argsort(by_member.member, kind="stable")
+        first = find_changes(by_member.member[order])
         before = np.full(len(order), -1)
         before[order[~first]] = order[np.flatnonzero(~first) - 1]
         behind = (np.append(epoch, -1)[before] < target) | np.append(pending, False)[before]
@@ -147,7 +157,7 @@ class Waits:
         ends = np.flatnonzero(is_kind(rows, TargetMetadata.kind))
         newest = find_last(group, ends, int(group.max(initial=-1)) + 1)
         now = np.append(to_numbers(rows["assignment_epoch"]), -1)[newest]
-        now = now[group[told.row[final]]]
+        now = now[group[by_member.row[final]]]
         waits = alive[final] & ((epoch[final] < now) | pending[final])
         final, now = final[waits], now[waits]
         # Since it has had to give up, or since the first target that it was behind.
@@ -157,12 +167,14 @@ class Waits:
         last = np.concatenate([before[done], final])
         gives_up, late = pending[last], epoch[last] < target[last]
         newer = Timeline(group, reached.find_targets(rows)).next(
-            group[told.row[last]], told.row[last]
+            group[by_member.row[last]], by_member.row[last]
         )
-        begun = np.where(gives_up, told.row[since[last]], np.where(late, told.row[last], newer))
-        size = len(done)
+        begun = np.where(
+            gives_up, by_member.row[since[last]], np.where(late, by_member.row[last], newer)
+        )
+        size, row = len(done), by_member.row[done]
         return cls(
-            done, told.row[done], at_ms[told.row[done]] - np.append(at_ms, 0)[begun[:size]],
+            done, row, at_ms[row] - np.append(at_ms, 0)[begun[:size]],
             begun[:size], gives_up[:size], alive[done], target[done],
             final, begun[size:], gives_up[size:], now,
         )  # fmt: skip

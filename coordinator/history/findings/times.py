@@ -16,5 +16,5 @@ def to_times(at_ms: Longs) -> pa.Array:
 
 
 def to_ms(times: pa.Array | pa.ChunkedArray) -> Longs:
-    """Return times as milliseconds; -1 where there is none."""
+    """Return times as milliseconds; -1 for null."""
     return to_numbers(combine_chunks(times).cast(MS))

@@ -39,7 +39,7 @@ def describe_log_dirs(_request: Request, _cluster: Cluster) -> Call:
 
 
 def list_transactions(request: Request, _cluster: Cluster) -> Call:
-    """ListTransactions: there is none; unknown states are named, wrong patterns refused."""
+    """ListTransactions: an empty list; unknown states are named, wrong patterns refused."""
     asked = dict.fromkeys(request.body.state_filters)
     unknown = [one for one in asked if one not in TRANSACTION_STATES]
     try:

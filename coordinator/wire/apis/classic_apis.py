@@ -42,7 +42,7 @@ SEVERAL_SINCE = 3
 GROUP_NOT_FOUND_SINCE = 6
 """Of DescribeGroups; before, an unknown group was a dead one."""
 NO_PROTOCOL_SINCE = 7
-"""Of JoinGroup, which says since then that there is no protocol."""
+"""Of JoinGroup, which since then has a null for a missing protocol."""
 UUID_LETTERS = 36
 
 
@@ -75,7 +75,7 @@ def join_group(request: Request, _cluster: Cluster) -> Call:
         instance_id=instance_id,
         client_id=request.client_id,
         client_host=request.client_host,
-        client_software=request.session.software_told,
+        client_software=request.session.named_software,
         knows_member_id=version >= MEMBER_ID_SINCE,
         knows_skipping=version >= SKIPPING_SINCE,
     )

@@ -16,7 +16,7 @@ from kio.schema.errors import ErrorCode
 from coordinator.core.state.groups import Topic
 from coordinator.wire import quirks
 from coordinator.wire.call import (
-    NOBODY,
+    NO_NODE,
     Call,
     Cluster,
     ClusterNode,
@@ -35,7 +35,7 @@ SASL = {Api.SASL_HANDSHAKE, Api.SASL_AUTHENTICATE}
 GROUP_KEY, BROKERS = 0, 1
 MILLISECOND = timedelta(milliseconds=1)
 NOT_ASKED = -(2**31)
-"""What Kafka says of authorized operations that nobody asked for."""
+"""What Kafka says of authorized operations that were not asked for."""
 NO_EPOCH = -1
 """The leader epoch in Metadata. Epochs come with offsets, from those who read elsewhere or from a
 cluster; a client that has heard of a later one than Metadata names takes Metadata for old."""
@@ -188,17 +188,17 @@ def describe_cluster(request: Request, cluster: Cluster) -> Call:
 
 
 def find_coordinator(request: Request, cluster: Cluster) -> Call:
-    """Name the coordinator of groups; there are no transactions here."""
+    """Name the coordinator of groups; transactions have none here."""
     asked = request.body
     is_group = getattr(asked, "key_type", GROUP_KEY) == GROUP_KEY
 
     def find(group_id: str) -> Values:
         if not is_group:
-            return _coordinator(ErrorCode.invalid_request, ONLY_GROUPS, NOBODY)
+            return _coordinator(ErrorCode.invalid_request, ONLY_GROUPS, NO_NODE)
         node = cluster.find_coordinator(group_id)
         if node is None:
             return _coordinator(
-                ErrorCode.coordinator_not_available, "Another coordinator has the store.", NOBODY
+                ErrorCode.coordinator_not_available, "Another coordinator has the store.", NO_NODE
             )
         return _coordinator(ErrorCode.none, None, node)
 

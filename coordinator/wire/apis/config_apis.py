@@ -54,14 +54,14 @@ Settings = Mapping[str, Sequence[ConfigSynonym]]
 
 
 class RefusedError(Exception):
-    """A resource whose settings are not told or altered, with the error that says so."""
+    """A resource whose settings are not shown or altered, with the error that says so."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
         self.code = code
 
 
-# Told --------------------------------------------------------------------------------------------
+# Described ---------------------------------------------------------------------------------------
 
 
 def describe_configs(request: Request, cluster: Cluster) -> Call:
@@ -92,7 +92,7 @@ def _describe_resource(
     cluster: Cluster,
     with_synonyms: bool,  # noqa: FBT001 - as it is asked
 ) -> dict[str, object]:
-    """Return what is told of a resource: all its settings, or those that were asked for."""
+    """Return the settings of a resource: all of them, or those that were asked for."""
     try:
         settings = (
             _list_group_settings(next(answers), cluster.kafka)
@@ -142,12 +142,12 @@ def _list_node_settings(kafka: KafkaConfig) -> Settings:
 
 
 def _list_other_settings(asked: Any, cluster: Cluster) -> Settings:  # noqa: ANN401
-    """Return the settings of what is no group.
+    """Return the settings of other resources than groups.
 
     Raises
     ------
     RefusedError
-        There is no such thing.
+        The resource does not exist.
     """
     kind, name = asked.resource_type, asked.resource_name
     if kind == TOPIC:

@@ -216,9 +216,9 @@ def _find_missing(topics: Iterable[RequestedTopic], cluster: Cluster) -> dict[Pl
 
 
 def _find_unknown_ends(topics: Iterable[RequestedTopic], cluster: Cluster) -> dict[Place, Code]:
-    """Return the partitions whose end is to be committed, where nobody knows it.
+    """Return the partitions whose end is to be committed, where it is unknown.
 
-    A tool that resets offsets is told so; a member that does not read here may commit where it is.
+    A tool that resets offsets gets an error; a member that reads elsewhere may commit where it is.
     """
     if cluster.find_offsets is not None:
         return {}
@@ -369,7 +369,7 @@ def offset_fetch(request: Request, cluster: Cluster) -> Call:
 
 
 def _indexes_by_topic(topics: Iterable[RequestedTopic]) -> dict[str, list[int]]:
-    """Return the partitions to look up: below 0 there is none, and nothing committed for it."""
+    """Return the partitions to look up: those below 0 do not exist, and have no offset."""
     wanted: dict[str, list[int]] = {}
     for topic in topics:
         if topic.name is not None:
@@ -412,7 +412,7 @@ def _offsets_fields(
 
 
 def _offset_fields(partition: int, record: OffsetCommitted | None) -> dict[str, object]:
-    """Return a committed offset; −1 where there is none."""
+    """Return a committed offset; −1 without one."""
     return {
         "partition_index": partition,
         "committed_offset": -1 if record is None else record.offset,

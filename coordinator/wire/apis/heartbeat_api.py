@@ -71,7 +71,7 @@ def _read_heartbeat(request: Request) -> Heartbeat:
         client_id=request.client_id,
         client_host=request.client_host,
         by_topic_id=True,
-        client_software=request.session.software_told,
+        client_software=request.session.named_software,
     )
 
 

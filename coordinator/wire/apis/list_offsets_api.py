@@ -1,8 +1,8 @@
 """ListOffsets: where partitions begin and end, and which offset a time has.
 
 Where topics are those of a Kafka cluster, that cluster is asked, and what it says is passed on. Of
-other topics nobody knows where their partitions end: `END` stands for the end, beyond any offset
-that somebody commits, so that no tool lowers an offset to it.
+other topics it is unknown where their partitions end: `END` stands for the end, beyond any
+committed offset, so that no tool lowers an offset to it.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ def list_offsets(request: Request, cluster: Cluster) -> Call:
     def respond(answers: Sequence[Answer]) -> Values:
         (answer,) = answers
         assert isinstance(answer, Result)
-        told: Any = answer.response
-        found = {place: _as_told(fields, request.version) for place, fields in told.items()}
+        answered: Any = answer.response
+        found = {place: _as_answer(fields, request.version) for place, fields in answered.items()}
         return _group_by_topic(refused | found)
 
     return Call(respond, later=lambda: find(times, isolation_level, timeout_s))
@@ -96,13 +96,13 @@ def _refuse(
 
 
 def _find_place(timestamp: int) -> Values:
-    """Return where a partition begins or ends that nobody can be asked about; it has no records."""
+    """Return where a partition without records begins or ends; no cluster knows it."""
     if timestamp in KNOWN:
         return {"error_code": ErrorCode.none, "offset": KNOWN[timestamp], "leader_epoch": 0}
     return {"error_code": ErrorCode.none, "offset": -1, "timestamp": -1, "leader_epoch": -1}
 
 
-def _as_told(fields: Values, version: int) -> Values:
+def _as_answer(fields: Values, version: int) -> Values:
     """Return what a cluster said, in a code that the client knows."""
     code = fields["error_code"]
     if code == ErrorCode.offset_not_available and version < NOT_AVAILABLE_SINCE:
