@@ -90,7 +90,7 @@ class Certificate:
 
 @dataclass(frozen=True, slots=True)
 class _Owners:
-    """Who had and who has each partition on the line of all topics; −1 for nobody."""
+    """Who had and who has each partition on the line of all topics; −1 for no owner."""
 
     before: Longs
     now: Longs

@@ -101,13 +101,13 @@ class GroupSpec:
         return len(self.class_offsets) - 1
 
     def subscribed_topics(self) -> Bools:
-        """Tell for each topic whether anybody subscribes to it, shape (topics,)."""
+        """Whether any member subscribes to each topic, shape (topics,)."""
         seen = np.zeros(len(self.topics), dtype=np.bool_)
         seen[self.class_topics] = True
         return seen
 
     def orphan_count(self) -> int:
-        """Count the partitions of subscribed topics that nobody owns."""
+        """Count the partitions of subscribed topics without an owner."""
         total = int(self.partitions[self.subscribed_topics()].sum())
         return total - int(self.count.sum(dtype=np.int64))
 

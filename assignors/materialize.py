@@ -60,7 +60,7 @@ def materialize(
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """Partitions nobody keeps, as pieces of the line; with the class that gets each, once known."""
+    """Partitions no member keeps, as pieces of the line, and the class of each, once known."""
 
     start: Longs
     length: Longs
@@ -91,7 +91,7 @@ class PartitionLine:
     Attributes
     ----------
     start
-        (T,) where each topic starts; meaningless for topics nobody subscribes to.
+        (T,) where each topic starts; meaningless for topics without subscribers.
     topics
         Topics on the line, in its order.
     ends
@@ -147,7 +147,7 @@ def _count_kept(holdings: Ownership, drops: Relinquishment) -> Ints:
 
 
 def _build_pool(group: GroupSpec, line: PartitionLine, kept: Ints) -> Pool:
-    """Return what nobody keeps, in line order, cut at topic ends."""
+    """Return what no member keeps, in line order, cut at topic ends."""
     order = _order_on_line(group, line)
     length = kept[order].astype(np.int64)
     start = line.start[group.topic[order]] + group.first[order]

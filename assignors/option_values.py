@@ -18,7 +18,7 @@ def parse_share(value: str, name: str) -> Fraction:
     Raises
     ------
     SpecError
-        It is none.
+        It is not a share.
     """
     found = _PERCENT.fullmatch(value) if isinstance(value, str) else None
     if found is None:

@@ -65,7 +65,7 @@ def parse_tables(
 
 
 def refuse_unknown_columns(found: Iterable[str], known: Sequence[str], where: str) -> None:
-    """Refuse a table with columns that nobody reads: their owner believes that they count.
+    """Refuse a table with unread columns: their owner believes that they count.
 
     Raises
     ------
@@ -158,7 +158,7 @@ def parse_owned_table(
     Raises
     ------
     SpecError
-        A column is missing, unknown, of another type or null; a range is none.
+        A column is missing, unknown, of another type or null; a range is invalid.
     """
     owner, names = get_strings(owned, where, "member_id"), get_strings(owned, where, "topic")
     first = get_integers(owned, where, "first_partition")

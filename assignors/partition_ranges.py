@@ -318,7 +318,7 @@ def find_first_claims(start: Longs, end: Longs, claimant: Longs) -> tuple[Longs,
     Returns
     -------
     start, end, claimant
-        Disjoint pieces in line order, one a (piece, claimant); nobody's points are left out.
+        Disjoint pieces in line order, one per (piece, claimant); unclaimed points are left out.
 
     Notes
     -----
@@ -329,9 +329,9 @@ def find_first_claims(start: Longs, end: Longs, claimant: Longs) -> tuple[Longs,
     cuts = np.unique(np.concatenate([start, end]))
     low, high = np.searchsorted(cuts, start), np.searchsorted(cuts, end)
     segments = max(len(cuts) - 1, 0)
-    nobody = np.iinfo(np.int64).max
+    unclaimed = np.iinfo(np.int64).max
     level_of = np.frexp(np.maximum(high - low, 1).astype(np.float64))[1] - 1
-    lowest = np.full(segments, nobody, dtype=np.int64)
+    lowest = np.full(segments, unclaimed, dtype=np.int64)
     for level in range(int(level_of.max(initial=0)), -1, -1):
         here, width = level_of == level, 1 << level
         np.minimum.at(lowest, low[here], claimant[here])
@@ -341,7 +341,7 @@ def find_first_claims(start: Longs, end: Longs, claimant: Longs) -> tuple[Longs,
             pushed = lowest.copy()
             np.minimum(pushed[half:], lowest[:-half], out=pushed[half:])
             lowest = pushed
-    taken = np.flatnonzero(lowest != nobody)
+    taken = np.flatnonzero(lowest != unclaimed)
     return cuts[taken], cuts[taken + 1], lowest[taken]
 
 

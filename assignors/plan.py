@@ -27,8 +27,8 @@ from assignors.network_flow import ArcBlocks
 from assignors.option_values import EXACT_EDGES
 from assignors.water_level import Histogram, count_drops_needed
 
-EVERYBODY = 2 * PARTITIONS_MAX
-"""A load that nobody has: with `above` at it, no member becomes a type."""
+ABOVE_ALL = 2 * PARTITIONS_MAX
+"""A load that no member has: with `above` at it, no member becomes a type."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ class Flows:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What an assignment must look like, before anybody says which member gets which partition.
+    """What an assignment must look like, before it is decided which member gets which partition.
 
     Attributes
     ----------
@@ -133,7 +133,7 @@ class Plan:
     drops
         (C,) for classes alone in their cell: partitions to be given up.
     flows
-        The flow cells, None when there is none.
+        The flow cells, None without any.
     moved
         Owned partitions that change hands: the minimum when `exact`, else a lower bound of it.
     exact
@@ -180,7 +180,7 @@ def solve_plan(
     while True:
         held = owned.compress(cells, above, entries_max)
         if held is None:
-            held = owned.compress(cells, np.full_like(above, EVERYBODY), entries_max)
+            held = owned.compress(cells, np.full_like(above, ABOVE_ALL), entries_max)
             assert held is not None, "without types there is nothing to refuse"
             flows = _solve_flows(cells, held)
             exact = len(_find_cut_classes(flows)) == 0

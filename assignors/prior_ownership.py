@@ -1,7 +1,7 @@
 """Decide which claims of the previous assignment count as owned.
 
 A claim is honoured when its owner is a live member, the partitions exist, the member still
-subscribes, and nobody earlier in member order claims the same partition. The rest is *released*.
+subscribes, and no earlier member in order claims the same partition. The rest is *released*.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class PriorOwnership:
 
 @dataclass(frozen=True, slots=True)
 class ReleasedOwnership:
-    """Previous claims that nobody can keep; their partitions count as orphans.
+    """Previous claims that no member can keep; their partitions count as orphans.
 
     Attributes
     ----------

@@ -1,6 +1,6 @@
 """Report on an assignment: is it valid, how fair, what moved, and why.
 
-Works on any group and any ranges, whoever made them; nothing here decides anything.
+Works on any group and any ranges; nothing here decides anything.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Report:
     moved_minimum, exact, partial
         What the assignor proved (`Verdict`).
     orphans
-        Partitions of subscribed topics that nobody owned.
+        Partitions of subscribed topics that had no owner.
     contested
         Partitions claimed by a second member, who loses them.
     ranges, ranges_max

@@ -78,7 +78,7 @@ class WaterLevel:
 def count_drops_needed(loads: Histogram, low: Longs, high: Longs, partitions: Longs) -> Longs:
     """Return per class the fewest partitions its members must give up.
 
-    Nobody may keep more than `high`, and what nobody owns must lift everybody to `low`.
+    No member may keep more than `high`, and partitions without an owner must lift all to `low`.
     """
     orphans = partitions - loads.total()
     return np.maximum(np.maximum(loads.excess(high), loads.lack(low) - orphans), 0)

@@ -122,7 +122,7 @@ class ReadOptions:
         """
         if self.view != STREAMED:
             raise SpecError(
-                f"view {self.view!r} is no stream, since its rows change: readStream reads view "
+                f"view {self.view!r} is not a stream: its rows change; readStream reads view "
                 f"{STREAMED!r}"
             )
         if self.as_of is not None:
@@ -135,7 +135,7 @@ class ReadOptions:
         Raises
         ------
         SpecError
-            There is none, or its logs do not reach there.
+            The store is missing, or its logs do not reach there.
         """
         open_logs(self.store, self.as_of, self.group_id)
         return self
@@ -181,7 +181,9 @@ def _parse_arguments(view: str, given: Mapping[str, str]) -> dict[str, object]:
             raise SpecError(f"view {view!r} takes no {option}: omit {option}={value!r}")
         digits = value.removeprefix("-")
         if wanted[argument] is int and not _is_number(digits):
-            raise SpecError(f"{option} {value!r} is no whole number of at most {DIGITS_MAX} digits")
+            raise SpecError(
+                f"{option} {value!r} is not a whole number of at most {DIGITS_MAX} digits"
+            )
         found[argument] = wanted[argument](value)
     if wanted and given.get("groupid") is None:
         raise SpecError(f"{view} needs an option groupId")

@@ -91,7 +91,7 @@ def fitting(spark: Path) -> Jars:
     Raises
     ------
     JarsMissingError
-        There is no Spark, or its version is unknown to Muster.
+        Spark is missing, or its version is unknown to Muster.
     """
     cores = sorted(spark.glob("spark-core_*.jar"))
     if not cores:
@@ -126,7 +126,7 @@ def own_jars() -> Path:
     Raises
     ------
     JarsMissingError
-        There is no pyspark.
+        pyspark is not installed.
     """
     spec = find_spec("pyspark")
     if spec is None or spec.origin is None:
@@ -142,7 +142,7 @@ def spark_jars() -> Path:
     Raises
     ------
     JarsMissingError
-        There is no pyspark.
+        pyspark is not installed.
     """
     home = os.environ.get("SPARK_HOME")
     return Path(home, "jars") if home else own_jars()

@@ -215,17 +215,17 @@ def assign_groups(groups: GroupSet, assignor: Assignor) -> GroupsAssignment:
 
 def _find_plain(groups: GroupSet, assignor: Assignor) -> Bools:
     """Tell which groups may be assigned side by side."""
-    nobody, everybody = (np.full(len(groups), value) for value in (False, True))
+    none_of_them, all_of_them = (np.full(len(groups), value) for value in (False, True))
     if groups.constraints:
-        return nobody
+        return none_of_them
     loads = groups.loads
     if loads is not None and (isinstance(assignor, WeightedAssignor) or loads.restricts):
-        return nobody
+        return none_of_them
     if isinstance(assignor, RangeAssignor):
-        return everybody
+        return all_of_them
     if isinstance(assignor, UniformAssignor | StickyAssignor | WeightedAssignor):
         return np.asarray(np.diff(groups.classes) == 1)
-    return nobody
+    return none_of_them
 
 
 def _assign_plain(groups: GroupSet, assignor: Assignor, plain: Bools) -> _Found:

@@ -1,4 +1,4 @@
-"""Assign weighted groups side by side where nobody owns anything yet and no rule is in force.
+"""Assign weighted groups side by side where no partition has an owner and no rule is in force.
 
 Such a group is filled in one go, and its lower bound is a quotient, so the same arithmetic serves
 all of them at once. Each gets the rows that it gets alone; a group that would be searched further
@@ -231,7 +231,7 @@ def _read_units(groups: GroupSet, places: Longs, line: Longs) -> _Units:
 
 
 def _pad(values: Floats | None, start: Longs, size: Longs) -> Floats:
-    """Return rows of values, 0 behind each; ones where there are no values."""
+    """Return rows of values, 0 behind each; ones without values."""
     out = np.zeros((len(start), int(size.max(initial=1))))
     row = np.repeat(np.arange(len(start)), size)
     rank = expand_runs(np.zeros(len(start), dtype=np.int64), size)

@@ -35,7 +35,7 @@ GROUP_ID = "group_id"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GroupTable:
-    """A table without its group ids, and the group of each row; None: the rows are everybody's."""
+    """A table without its group ids, and the group of each row; None: all groups share the rows."""
 
     rows: pa.Table
     group: Longs | None
@@ -110,7 +110,7 @@ class GroupTables:
         Raises
         ------
         SpecError
-            A table lacks its group ids, or they are no text.
+            A table lacks its group ids, or they are not text.
         """
         if owned is not None and GROUP_ID not in owned.schema.names:
             raise SpecError(
@@ -281,7 +281,7 @@ class _Topics:
     Attributes
     ----------
     keys
-        (topics,): ascending; none before narrowing, when topics are everybody's.
+        (topics,): ascending; none before narrowing, when all groups share the topics.
     """
 
     known: _Names
@@ -348,7 +348,7 @@ def _order_members(group: Longs, rank: Longs, instances: pa.StringArray) -> Long
 def _place_partitions(
     table: GroupTable, topics: GroupTable, columns: GroupColumns
 ) -> tuple[pa.Table, Longs]:
-    """Return rows of partitions with the topic of each; everybody's rows once for each group."""
+    """Return rows of partitions with the topic of each; shared rows once for each group."""
     known = _Names.of(columns.topics)
     topic_group = np.repeat(
         np.arange(len(columns.topic_offsets) - 1), np.diff(columns.topic_offsets)

@@ -87,7 +87,7 @@ class Task:
     given
         The columns of each table that has group ids, by the name of the table.
     shared
-        Tables that are everybody's, by name.
+        Tables that all groups share, by name.
     as_of_ms
         As for `GroupSpec.from_arrow`.
     """

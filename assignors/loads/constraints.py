@@ -185,7 +185,7 @@ def _parse_time(value: Any, where: str) -> int | None:  # noqa: ANN401 - what a 
     Raises
     ------
     SpecError
-        It is no time, or a number that may be seconds or microseconds.
+        It is not a time, or a number that may be seconds or microseconds.
     """
     if value is None or (type(value) is int and _MS_MIN <= value < _MS_MAX):
         return value

@@ -20,7 +20,7 @@ from assignors.loads.load_spec import Constraint
 
 
 def find_held(rules: Sequence[Constraint], owner: Longs, members: int) -> Bools:
-    """Tell for each rule whether it holds; partitions that nobody may own do not count.
+    """Whether each rule holds; partitions that no member may own do not count.
 
     A label means the same in every rule: a hard rule is judged among hard ones, a soft one among
     all of them.
@@ -28,7 +28,7 @@ def find_held(rules: Sequence[Constraint], owner: Longs, members: int) -> Bools:
     Parameters
     ----------
     owner
-        int64 (partitions,): on the line of all topics; −1 for nobody.
+        int64 (partitions,): on the line of all topics; −1 for no owner.
     members
         How many there are.
     """
@@ -73,7 +73,7 @@ def find_owned(rules: Sequence[Constraint], owner: Longs, members: Longs) -> Boo
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """A row for each partition of each rule of a kind that somebody owns.
+    """A row for each owned partition of each rule of a kind.
 
     Attributes
     ----------
@@ -105,7 +105,7 @@ class _Rows:
 
 
 def _count_named(rules: Sequence[Constraint], owner: Longs) -> tuple[Longs, Longs]:
-    """Count for each rule the partitions that somebody owns, and those that a named member does."""
+    """Count for each rule the owned partitions, and those that a named member owns."""
     rule = np.repeat(np.arange(len(rules)), [len(one.first) for one in rules])
     first = np.concatenate([one.first for one in rules])
     end = first + np.concatenate([one.count for one in rules])

@@ -122,7 +122,7 @@ class LoadSpec:
         Parameters
         ----------
         subscribed
-            bool (partitions,): whether anybody subscribes.
+            bool (partitions,): whether any member subscribes.
         """
         weight = self.weight[subscribed]
         return bool(

@@ -387,7 +387,7 @@ def resolve_loads(
     member_ids, instance_ids
         In member order.
     subscribed
-        bool (topics,): what nobody subscribes to weighs nothing.
+        bool (topics,): a topic without subscribers weighs nothing.
 
     Raises
     ------

@@ -75,7 +75,7 @@ def _count_steps(units: Longs | int, members: int) -> int:
 
 
 def _place_label(problem: WeightedProblem, placed: Placement, unit: Longs, everyone: Longs) -> None:
-    """Place units of one label; where that cannot be, all units of it anew."""
+    """Place units of one label; if that is impossible, place all its units again."""
     if not _match_label(problem, placed, unit, everyone):
         placed.take(problem, everyone[placed.owner[everyone] >= 0])
         if not _match_label(problem, placed, everyone, everyone):
@@ -167,7 +167,7 @@ def place_one_apart(problem: WeightedProblem, placed: Placement, unit: int) -> N
     Raises
     ------
     SpecError
-        There is no chain.
+        No chain exists.
     """
     members = np.arange(problem.member_count)
     everyone = np.flatnonzero((problem.apart == problem.apart[unit]) & (placed.owner >= 0))

@@ -1,4 +1,4 @@
-"""What an engine's tasks do with blocks of a large group's line, where nobody owns anything yet.
+"""What an engine's tasks do with blocks of a large group's line, before any partition has an owner.
 
 A block is so many consecutive places of the line, packed into arrays, so that a table has a row for
 each million partitions rather than for each. Which member gets a partition follows from its rank in

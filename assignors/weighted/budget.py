@@ -20,7 +20,7 @@ KEEP_ALL = 2**62
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """Most partitions and most cost of moves; what is beyond int64 is no limit."""
+    """Most partitions and most cost of moves; a value beyond int64 means no limit."""
 
     count: int
     cost: int

@@ -17,7 +17,7 @@ class Placement:
     Attributes
     ----------
     owner
-        int64 (units,): −1 for nobody yet.
+        int64 (units,): −1 for no owner yet.
     load, used
         int64 (members,): weight, and partitions.
     """

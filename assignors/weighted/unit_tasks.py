@@ -42,7 +42,7 @@ class ShedUnits:
     members
         Of them: load and room, int64 (members,) each.
     roomy
-        Above this weight, a unit is too heavy for everybody.
+        Above this weight, a unit is too heavy for every member.
     lightest
         Only units up to this weight may be taken; none that weighs nothing.
     """

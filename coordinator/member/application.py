@@ -102,8 +102,8 @@ class Held(NamedTuple):
     Attributes
     ----------
     changes
-        How often what may be worked on has changed so far: while it stays the same, no partition
-        was somebody else's in between.
+        How often what may be worked on has changed so far: while it stays the same, no other
+        member had a partition in between.
     """
 
     partitions: frozenset[TopicPartition]
@@ -122,7 +122,7 @@ class Application(ABC):
     is_over
         Whether the member must have stopped, by the clock.
     on_failure
-        Told what a callback or the work raised.
+        Called with what a callback or the work raised.
     """
 
     def __init__(
@@ -141,7 +141,7 @@ class Application(ABC):
         self._mine: set[TopicPartition] = set()
         """What may be worked on: assigned, and not about to go."""
         self._again: set[TopicPartition] = set()
-        """What is to be worked on anew once the call that was told to stop has ended."""
+        """What is to be worked on again once the call that was asked to stop has ended."""
         self._runs: dict[TopicPartition, tuple[Stop, asyncio.Future[Any]]] = {}
         self._holds: list[Held] = []
         self._changes = 0
@@ -212,7 +212,7 @@ class Application(ABC):
         self._halt(found)
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
-        """Work on partitions anew, each as soon as the call that was told to stop has ended."""
+        """Work on partitions again, each as soon as the call that was asked to stop has ended."""
         found = sorted(self.paused.intersection(partitions))
         self.paused.difference_update(found)
         self._again.update(found)
@@ -328,11 +328,11 @@ class ThreadApplication(Application):
                 if inspect.iscoroutine(value):
                     value.close()
                     raise TypeError(f"{function} is a coroutine function: use AsyncMember")  # noqa: TRY301
-            except Exception as error:  # noqa: BLE001 - handed to whoever waits
+            except Exception as error:  # noqa: BLE001 - handed to the caller
                 failed = error
             except BaseException as error:  # noqa: BLE001 - the same
                 failed = ExitError(error)
-            with suppress(RuntimeError):  # the loop has ended: nobody waits
+            with suppress(RuntimeError):  # the loop has ended: no caller waits
                 loop.call_soon_threadsafe(settle, value, failed)
 
         threading.Thread(target=run, name=f"muster {args[0]}"[:60], daemon=True).start()

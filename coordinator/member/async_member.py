@@ -154,7 +154,7 @@ class AsyncMember(MemberOptions):
         partition: Place,
         timeout: float = PATIENCE_S,  # noqa: ASYNC109
     ) -> int | None:
-        """Return the offset that was committed last for a partition; None where there is none.
+        """Return the offset that was committed last for a partition; None without one.
 
         Parameters
         ----------

@@ -76,7 +76,7 @@ class Driver:
         Makes the application's side, given what says that time is over, and whom to tell of a
         failure.
     max_poll_interval_ms
-        How long work may show no sign of life; None: for ever.
+        How long work may show no sign of life; None: without a limit.
     """
 
     def __init__(
@@ -180,7 +180,7 @@ class Driver:
         self._tell(Leave(for_a_while))
 
     async def close(self, *, for_a_while: bool) -> None:
-        """Leave, wait until nothing runs any more, and end what was opened."""
+        """Leave, wait until nothing runs, and close what was opened."""
         self._tell(Leave(for_a_while))
         try:
             patience_s = self._settings.rebalance_timeout_ms / 1_000 + REQUEST_TIMEOUT_S
@@ -314,7 +314,7 @@ class Driver:
             await asyncio.sleep(pause_s)
 
     def _refuse_foreign(self, offsets: Iterable[TopicPartition]) -> None:
-        """Refuse to commit for partitions that are somebody else's by now."""
+        """Refuse to commit for partitions that another member may own by now."""
         foreign = sorted(set(offsets) - self.owned())
         if foreign:
             self._raise_failure()  # which is why it owns nothing
@@ -348,7 +348,7 @@ class Driver:
     def _perform(self, action: Action) -> None:
         if isinstance(action, SendHeartbeat):
             if self._sending is not None and self._sending is not asyncio.current_task():
-                self._sending.cancel()  # nobody waits for its answer any more
+                self._sending.cancel()  # its answer is no longer waited for
             self._sending = self._loop.create_task(self._send(action))
             return
         if isinstance(action, CommitOffsets):

@@ -1,4 +1,4 @@
-"""What happens to a member, and what it asks whoever runs it to do."""
+"""What happens to a member, and what it asks its driver to do."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ class HeartbeatRefused:
     jitter
         A random number from 0 to 1.
     for_good
-        Whether nobody is there to ask again, whatever the code says.
+        Whether asking again is useless, whatever the code says.
     """
 
     number: int
@@ -191,7 +191,7 @@ class CommitOffsets:
 
 @dataclass(frozen=True, slots=True)
 class RevokePartitions:
-    """Tell the application that these partitions, which are still its own, go to somebody else."""
+    """Tell the application that these partitions, still its own, go to another member."""
 
     number: int
     partitions: Spans
@@ -209,7 +209,7 @@ class AssignPartitions:
 class LosePartitions:
     """Stop the work on all partitions, and tell the application that these are not its own.
 
-    Somebody else may have them already, so nothing is committed.
+    Another member may have them already, so nothing is committed.
     """
 
     number: int

@@ -6,7 +6,7 @@ the writer saw it, so rows are in the table together with how far it came.
 
 RESTORE TABLE takes rows away and leaves transactions: after one, a partition is where the restored
 version had it, and its transactions have another name. No commit comes past a RESTORE unseen, since
-that writes the table's metadata anew, with which every concurrent commit conflicts.
+that rewrites the table's metadata, with which every concurrent commit conflicts.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class ExactlyOnceTable:
         self._path, self._options = str(path), storage_options
         self._table = self._open_at(None)
         self._looked = _Looked()
-        self._told: set[tuple[TopicPartition, int]] = set()
+        self._warned: set[tuple[TopicPartition, int]] = set()
         self._lock = threading.Lock()
 
     def next_offset(self, partition: Place) -> int:
@@ -140,7 +140,7 @@ class ExactlyOnceTable:
         GroupError
             The committed offset cannot be read.
         UnknownRestoreError
-            The table was restored, and its log does not say any more to what.
+            The table was restored, and its log no longer says to what.
         """
         place = place_of(partition)
         committed = self._member.committed(place) or 0
@@ -148,7 +148,7 @@ class ExactlyOnceTable:
             self._table.update_incremental()
             position, restore = self._position(place), self._find_restore()
             if restore is not None:
-                self._told.add((place, restore.at))
+                self._warned.add((place, restore.at))
                 return position
         return max(committed, position)
 
@@ -228,7 +228,7 @@ class ExactlyOnceTable:
         Returns
         -------
         bool
-            Whether they are in the table; False when somebody else wrote some of the partitions.
+            Whether they are in the table; False if another process wrote some of the partitions.
 
         Raises
         ------
@@ -250,7 +250,7 @@ class ExactlyOnceTable:
             return True
 
     def warn_of_lost(self, firsts: Mapping[TopicPartition, int]) -> None:
-        """Log which rows before these a RESTORE took away, if nobody wrote them again."""
+        """Log which rows before these a RESTORE took away, if they were not written again."""
         with self._lock:
             lost = [place for place, first in firsts.items() if self._is_taken_back(place, first)]
             at = {str(place): self._position(place) for place in sorted(lost)}
@@ -293,11 +293,11 @@ class ExactlyOnceTable:
         return app if restore is None else f"{app}@{restore.at}"
 
     def _is_taken_back(self, partition: TopicPartition, offset: int) -> bool:
-        """Whether a RESTORE took rows before these away, which the writer is not told of yet."""
+        """Whether a RESTORE took rows before these away, and the writer does not know it yet."""
         restore = self._find_restore()
-        if restore is None or (partition, restore.at) in self._told:
+        if restore is None or (partition, restore.at) in self._warned:
             return False
-        self._told.add((partition, restore.at))
+        self._warned.add((partition, restore.at))
         last = self._last(self._table, partition, restore)
         return last is None and self._position(partition) < offset
 
@@ -342,7 +342,7 @@ class ExactlyOnceTable:
         Raises
         ------
         UnknownRestoreError
-            Its log does not have that any more.
+            Its log no longer has that.
         """
         if version not in self._looked.older:
             try:

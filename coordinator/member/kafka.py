@@ -24,7 +24,7 @@ NAMES_TRIES, NAMES_PAUSE_S = 5, 0.1
 
 
 def parse_addresses(servers: str | Sequence[str]) -> list[tuple[str, int]]:
-    """Return the (host, port) of brokers; ValueError names one that is none."""
+    """Return the (host, port) of brokers; ValueError names an invalid one."""
     texts = servers.split(",") if isinstance(servers, str) else list(servers)
     found = []
     for text in texts:
@@ -67,7 +67,7 @@ class Kafka:
     Raises
     ------
     ValueError
-        An address or a mechanism that is none.
+        An address or a mechanism is invalid.
     """
 
     def __init__(
@@ -233,7 +233,7 @@ class Kafka:
             raise
 
     async def _forget(self, connection: KafkaConnection) -> None:
-        """Connect anew with the next request."""
+        """Reconnect with the next request."""
         if self._connection is connection:
             self._connection = None
         await connection.close()

@@ -118,7 +118,7 @@ class KafkaConnection:
         return min(high, most)
 
     async def _listen(self) -> None:
-        """Hand each answer to whoever waits; fail them all when the connection ends."""
+        """Hand each answer to its caller; fail them all when the connection ends."""
         failure: OSError = ConnectionResetError("the broker closed the connection")
         try:
             while True:

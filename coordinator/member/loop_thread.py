@@ -23,7 +23,7 @@ class EndedError(RuntimeError):
 
 
 class LoopThread:
-    """An event loop in a thread, which lives for as long as somebody uses it."""
+    """An event loop in a thread, which lives for as long as it is in use."""
 
     def __init__(self) -> None:
         self.users = 0

@@ -110,7 +110,7 @@ class Member(ThreadMember):
         self._ask(called(self._opened().commit_later, read_offsets(offsets)))
 
     def committed(self, partition: Place, timeout: float = PATIENCE_S) -> int | None:
-        """Return the offset that was committed last for a partition; None where there is none.
+        """Return the offset that was committed last for a partition; None without one.
 
         Parameters
         ----------

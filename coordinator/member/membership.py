@@ -1,12 +1,12 @@
 """A member's side of the consumer protocol: events in, actions out, no clock and no socket.
 
-It sends one heartbeat at a time, and revokes before it takes. Whoever runs it says what time it is,
+It sends one heartbeat at a time, and revokes before it takes. Its driver says what time it is,
 performs the actions, and wakes it at `wake_at_ms`.
 
-A member stops using its partitions before the coordinator may give them to somebody else: it counts
-its session and rebalance timeouts from when it sent what was answered, so never later than the
-coordinator, who counts from what it got. And it takes four fifths of them, so that work has the
-last fifth to stop.
+A member stops using its partitions before the coordinator may give them to another: it counts its
+session and rebalance timeouts from when it sent what was answered, so never later than the
+coordinator, which counts from when it got that. And it takes four fifths of them, so that work
+has the last fifth to stop.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ JOIN_AGAIN = frozenset(
         ErrorCode.GROUP_ID_NOT_FOUND,
     }
 )
-"""The member is not in the group any more."""
+"""The member is no longer in the group."""
 WAIT = frozenset(
     {
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -58,7 +58,7 @@ WAIT = frozenset(
         ErrorCode.GROUP_MAX_SIZE_REACHED,
     }
 )
-"""The same heartbeat may be served later: the last two end with somebody else's session."""
+"""The same heartbeat may be served later: the last two end with another member's session."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ class Membership:
     owned
         The partitions that it may use, those that it is about to revoke among them.
     target
-        What it may own, as it was told last.
+        What it may own, by the last answer.
     fatal
         Why it was refused for good.
     lost_at_ms
@@ -129,8 +129,8 @@ class Membership:
         self._in_flight: _Sent | None = None
         self._step: _Step | None = None
         self._revoked: Spans = ()
-        """What a running callback, of a reconciliation that is cancelled, is told to revoke."""
-        self._told_owned: Spans | None = None
+        """What the running callback of a cancelled reconciliation has to revoke."""
+        self._reported_owned: Spans | None = None
         self._full = True
         self._failures = 0
         self._beat_at_ms = 0
@@ -159,7 +159,7 @@ class Membership:
         event
             What happened.
         now_ms
-            The time, of a clock that nobody sets.
+            The time, of a clock that is never set.
 
         Returns
         -------
@@ -177,7 +177,7 @@ class Membership:
     def uses_until_ms(self) -> int:
         """When it must stop using its partitions, unless an answer comes.
 
-        A request that is not answered may have told the coordinator to wait for a revocation.
+        An unanswered request may have started the coordinator's wait for a revocation.
         """
         since = self._waits_since_ms
         rebalance_ms = _guarded(self.settings.rebalance_timeout_ms)
@@ -197,12 +197,12 @@ class Membership:
         return None if self._in_flight is None else self._in_flight.number
 
     @property
-    def is_told_everything(self) -> bool:
+    def has_settled(self) -> bool:
         """Whether nothing is left to be done: it owns what it may, and the coordinator knows."""
         return (
             self.state is ClientState.STABLE
             and self.owned == self.target
-            and self._told_owned == self.owned
+            and self._reported_owned == self.owned
         )
 
     # What happens --------------------------------------------------------------------------------
@@ -243,7 +243,7 @@ class Membership:
                 self._say_goodbye()  # a heartbeat more might join it
 
     def _stall(self, _event: Stall) -> None:
-        """Leave at once: nobody can say when the work will stop (G-172)."""
+        """Leave at once: it is unknown when the work will stop (G-172)."""
         if Cause.STALLED not in MOVES[self.state]:
             return
         self._move(Cause.STALLED)
@@ -285,7 +285,7 @@ class Membership:
     # Answers -------------------------------------------------------------------------------------
 
     def _take_sent(self, number: int) -> _Sent | None:
-        """Return the heartbeat that is answered; None when nobody waits for it any more."""
+        """Return the heartbeat that is answered; None if it is no longer waited for."""
         sent = self._in_flight
         if sent is None or sent.number != number:
             return None
@@ -302,7 +302,7 @@ class Membership:
         self._failures = 0
         response = answer.response
         self.epoch = response.member_epoch
-        self._told_owned = sent.owned
+        self._reported_owned = sent.owned
         if not self._is_revoking() and sent.owned == self.owned:
             self._revoke_by_ms = NEVER_MS  # not before: the coordinator waits until it heard of it
         if response.assignment is not None and self.state is not ClientState.PREPARE_LEAVING:
@@ -389,11 +389,11 @@ class Membership:
         self._actions.append(kind(self._numbers, partitions))
 
     def _cancel(self) -> None:
-        """Forget the step that is under way: what comes of it changes nothing any more (M-31)."""
+        """Forget the step that is under way: its outcome no longer changes anything (M-31)."""
         self._step = None
 
     def _still_held(self) -> Spans:
-        """Return what is owned and not yet revoked: nobody is told twice to let go."""
+        """Return what is owned and not yet revoked: no partition is revoked twice."""
         return subtract_spans(self.owned, self._revoked)
 
     def _is_revoking(self) -> bool:
@@ -405,7 +405,7 @@ class Membership:
         return bool(self.owned or self.target) and self.state in BEATING
 
     def _lapse(self) -> None:
-        """Give everything up when the coordinator may soon give it to somebody else."""
+        """Give everything up when the coordinator may soon give it to another member."""
         if self._has_something() and self._now_ms >= self.uses_until_ms:
             self._fence()
 
@@ -426,7 +426,7 @@ class Membership:
         """Be a member that has not joined yet."""
         self.epoch = JOIN
         self.owned = self.target = ()
-        self._told_owned = None
+        self._reported_owned = None
         self._full = True
         self._in_flight = None
         self._waits_since_ms = None
@@ -477,7 +477,7 @@ class Membership:
         self._in_flight = _Sent(self._numbers, self._now_ms, self.owned, leaves)
         if self._waits_since_ms is None:
             self._waits_since_ms = self._now_ms
-        says = full or self._told_owned != self.owned or self.state is ClientState.ACKNOWLEDGING
+        says = full or self._reported_owned != self.owned or self.state is ClientState.ACKNOWLEDGING
         request = make_heartbeat(
             self.settings,
             self._leave_epoch if leaves else self.epoch,

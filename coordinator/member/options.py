@@ -44,7 +44,7 @@ class MemberOptions:
         Topics by a regular expression of RE2, beside those by name.
     on_assigned, on_revoked, on_lost
         Called with a list of TopicPartition. A partition that was assigned is revoked while it is
-        still the member's own, or lost: then somebody else may have it already.
+        still the member's own, or lost: then another member may have it already.
     member_id
         One incarnation of a member; left out, a new one.
     instance_id
@@ -200,14 +200,14 @@ def subscription(
 
 
 def _check_times(**times: int | None) -> None:
-    """Refuse what is no time-out in milliseconds; None is none."""
+    """Refuse what is not a timeout in milliseconds; None means no timeout."""
     for name, value in times.items():
         if value is not None and not (_are((value,), int) and 0 < value <= INT32_MAX):
             raise ValueError(f"{name} is {value!r}: give milliseconds, from 1 to {INT32_MAX}")
 
 
 def _are(values: tuple[Any, ...], *kinds: type) -> bool:
-    """Whether values are of these types, in order; True and False are no numbers."""
+    """Whether values are of these types, in order; True and False are not numbers."""
     return len(values) == len(kinds) and all(
         isinstance(value, kind) and not isinstance(value, bool)
         for value, kind in zip(values, kinds, strict=True)
@@ -228,7 +228,7 @@ def check_texts(**texts: object) -> None:
 
 
 def check_timeout(seconds: float | None) -> float | None:
-    """Return how long to wait; ValueError for what is no number of seconds."""
+    """Return how long to wait; ValueError for what is not a number of seconds."""
     if seconds is None or (isinstance(seconds, int | float) and not isnan(seconds)):
         return seconds
     raise ValueError(f"timeout is {seconds!r}: give seconds, or None")
@@ -237,7 +237,7 @@ def check_timeout(seconds: float | None) -> float | None:
 def read_offsets(
     offsets: Mapping[Place, int | tuple[int, str]],
 ) -> dict[TopicPartition, tuple[int, str]]:
-    """Return offsets with their metadata; ValueError for what is none."""
+    """Return offsets with their metadata; ValueError for an invalid one."""
     if not isinstance(offsets, Mapping):
         raise ValueError(f"offsets is {offsets!r}: give {{partition: offset}}")  # noqa: TRY004
     found = {}
@@ -255,7 +255,7 @@ def read_offsets(
 
 
 def place_of(place: Place) -> TopicPartition:
-    """Return a partition; ValueError for what is none."""
+    """Return a partition; ValueError for an invalid one."""
     if not isinstance(place, tuple) or not _are(place, str, int):
         raise ValueError(f"{place!r} is not a partition: give (topic, number)")
     return TopicPartition(*place)

@@ -83,4 +83,4 @@ BEATING = frozenset(
 )
 """The states in which heartbeats are sent."""
 ENDED = frozenset({ClientState.UNSUBSCRIBED, ClientState.FATAL})
-"""The states that a member which has begun only leaves to begin anew, or never."""
+"""The states that a member which has begun only leaves to start over, or never."""

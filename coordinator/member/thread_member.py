@@ -81,7 +81,7 @@ class ThreadMember(MemberOptions):
             with driver.within():
                 yield held
         finally:
-            with suppress(RuntimeError):  # the thread has ended: nobody waits
+            with suppress(RuntimeError):  # the thread has ended: no caller waits
                 thread.loop.call_soon_threadsafe(driver.release, held)
 
     def leave(self, *, for_a_while: bool = False) -> None:

@@ -25,7 +25,7 @@ Offsets: TypeAlias = Mapping[TopicPartition, tuple[int, str]]
 
 
 class CoordinatorGoneError(GroupError):
-    """The coordinator of this process was closed or fenced: it answers nobody any more."""
+    """The coordinator of this process was closed or fenced: it no longer answers."""
 
     @property
     def retriable(self) -> bool:
@@ -37,7 +37,7 @@ class Transport(Protocol):
     """A way to one coordinator, for one member.
 
     Its methods raise GroupError for what the coordinator refuses, and OSError (TimeoutError is one)
-    when there is no answer.
+    without an answer.
 
     Attributes
     ----------

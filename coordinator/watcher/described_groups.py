@@ -200,12 +200,12 @@ def compare_classic(before: ClassicGroupWritten | None, now: ClassicGroupWritten
     """
     if before is None:
         return [msgspec.structs.replace(now, generation=1)]
-    if _told(before) == _told(now):
+    if _compared(before) == _compared(now):
         return []
     return [msgspec.structs.replace(now, generation=before.generation + 1)]
 
 
-def _told(group: ClassicGroupWritten) -> tuple[object, ...]:
+def _compared(group: ClassicGroupWritten) -> tuple[object, ...]:
     members = [
         (one.member_id, one.instance_id, one.client_id, one.client_host, one.subscription)
         for one in group.members

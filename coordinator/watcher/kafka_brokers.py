@@ -29,7 +29,7 @@ READ_UNCOMMITTED = 0
 TOPIC_RESOURCE = 2
 GROUP = 0
 """What a coordinator is asked for."""
-ONLY_TOLD = {"allow_auto_topic_creation": False, "include_topic_authorized_operations": False}
+ONLY_NAMES = {"allow_auto_topic_creation": False, "include_topic_authorized_operations": False}
 """Of a request for metadata: no topic is made by it."""
 
 
@@ -144,7 +144,7 @@ class KafkaBrokers:
 
     async def _ask_metadata(self, topics: Sequence[object] | None) -> Any:  # noqa: ANN401 - kio's
         """Ask any broker for topics, all for None, and note where the brokers are."""
-        answer = await self._ask_any(Api.METADATA, topics=topics, **ONLY_TOLD)
+        answer = await self._ask_any(Api.METADATA, topics=topics, **ONLY_NAMES)
         self._addresses = {int(one.node_id): (one.host, one.port) for one in answer.brokers}
         return answer
 
@@ -232,7 +232,7 @@ class KafkaBrokers:
             return found
 
     async def _check_cluster(self, connection: KafkaConnection) -> None:
-        answer = await connection.ask(Api.METADATA, topics=(), **ONLY_TOLD)
+        answer = await connection.ask(Api.METADATA, topics=(), **ONLY_NAMES)
         if answer.cluster_id != self._cluster_id:
             raise ConnectionError(
                 f"this is now Kafka cluster {answer.cluster_id}, but the store shows "

@@ -213,7 +213,7 @@ def refuse_changed(expected: npt.ArrayLike, found: npt.ArrayLike) -> None:
     Raises
     ------
     SpecError
-        They differ: members whose subscription nobody had before would be lost.
+        They differ: members with a subscription that no member had before would be lost.
     """
     if not np.array_equal(expected, found):
         raise SpecError(

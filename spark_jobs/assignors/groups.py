@@ -82,7 +82,8 @@ def assign_groups(
     ----------
     tables
         members, topics, and optional owned, partitions, constraints, by these names. Members and
-        owned have group_id; the others are everybody's without it, and then go to every task whole.
+        owned have group_id; without it, all groups share the others, which then go whole to every
+        task.
     check_empty
         Is given the groups without members, by name, and may refuse them.
     columns

@@ -44,7 +44,7 @@ class CellView:
 
     @cached_property
     def topics(self) -> dict[str, np.ndarray]:
-        """The topics, to be looked up: topic_class, topic_cell, line_start; -1 if nobody's.
+        """The topics, to be looked up: topic_class, topic_cell, line_start; -1 if unassigned.
 
         The line is that of `assignors.materialize`, with one free place after each topic, so that
         intervals only touch if they belong to the same topic.

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from assignors.arrays import Longs, offsets_of, sum_by, sum_segments
-from assignors.plan import EVERYBODY, CompressedOwnership, Flows, Plan
+from assignors.plan import ABOVE_ALL, CompressedOwnership, Flows, Plan
 from assignors.water_level import Histogram, WaterLevel, count_drops_needed, lower_loads
 from spark_jobs.assignors.group import ORDER
 from spark_jobs.assignors.ordered_ops import add_running_sum
@@ -30,7 +30,7 @@ def relinquish(view: CellView, plan: Plan, owned: FrameOwnership) -> tuple[DataF
     Returns
     -------
     drops, new
-        A frame of `COLUMNS`, or None if nobody gives up anything; and how much the class gains, per
+        A frame of `COLUMNS`, or None if no member gives anything up; how much the class gains, per
         pair of class and topic class (int64).
     """
     parts: list[DataFrame] = []
@@ -68,7 +68,7 @@ def add_above_level(
     over = np.where(loads.load > level.height[loads.class_], loads.members, 0)
     over = np.where(cut[loads.class_], over, 0)
     classes = {
-        "height": np.where(cut, level.height, EVERYBODY),
+        "height": np.where(cut, level.height, ABOVE_ALL),
         "first": level.first,
         "earlier": offsets_of(sum_segments(over, loads.offsets))[:-1],
     }

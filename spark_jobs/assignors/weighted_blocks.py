@@ -1,4 +1,4 @@
-"""One large weighted group in which nobody owns anything yet, as blocks of a million partitions.
+"""One large weighted group in which no partition has an owner, as blocks of a million partitions.
 
 Twin of what `weighted_search.py` does in its first step. Rows of partitions are shuffled once, into
 blocks; from then on a row is a block, so that Spark moves arrays and not a hundred million rows.
@@ -77,7 +77,7 @@ class Blocks:
 
     @classmethod
     def read(cls, group: FrameGroup, line: Line, partitions: DataFrame | None) -> Blocks | None:
-        """Read weights; None where a partition has none, or what nobody subscribes to has one.
+        """Read weights; None if a partition has none, or a topic without subscribers has one.
 
         Raises
         ------

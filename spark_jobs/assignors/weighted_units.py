@@ -117,9 +117,9 @@ def weigh_units(
     """
     session = group.work_session
     rows, known, greatest = _read_weights(group, line, partitions)
-    nobody = F.lit(-1).cast("bigint")
+    no_owner = F.lit(-1).cast("bigint")
     if owners is None:
-        rows = rows.withColumns({"prev": nobody, "owner": nobody})
+        rows = rows.withColumns({"prev": no_owner, "owner": no_owner})
     else:
         start = {"topic_index": line.topic.astype(np.int32), "start": line.start[:-1]}
         at = F.col("start") + F.col("first")
@@ -130,8 +130,8 @@ def weigh_units(
         rules = {"owner": idle, "idle": np.ones(len(idle), dtype=np.bool_)}
         rows = rows.join(held.hint("shuffle_hash"), "place", "left")
         rows = rows.join(small(session.spark, rules), "owner", "left")
-        prev = F.coalesce("owner", nobody)
-        owner = F.when(F.col("idle"), nobody).otherwise(prev)
+        prev = F.coalesce("owner", no_owner)
+        owner = F.when(F.col("idle"), no_owner).otherwise(prev)
         rows = session.keep(rows.select("place", "given", prev.alias("prev"), owner.alias("owner")))
     rough = find_rough_shift(greatest)
     shift = find_shift(rough, _sum_given(rows, rough))
@@ -207,7 +207,7 @@ def judge_weights(
 ) -> tuple[DataFrame, dict[str, Any]]:
     """Look at the rows of a table of partitions.
 
-    What nobody subscribes to has its place behind the line.
+    A topic without subscribers has its place behind the line.
 
     Returns
     -------
@@ -250,9 +250,9 @@ def judge_weights(
 
 def _refuse(group: FrameGroup, bad: DataFrame) -> None:
     """Let the local engine say what is wrong with some rows."""
-    nobody = pa.table({"member_id": pa.array([], pa.string())})
+    no_members = pa.table({"member_id": pa.array([], pa.string())})
     names, sizes = group.topics.names, group.topics.partitions
-    parse_load_tables(nobody, names, sizes, bad.toArrow(), None, None)
+    parse_load_tables(no_members, names, sizes, bad.toArrow(), None, None)
 
 
 def _fill_medians(group: FrameGroup, line: Line, every: DataFrame, weights: DataFrame) -> DataFrame:
@@ -286,7 +286,7 @@ class Units:
     begun_again
         Whether the owners of before are those of an assignment that was only worked out.
     fresh
-        Whether nobody had anything before: then nothing is looked for in the rows.
+        Whether no partition had an owner before: then nothing is looked for in the rows.
     """
 
     session: WorkSession
@@ -329,7 +329,7 @@ class Units:
         return replace(self, rows=kept, begun_again=False, fresh=start.fresh)
 
     def is_fresh(self) -> bool:
-        """Tell whether nobody had anything before."""
+        """Whether no partition had an owner before."""
         return self.fresh or not self.rows.where("prev >= 0").limit(1).count()
 
     def is_whole(self) -> bool:

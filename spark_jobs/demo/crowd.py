@@ -21,7 +21,7 @@ class Crowd:
         self._coordinator, self.group_id, self.topics = coordinator, group_id, topics
         self.epochs: dict[str, int] = {}
         self._count: dict[str, int] = {}
-        """How many partitions each member owns, of those who were told since they joined."""
+        """How many partitions each member owns, if it got an assignment since it joined."""
 
     def join(self, member_ids: list[str], say: Callable[[str], object]) -> None:
         """Let members join."""
@@ -91,7 +91,7 @@ class Crowd:
             self.epochs[beat.member_id] = answer.member_epoch
             if answer.ranges is not None:
                 count = sum(end - first for _, first, end in answer.ranges)
-                # Of a member that was there before the crowd nobody knows what it owned.
+                # What a member that was there before the crowd owned is unknown.
                 if count < self._count.get(beat.member_id, count + 1):
                     less.append(self._let_go(beat.member_id, answer))
                 self._count[beat.member_id] = count

@@ -160,14 +160,14 @@ def _watch_cluster(address: str, output: Path) -> None:
     console.print(table)
     console.print(who, soft_wrap=True)
     mark = "[green]✓[/]" if good else "[red]✗[/]"
-    told = f"{groups} groups of the cluster: muster history {cluster.name} --store {store}"
-    console.print(f"{mark} {told}", soft_wrap=True)
+    line = f"{groups} groups of the cluster: muster history {cluster.name} --store {store}"
+    console.print(f"{mark} {line}", soft_wrap=True)
     if not good:
         raise typer.Exit(FAILURE)
 
 
 def _empty_store(output: Path, named: str) -> str:
-    """Return the store to use: the demo's own is made anew, another one must have nothing in it."""
+    """Return the store to use: the demo's own is recreated, another one must be empty."""
     if not named:
         shutil.rmtree(output / "store", ignore_errors=True)
         return str(output / "store")

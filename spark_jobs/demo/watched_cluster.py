@@ -80,8 +80,12 @@ class Cluster:
         """Have one more member join."""
         from confluent_kafka import Consumer  # noqa: PLC0415 - the command's help needs none
 
-        told = {"group.id": self.name, "group.protocol": "consumer", "enable.auto.commit": False}
-        member = Consumer(self._settings | told)
+        settings = {
+            "group.id": self.name,
+            "group.protocol": "consumer",
+            "enable.auto.commit": False,
+        }
+        member = Consumer(self._settings | settings)
         member.subscribe([self.name])
         self._members.append(member)
         return member

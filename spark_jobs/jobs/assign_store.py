@@ -1,7 +1,7 @@
 """`muster assign --store … --group …`: plan a group's target on Spark, and apply the plan.
 
 It is `muster plan --engine spark` and `muster apply` in one, for a group that waits for a target.
-The store's coordinator decides; if there is none, this process is one until then.
+The store's coordinator decides; if none is running, this process is the coordinator until then.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ def assign_store(job: StoreJob, config: Config) -> dict[str, Any]:
     Raises
     ------
     SpecError
-        There is no such group, or the assignor refuses it.
+        The group does not exist, or the assignor refuses it.
     NoLog
-        There is no store.
+        The store is missing.
     BusyError
         No executor ran a task in time, or no coordinator answered: nothing is changed.
     RuntimeError

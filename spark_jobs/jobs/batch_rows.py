@@ -1,6 +1,6 @@
 """Rows of a batch as a table has them: each column by its name, no value changed.
 
-Data files that are written beside a table are not checked by anybody else. A cast would be by
+Only this module checks data files that are written beside a table. A cast would be by
 position within a struct, and, without spark.sql.ansi.enabled, make NULL or another number of what
 does not fit.
 """
@@ -122,7 +122,7 @@ def _refuse_lossy(rows: DataFrame, fields: Sequence[T.StructField], path: str) -
         lossy.append(F.min(F.when(~back.eqNullSafe(column), F.coalesce(text, F.lit("")))))
     try:
         values = rows.agg(*lossy).collect()[0]
-    except AnalysisException:  # there is no such cast
+    except AnalysisException:  # the cast does not exist
         kinds = ", ".join(kind.simpleString() for kind in found.values())
         raise ValueError(_explain(fields, path, f"is {kinds}")) from None
     for field, value in zip(fields, values, strict=True):

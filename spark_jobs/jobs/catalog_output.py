@@ -1,6 +1,6 @@
 """Replace a Delta table of Spark's catalog by its name: the same run protocol as at a path.
 
-Where tables are governed, as by Unity Catalog, nobody may write to their files but by their names.
+Where tables are governed, as by Unity Catalog, their files may only be written by their names.
 Then no lock is seen by all, and no commit is ours: Spark's own commit fails if others have written
 while it was made, and the version that it made shows whether others had before.
 """
@@ -155,7 +155,7 @@ def find_output(spark: SparkSession, name: str) -> CatalogOutput:
     Raises
     ------
     SpecError
-        It is no Delta table with an assignment's columns, or there is no such schema.
+        It is not a Delta table with an assignment's columns, or its schema does not exist.
     """
     parts = _PART.findall(name)
     if any("`" in part[1:-1] for part in parts):
@@ -179,7 +179,7 @@ def find_output(spark: SparkSession, name: str) -> CatalogOutput:
 
 
 def is_content(asked: Input | None, found: Any, output: CatalogOutput) -> bool:  # noqa: ANN401
-    """Whether the previous assignment is what the output has, which is no input of a run."""
+    """Whether the previous assignment is what the output has, which is not an input of a run."""
     newest = isinstance(asked, SparkName) and asked.version is None
     return newest and output.location is not None and found.path == output.location
 

@@ -142,7 +142,7 @@ def _read_alike(
     for name, kind in kinds.items():
         if is_untyped(kind) and name not in other:
             other[name] = F.col(f"`{name}`").cast("array<string>")
-    # and any Spark those of type uint64 as decimals; what is beyond int64 is no count anyway
+    # and any Spark those of type uint64 as decimals; a number beyond int64 is not a count anyway
     for name in _COUNTS:
         if kinds.get(name) == pa.uint64():
             other[name] = F.least(name, F.lit(_INT64_MAX)).cast("long")

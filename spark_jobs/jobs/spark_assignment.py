@@ -55,7 +55,7 @@ class SparkAssignment:
         Raises
         ------
         SpecError
-            A table does not exist, or the output is none that a run may replace.
+            A table does not exist, or a run may not replace the output.
         """
         require("a table of Spark's catalog", "spark")
         from spark_jobs.jobs.catalog_output import find_output, is_content  # noqa: PLC0415 - others never import pyspark
@@ -343,7 +343,7 @@ def _write_result(
         written = job.table.content(version).frame
     else:
         made = write_rows(found.rows, order, job, kept)
-        if made is None:  # a file that nobody else could write
+        if made is None:  # a file that no other run could write
             return done
         version = made
         written = read_frame(spark, TableRef(job.output, version, delta=True), "--output")

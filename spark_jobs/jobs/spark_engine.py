@@ -66,7 +66,7 @@ class SparkProgress:
 
 @dataclass(slots=True, eq=False)
 class _Computation:
-    """A running computation; `planned` is one that nobody installs: of a plan."""
+    """A running computation; `planned` is one that is not installed: of a plan."""
 
     group_id: str
     tag: str

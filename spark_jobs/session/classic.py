@@ -64,7 +64,7 @@ class ClassicSession:
         return DataFrame(dataset.ofRows(session._jsparkSession, plan), session)  # noqa: SLF001
 
     def keep(self, frame: DataFrame) -> tuple[DataFrame, Callable[[bool], object]]:
-        """Compute a frame now, and return it with what releases its rows, and waits if told to.
+        """Compute a frame now, and return it with what releases its rows, and waits if asked to.
 
         A local checkpoint of columnar batches, as Spark's cache builds them.
         `DataFrame.localCheckpoint` keeps each row as an object, which fills a driver's heap. When
@@ -96,7 +96,7 @@ class ClassicSession:
         watched = frame.observe(_MEASURES, *named)
         kept, release = self.keep(watched)
         with _released_on_failure(release):
-            # Observation.get waits for ever if Spark's listeners lose its event
+            # Observation.get never returns if Spark's listeners lose its event
             execution: Any = watched._jdf.queryExecution()  # noqa: SLF001 - so its source is asked
             row = execution.observedMetrics().apply(_MEASURES)
             return kept, release, {name: row.get(at) for at, name in enumerate(measures)}
@@ -172,7 +172,7 @@ class ClassicSession:
 
 @contextmanager
 def _released_on_failure(release: Callable[[bool], object]) -> Iterator[None]:
-    """Release rows when the block fails or is interrupted: nobody else could then."""
+    """Release rows when the block fails or is interrupted: no one else could then."""
     try:
         yield
     except BaseException:

@@ -144,7 +144,7 @@ def check_seen(spark: SparkSession, files: Sequence[str]) -> None:
     Raises
     ------
     ConfigError
-        They do not. Without this check an executor would write to its own disk, where nobody reads.
+        They do not. Without this check an executor would write to its own disk, where no one reads.
     """
     kind = kind_of(spark)
     here = [file for file in files if not is_remote(file)]
@@ -167,7 +167,7 @@ def check_seen(spark: SparkSession, files: Sequence[str]) -> None:
 
 
 @contextmanager
-def failures_told() -> Iterator[None]:
+def failures_explained() -> Iterator[None]:
     """Say in one line what executors' Python lacks.
 
     Raises
@@ -185,27 +185,27 @@ def failures_told() -> Iterator[None]:
 
 
 def _explain_python(text: str) -> str | None:
-    told = (
+    remedy = (
         "name it by PYSPARK_PYTHON or spark.pyspark.python (for Spark Connect by PYSPARK_PYTHON, "
         "where its server is started)"
     )
     if found := _NO_PYTHON.search(text):
-        return f"executors have no Python at {found[1]}: install it there, and {told}"
+        return f"executors have no Python at {found[1]}: install it there, and {remedy}"
     if found := _OTHER_PYTHON.search(text):
         version = (found[1] or found[2]).strip().rstrip(".")
-        return f"executors have a different Python from the driver: {version}; {told}"
+        return f"executors have a different Python from the driver: {version}; {remedy}"
     found = _LACKS.search(text)
     package = (found[1] or found[2]).partition(".")[0].lower() if found else ""
     if package in _PYTHON_PACKAGES:
         wanted = " ".join(_PYTHON_PACKAGES)
-        return f"executors' Python has no {package}: run there `pip install {wanted}`, or {told}"
+        return f"executors' Python has no {package}: run there `pip install {wanted}`, or {remedy}"
     return None
 
 
 def try_again_if_lost(work: Callable[[], Done]) -> Done:
     """Do a piece of work, and again from its beginning when executors die with rows of it.
 
-    Kept rows are a local checkpoint: what was on an executor that is gone cannot be computed anew.
+    Kept rows are a local checkpoint: what was on an executor that is gone cannot be recomputed.
     """
     for attempt in range(1, ATTEMPTS):
         try:

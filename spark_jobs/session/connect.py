@@ -1,4 +1,4 @@
-"""A session of Spark Connect: a client of a driver elsewhere, so there is no JVM to ask.
+"""A session of Spark Connect: a client of a driver elsewhere, without a JVM to ask.
 
 Its server has no place for sessions of a job of ours beside the user's, and no way to move frames
 between sessions that every server has; so jobs work in the user's session, whose settings stay as
@@ -60,11 +60,11 @@ class ConnectSession:
         return "its server may be down, or have no free executors"
 
     def is_local(self) -> bool:
-        """Whether tasks see this process's files: nobody can tell."""
+        """Whether tasks see this process's files: unknown, so False."""
         return False
 
     def has_own_python(self) -> bool:
-        """Whether tasks run with this process's Python: nobody can tell."""
+        """Whether tasks run with this process's Python: unknown, so False."""
         return False
 
     def new_session(self) -> SparkSession:
@@ -116,7 +116,7 @@ class ConnectSession:
         return ConnectSession(session, made=True)
 
     def end(self) -> None:
-        """Close a session that was made here: at its exit, Python would wait for it for ever."""
+        """Close a session that was made here: at its exit, Python would wait for it endlessly."""
         if self.made:
             self.spark.stop()
 

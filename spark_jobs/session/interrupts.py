@@ -108,7 +108,7 @@ def _calls_jvm(frame: FrameType | None) -> bool:
 
 
 def _stop_spark() -> bool:
-    """Stop the context of this process, or the JVM that begins one; False while there is none."""
+    """Stop the context of this process, or the JVM that begins one; False without one."""
     context: Any = getattr(_context_class(), "_active_spark_context", None)
     java, jvm = getattr(context, "_jsc", None), _jvm()
     if java is None and jvm is None:

@@ -10,7 +10,7 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, SparkSession
 
 from coordinator.config import EngineConfig
-from spark_jobs.session.cluster import failures_told, give_code
+from spark_jobs.session.cluster import failures_explained, give_code
 from spark_jobs.session.kinds import kind_of
 from spark_jobs.session.object_store import reach_store
 
@@ -80,7 +80,7 @@ class WorkSession:
 
     def keep(self, frame: DataFrame) -> DataFrame:
         """Compute the frame now, and keep it in memory or on disk until `release`."""
-        with failures_told():
+        with failures_explained():
             kept, release = self._kind.keep(frame)
         self._kept.append(release)
         return kept
@@ -89,7 +89,7 @@ class WorkSession:
         self, frame: DataFrame, **measures: Column
     ) -> tuple[DataFrame, dict[str, Any]]:
         """Do as `keep`, and return aggregates of the rows, by name: integers or null."""
-        with failures_told():
+        with failures_explained():
             kept, release, found = self._kind.keep_and_measure(frame, measures)
         self._kept.append(release)
         return kept, found

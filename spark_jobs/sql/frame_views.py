@@ -2,7 +2,7 @@
 
 On one machine, with a log of some hundred thousand rows, this is faster than SQL: Spark would plan,
 compile and shuffle a query of a dozen steps. The rows are those of the SQL views, which tests
-compare, and each query reads them anew.
+compare, and each query rereads them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def newest_position(spark: SparkSession, store: str) -> DataFrame:
 
 
 def frame_view(spark: SparkSession, store: str, view: str, position: Column) -> DataFrame:
-    """Return a view of a store as a frame, which each query computes anew.
+    """Return a view of a store as a frame, which each query recomputes.
 
     Parameters
     ----------

@@ -65,7 +65,7 @@ class BackgroundCommits:
     Raises
     ------
     ValueError
-        An address, a group or a login is none.
+        An address, a group or a login is invalid.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class BackgroundCommits:
             self._stir()
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
-        """Do not commit unchanged offsets of these again, later: nobody reads them any more."""
+        """Do not commit unchanged offsets of these again: no query reads them any longer."""
         with self._changed:
             for place in partitions:
                 self._acknowledged.pop(place, None)

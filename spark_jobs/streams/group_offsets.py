@@ -54,7 +54,7 @@ class GroupOffsets(StreamingQueryListener):
     Raises
     ------
     ValueError
-        What is given is no address, no group or no login.
+        The address, the group or the login is invalid.
     """
 
     def __init__(

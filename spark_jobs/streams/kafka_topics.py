@@ -27,7 +27,7 @@ def kafka_settings(
     login: tuple[str, str, str] | None,
     client_id: str = "muster",
 ) -> ClientSettings:
-    """Return how to reach a cluster; ValueError for what is no address and no login."""
+    """Return how to reach a cluster; ValueError for an invalid address or login."""
     check_access(tls, login)
     return ClientSettings(parse_addresses(kafka), tls, login, client_id)
 
@@ -95,7 +95,7 @@ class KafkaTopics:
     ) -> dict[TopicPartition, int]:
         """Return where partitions begin (EARLIEST) or end (LATEST), of those that can be asked for.
 
-        A partition is left out while it has no leader, and when it is not there any more.
+        A partition is left out while it has no leader, and once it no longer exists.
         """
         if any(place not in self._leaders for place in partitions):
             await self.partitions({place.topic for place in partitions})
@@ -104,15 +104,15 @@ class KafkaTopics:
             by_leader.setdefault(self._leaders.get(place, -1), []).append(place)
         by_leader.pop(-1, None)
         try:
-            told = await asyncio.gather(
+            answers = await asyncio.gather(
                 *[self._ask(*one, at, int(committed_only)) for one in by_leader.items()]
             )
         except (OSError, GroupError):
             self._leaders.clear()
             raise
-        found = {place: offset for one in told for place, offset in one.items()}
+        found = {place: offset for one in answers for place, offset in one.items()}
         for place in set(partitions) - found.keys():
-            self._leaders.pop(place, None)  # asked for anew
+            self._leaders.pop(place, None)  # asked for again
         return found
 
     async def _ask(

@@ -2,7 +2,7 @@
 
 A batch is `spark.read.format("kafka")` with offsets from the group. It is read, written and
 committed while the member holds its partitions, so they move between batches only; nothing is kept
-in a checkpoint, so nothing starts anew when they do.
+in a checkpoint, so nothing restarts when they do.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ logger = logging.getLogger("muster.spark")
 
 
 class OffsetsGoneError(RuntimeError):
-    """Records that the group has not read yet are not in the topic any more."""
+    """Records that the group has not read yet are no longer in the topic."""
 
 
 class _Outcome(Enum):
@@ -100,7 +100,7 @@ class SharedSource:
             Called as work(rows, number) with the columns of Spark's Kafka source, in this thread,
             as by `foreachBatch`: what `foreach_partition_owner` returns, or your own. When it
             returns, the batch is committed. The number counts the batches of this source, from 0,
-            and a batch that is done again has another one elsewhere: it is no key. Fenced, from it
+            and a batch that is repeated elsewhere has another one: it is not a key. Fenced, from it
             or from the commit, means that a partition is another driver's by now: the batch ends,
             and the next one begins with what the member owns then. Anything else ends this call.
         timeout
@@ -184,7 +184,7 @@ class SharedSource:
     def _plan(self, held: Held) -> _Ranges:
         """Return what the next batch reads."""
         if held.changes != self._changes:
-            self._positions = {}  # somebody else may have read on meanwhile
+            self._positions = {}  # another member may have read on meanwhile
         places = sorted(held.partitions)
         if not places:
             return _Ranges({}, {}, 0)
@@ -319,9 +319,9 @@ def shared_source(
     ...     source.run(foreach_partition_owner(member, "output"))
 
     Each driver reads what its member owns, from the group's offsets. Partitions move between
-    batches, and no query starts anew when they do; there is no checkpoint. With
-    `foreach_partition_owner` each row is written once, whoever is killed or suspended; otherwise
-    work on a batch whose driver is killed is done again by another.
+    batches, and no query restarts when they do; there is no checkpoint. With
+    `foreach_partition_owner` each row is written once, even if drivers are killed or suspended;
+    otherwise another driver repeats work on a batch whose driver is killed.
 
     Parameters
     ----------
@@ -351,7 +351,7 @@ def shared_source(
     Raises
     ------
     ValueError
-        A value, an option or an address is none; the message names it.
+        A value, an option or an address is invalid; the message names it.
     """
     if not isinstance(member, Member):
         raise ValueError(f"member is {member!r}: give a Member")  # noqa: TRY004 - as all values

@@ -78,7 +78,7 @@ def read_options(
     tls: ssl.SSLContext | None,
     login: tuple[str, str, str] | None,
 ) -> SourceOptions:
-    """Return options; ValueError names the value that is none."""
+    """Return options; ValueError names the invalid value."""
     settings = kafka_settings(kafka, tls, login)
     if starting not in STARTING:
         raise ValueError(f"starting is {starting!r}: give 'earliest' or 'latest'")
@@ -91,7 +91,7 @@ def read_options(
     given = dict(options or {})
     for name in given:
         if not isinstance(name, str):
-            raise ValueError(f"option {name!r} is no text: give names of Spark's options")  # noqa: TRY004
+            raise ValueError(f"option {name!r} is not text: give names of Spark's options")  # noqa: TRY004
         if name.lower() in OWN_OPTIONS:
             raise ValueError(f"option {name!r} is not to be given: {OWN_OPTIONS[name.lower()]}")
     servers = kafka if isinstance(kafka, str) else ",".join(kafka)

@@ -55,7 +55,7 @@ def starting_offsets(
     Raises
     ------
     ValueError
-        A topic does not exist, or what is given is no address, no group or no topic.
+        A topic does not exist, or the address, the group or a topic is invalid.
     GroupError
         The offsets may not be read, or the login is refused.
     OSError

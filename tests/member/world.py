@@ -164,7 +164,7 @@ class World:
                 player.talk()
                 self.check()
             live = [player for player in self.players if player.state in BEATING]
-            quiet = all(p.membership.is_told_everything and self.has_target(p) for p in live)
+            quiet = all(p.membership.has_settled and self.has_target(p) for p in live)
             if quiet and turn * ms > SESSION_MS:
                 return
             self.advance(ms)

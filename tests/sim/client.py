@@ -129,7 +129,7 @@ class Member:
     @property
     def settled(self) -> bool:
         """Whether nothing is left to do for it."""
-        return not self.gone and self._membership.is_told_everything
+        return not self.gone and self._membership.has_settled
 
     @property
     def uses_until(self) -> int:

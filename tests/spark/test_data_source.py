@@ -87,7 +87,7 @@ def test_bad_options_are_refused_by_name(spark, store):
         ({"view": "topics", "groupId": "billing"}, "view 'topics' has no group_id"),
         ({"view": "loads_at", "groupId": "billing"}, "loads_at needs an option epoch"),
         ({"view": "epochs", "maxPositionsPerTrigger": "3"}, "maxPositionsPerTrigger is for readStream"),
-        ({"view": "loads_at", "groupId": "billing", "epoch": "9" * 5_000}, "is no whole number of"),
+        ({"view": "loads_at", "groupId": "billing", "epoch": "9" * 5_000}, "is not a whole number of"),
         ({"view": "epochs", "epoch": "3"}, "view 'epochs' takes no epoch"),
     ):  # fmt: skip
         assert why in refusal(lambda asked=options: read(spark, store, **asked).count())

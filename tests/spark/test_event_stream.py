@@ -206,7 +206,7 @@ def test_a_batch_opens_its_log_once(tmp_path, monkeypatch):
 def test_bad_options_of_streams_are_refused_by_name(tmp_path):
     store = stored(all_stories(), tmp_path / "store")
     for options, why in (
-        ({"view": "epochs"}, "view 'epochs' is no stream, since its rows change"),
+        ({"view": "epochs"}, "view 'epochs' is not a stream: its rows change"),
         ({"positionAsOf": "3"}, "a stream has no end: omit positionAsOf"),
         ({"maxRecordsPerTrigger": "9"}, "unknown option 'maxRecordsPerTrigger'.*maxPositionsPerTr"),
         ({"maxPositionsPerTrigger": "0"}, "maxPositionsPerTrigger is '0': give a number"),

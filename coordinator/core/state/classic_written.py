@@ -49,7 +49,7 @@ def record_of(group: ClassicGroup) -> ClassicGroupWritten:
             ClassicMemberWritten(
                 **_take(member, _OF_MEMBER),
                 subscription=member.metadata(group.protocol),
-                subscribed_topic_names=_topics_told(group, member, known),
+                subscribed_topic_names=_topics_sent(group, member, known),
                 assigned=tuple(
                     ClassicRange(key.name, key.topic_id, first, end - first)
                     for key, first, end in member.assigned
@@ -60,7 +60,7 @@ def record_of(group: ClassicGroup) -> ClassicGroupWritten:
     )
 
 
-def _topics_told(
+def _topics_sent(
     group: ClassicGroup, member: ClassicMember, known: dict[bytes, tuple[str, ...]]
 ) -> tuple[str, ...]:
     """Return the topics that a consumer subscribes to; none where its bytes do not say."""

@@ -169,7 +169,7 @@ def infer_generation(
     reasons: dict[str, str | None] = {}
     for member_id, member in after.items():
         if member_id in before:
-            if group is not None and _told(member) != _told_before(group, member_id):
+            if group is not None and _sent_by(member) != _sent_before(group, member_id):
                 reasons.setdefault(Reason.SUBSCRIPTION_CHANGED, member_id)
         elif member.instance_id is not None and member.instance_id in instances:
             del before[instances.pop(member.instance_id)]
@@ -190,11 +190,11 @@ def _subscription(meta: MemberMetadata) -> tuple[object, ...]:
     return meta.subscribed_topic_names, meta.subscribed_topic_regex
 
 
-def _told(member: ClassicMemberWritten) -> object:
+def _sent_by(member: ClassicMemberWritten) -> object:
     return member.subscribed_topic_names or member.subscription
 
 
-def _told_before(group: ClassicGroup, member_id: str) -> object:
+def _sent_before(group: ClassicGroup, member_id: str) -> object:
     raw = group.members[member_id].metadata(group.protocol)
     topics = topics_of([raw]) if group.protocol_type == CONSUMER else None
     return tuple(sorted(topics)) if topics else raw

@@ -68,7 +68,7 @@ def replace_groups(state: State, watched: Watched, event: KafkaWrote) -> KafkaWr
             begun.append(Tombstone(GroupUnread.kind, group_id))
         else:
             begun += _ends_of_offsets(state, group_id, theirs[group_id])
-            if alone is not None and _told(alone, group_id) == _told(state, group_id):
+            if alone is not None and _records_of(alone, group_id) == _records_of(state, group_id):
                 same.add(group_id)
             else:
                 begun += ends_of_members(state, group_id)
@@ -114,7 +114,7 @@ def _ends_of_offsets(state: State, group_id: str, records: Iterable[Record]) -> 
     ]
 
 
-def _told(state: State, group_id: str) -> set[Record]:
+def _records_of(state: State, group_id: str) -> set[Record]:
     """Return what Kafka's records say of a group's members: nothing that is ours."""
     group, classic = state.groups.get(group_id), state.classic.get(group_id)
     found: set[Record] = set()
