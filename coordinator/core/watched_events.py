@@ -30,7 +30,7 @@ class KafkaWrote:
         When Kafka wrote it, in ms since 1970.
     explains
         Whether reasons are inferred: not where the records are all that a compacted topic keeps.
-    anew
+    replaces
         Whether the records are all that the groups have, in place of what the store has of them.
     partitions
         How many Kafka's topic has, where the records are all of one of them: a group of that one
@@ -50,7 +50,7 @@ class KafkaWrote:
     records: tuple[Record, ...]
     at_ms: int
     explains: bool = True
-    anew: bool = False
+    replaces: bool = False
     partitions: int = 0
     session_ms: int = 0
     seen_ms: Mapping[tuple[str, str], int] = field(default_factory=dict)

@@ -83,7 +83,7 @@ class Player:
         ids: Mapping[str, str | None],
         deleted: Iterable[str] = (),
     ) -> None:
-        """Create, grow and delete topics; another id makes a topic anew.
+        """Create, grow and delete topics; another id recreates a topic.
 
         Raises
         ------

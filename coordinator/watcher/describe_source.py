@@ -187,7 +187,7 @@ class DescribeSource:
                 known[group_id] = found
             elif known.get(group_id) != found:  # all of it, in case that it can be read by now
                 whole = _compare(None, group_id, found)
-                events.append(whole and replace(whole, explains=False, anew=True))
+                events.append(whole and replace(whole, explains=False, replaces=True))
                 known[group_id] = found
         store.write([event for event in events if event is not None])
 

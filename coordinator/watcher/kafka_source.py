@@ -73,7 +73,7 @@ class KafkaSource:
         How often offsets are written, and topics are asked for.
     lag_ms
         How often the lag of groups is noted; 0 for never.
-    anew_ms
+    reread_ms
         How often a partition is reread at most, because of groups that could not be read.
     round_ms
         How often a broker is asked at most, of which everything was read: it answers at once.
@@ -98,13 +98,13 @@ class KafkaSource:
         offsets_ms: int = 10_000,
         lag_ms: int = 0,
         topics_ms: int = 5_000,
-        anew_ms: int = 600_000,
+        reread_ms: int = 600_000,
         round_ms: int = ROUND_MS,
         wait_for_ms: int = WAIT_FOR_MS,
     ) -> None:
         self._settings = ClientSettings.read(servers, settings or {})
         self._topic = topic
-        self.offsets_ms, self.topics_ms, self.anew_ms = offsets_ms, topics_ms, anew_ms
+        self.offsets_ms, self.topics_ms, self.reread_ms = offsets_ms, topics_ms, reread_ms
         self.lag_ms, self.round_ms, self.wait_for_ms = lag_ms, round_ms, wait_for_ms
 
     def find_cluster(self) -> KafkaWatched:
@@ -181,7 +181,7 @@ class _Following:
                 if now - flushed >= self._source.offsets_ms / 1000:
                     await self._write(self._store.flush)
                     flushed = time.monotonic()
-                if now - looked >= self._source.anew_ms / 1000:
+                if now - looked >= self._source.reread_ms / 1000:
                     self._again |= self._store.find_unread(missed=True)
                     looked = now
                 for task in (*self._fetchers.values(), lags):
@@ -399,7 +399,7 @@ class _Following:
             self._note_time(partition)
             is_done = self._is_at_end(partition) and not self._order.has(partition)
             if is_done and partition in self._again:
-                await self._read_anew(partition)
+                await self._reread(partition)
 
     def _is_at_end(self, partition: int) -> bool:
         return self._offsets[partition] >= self._ends.get(partition, 0)
@@ -413,7 +413,7 @@ class _Following:
         if self._is_at_end(partition):
             self._until_ms[partition] = now_ms
 
-    async def _read_anew(self, partition: int) -> None:
+    async def _reread(self, partition: int) -> None:
         """Read all of a partition that is read to its end: what ended, and is cleaned up, ends.
 
         And a group comes back that could not be read, if all of it can by now.

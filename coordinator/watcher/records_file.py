@@ -164,10 +164,10 @@ class RecordsFile:
                 writing.take(item)
         writing.finish()
         if self._end >= store.next_offsets().get(PARTITION, 0) and store.find_unread(missed=False):
-            self._read_anew(store)
+            self._reread(store)
         store.has_caught_up = True
 
-    def _read_anew(self, store: WatchedStore) -> None:
+    def _reread(self, store: WatchedStore) -> None:
         """Let groups come back that could not be read, if all that the dump has of them can be."""
         last: dict[bytes, KafkaRecord] = {}
         for item in self._batches():

@@ -128,7 +128,7 @@ class Translator:
             tuple(made for _, made in found),
             newest,
             explains=False,
-            anew=True,
+            replaces=True,
             offsets=tuple(record.offset for record, _ in found),
             unreadable=tuple(unreadable),
         )

@@ -1,7 +1,7 @@
 -- The members of all groups: one row per member, with what it subscribes to and what it owns. Each
 -- column is a separate maximum, so that a query of a few columns reads only those.
 -- In SQL, too, since one process needs 1.1 GiB for a group of 1,000,000 members.
-WITH told AS (
+WITH recorded AS (
     -- Members that reach an epoch without a change of their assignment share one row of the log.
     SELECT log.*, coalesce(log.member_id, one) AS name
     FROM $log AS log LATERAL VIEW OUTER explode(member_ids) advanced_members AS one
@@ -35,7 +35,7 @@ last AS (
                 coalesce(max(position) FILTER (WHERE kind = 'current_member_assignment'), 0),
             false
         ) AS advanced
-    FROM told
+    FROM recorded
     GROUP BY group_id, name
 )
 SELECT

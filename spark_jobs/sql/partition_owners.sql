@@ -1,4 +1,4 @@
--- Who owns which partitions of existing topics, and which nobody: one row per range. Kafka's describe
+-- The owner, or none, of each range of partitions of existing topics. Kafka's describe
 -- shows the same of those that are owned.
 -- In SQL, too, since one process needs 1.2 GiB for a group of 1,000,000 members.
 WITH owned AS (

@@ -15,7 +15,7 @@ from coordinator.watcher.record_batches import KafkaRecord
 from coordinator.watcher.translator import Translator
 
 from .fake_cluster import FakeCluster, following, wait_for
-from .test_read_anew import follow_until, groups_of, is_read, open_store
+from .test_reread import follow_until, groups_of, is_read, open_store
 from .written import group_of, offset_of, record
 
 

@@ -10,7 +10,7 @@ from coordinator.watcher.record_batches import KafkaRecord, RecordBatch
 from coordinator.watcher.time_order import BUFFERED_MAX, TimeOrder
 
 from .fake_cluster import FakeCluster, following, wait_for
-from .test_read_anew import follow_until, groups_of, is_read, open_store
+from .test_reread import follow_until, groups_of, is_read, open_store
 from .written import batch, group_of
 
 

@@ -23,7 +23,7 @@ from coordinator.wire.codec import Api
 from tests.support.processes import run_as_text
 
 from .fake_cluster import FakeCluster, following, wait_for
-from .test_read_anew import is_read, open_store
+from .test_reread import is_read, open_store
 from .test_unread_groups import end_of
 from .written import group_of, offset_of, record
 

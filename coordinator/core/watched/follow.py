@@ -35,7 +35,7 @@ from coordinator.core.state.records import (
 from coordinator.core.topic_metadata import update_topics
 from coordinator.core.watched.inferred_reasons import Activity, Cause, EpochCauses, infer_generation
 from coordinator.core.watched.moves import TargetMoves
-from coordinator.core.watched.read_anew import replace_groups
+from coordinator.core.watched.replace_groups import replace_groups
 from coordinator.core.watched.unread_groups import check_place, pass_over
 from coordinator.core.watched_events import KafkaWrote
 from coordinator.errors import ErrorCode, GroupError
@@ -108,7 +108,7 @@ def follow(state: State, event: KafkaWrote) -> Result:
         wrong = check_place(state.watched, event)
         if wrong:
             raise GroupError(ErrorCode.INVALID_REQUEST, wrong)
-        taken = replace_groups if event.anew else pass_over
+        taken = replace_groups if event.replaces else pass_over
         event = taken(state, state.watched, event)
     return Result(_explain(state, event) if event.explains else [*event.records])
 

@@ -40,7 +40,7 @@ TEXT_MAX = 500
 def pass_over(state: State, watched: Watched, event: KafkaWrote) -> KafkaWrote:
     """Return an event without groups that cannot be read, and without records that cannot.
 
-    A group that Kafka ends is forgotten. What is read again goes to `read_anew.replace_groups`.
+    A group that Kafka ends is forgotten. What is read again goes to `replace_groups`.
     """
     named = {group_of(one) for one in event.records} - {""}
     faulty = {one.group_id: one for one in event.unreadable}

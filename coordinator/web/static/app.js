@@ -53,7 +53,7 @@
       fetchPart(part, address);
     });
   }
-  // What is drawn of the past is drawn anew after an epoch, but not all the time.
+  // Pictures of the past are redrawn after an epoch, but not all the time.
   let renewing = null;
   function renew() {
     renewing ||= setTimeout(() => {
@@ -112,7 +112,7 @@
       const answer = await fetch(wanted, { signal: cancel.signal });
       if (!answer.ok && wanted === address) sayLost((await answer.text()).trim());
     } catch {
-      // nobody answers: the page says so already
+      // the server does not answer: the page says so already
     } finally {
       cancel.abort();
     }
@@ -142,7 +142,7 @@
     on("gone", (event) => {
       mine.close();
       sayLost(event.data);
-      again(); // it may be made anew
+      again(); // it may be recreated
     });
     on("error", () => {
       if (!lost) sayLost("trying again");
@@ -165,15 +165,15 @@
     const [x, y] = [part.querySelector(".wide")?.scrollLeft || 0, window.scrollY];
     const focused = nameFocus(part);
     htmx.swap(part, event.data.slice(at + 1), { swapStyle: "outerHTML" });
-    const anew = document.getElementById(part.id);
-    const wide = anew?.querySelector(".wide");
+    const redrawn = document.getElementById(part.id);
+    const wide = redrawn?.querySelector(".wide");
     if (wide) wide.scrollLeft = x;
     window.scrollTo(window.scrollX, y);
-    restoreFocus(anew, focused);
-    if (part.id === "now" && part.dataset.epoch !== anew?.dataset.epoch) renew();
+    restoreFocus(redrawn, focused);
+    if (part.id === "now" && part.dataset.epoch !== redrawn?.dataset.epoch) renew();
   }
 
-  // Who uses the keyboard stays where they are when a part is drawn anew.
+  // Who uses the keyboard stays where they are when a part is redrawn.
   const nameLink = (a) => [a.getAttribute("href"), a.textContent.replace(/[▲▼]/g, "").trim()];
   function nameFocus(part) {
     const at = document.activeElement;
@@ -212,10 +212,10 @@
       window.location.assign(pathInfo.finalRequestPath);
       return;
     }
-    const told = new DOMParser().parseFromString(xhr.responseText, "text/html").querySelector("main p");
+    const refusal = new DOMParser().parseFromString(xhr.responseText, "text/html").querySelector("main p");
     const note = event.detail.target.querySelector(".refused") || document.createElement("p");
     note.className = "refused";
-    note.textContent = told?.textContent || `${xhr.status} ${xhr.statusText}`;
+    note.textContent = refusal?.textContent || `${xhr.status} ${xhr.statusText}`;
     event.detail.target.append(note);
   });
   document.addEventListener("htmx:sendError", () => sayLost("the server of this page does not answer"));

@@ -34,7 +34,7 @@ placed AS (
         min(epoch_position) OVER (PARTITION BY group_id ORDER BY position DESC) AS epoch_position
     FROM events
 ),
-told AS (
+recorded AS (
     SELECT group_id, epoch_position AS position,
         max(begun) AS begun,
         sort_array(collect_set(struct(position, change))
@@ -57,5 +57,5 @@ SELECT
     IF(begun.epoch = begun.target.assignment_epoch, begun.target.assignor, NULL) AS assignor,
     IF(begun.epoch = begun.target.assignment_epoch, begun.target.moved, NULL) AS moved,
     IF(begun.epoch = begun.target.assignment_epoch, begun.target.partial, NULL) AS partial
-FROM told
+FROM recorded
 WHERE begun IS NOT NULL

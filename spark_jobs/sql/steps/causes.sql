@@ -1,6 +1,6 @@
 -- A step of `assignment_history`: why a target moves partitions. It has the reasons of all group
 -- epochs that it covers, and their member if it is only one.
-WITH told AS (
+WITH recorded AS (
     SELECT group_id, position, target_position,
         transform(split(nullif(reason, ''), $separator), one -> $code_of_one) AS codes,
         concat(reason, CASE
@@ -30,5 +30,5 @@ SELECT
     ))) AS codes,
     IF(count(member_id) = count(*) AND min(member_id) = max(member_id), min(member_id), NULL)
         AS member_id
-FROM told
+FROM recorded
 GROUP BY group_id, target_position

@@ -1,6 +1,6 @@
 -- A step of `epochs` and `assignment_history`: the records of classic groups. One begins a
 -- generation, or changes a member of it (a static one returned), or ends the group (tombstone).
-WITH told AS (
+WITH recorded AS (
     SELECT log.group_id, log.position, recorded_at, tombstone, generation,
         nullif(assignor, '') AS assignor, moved, reason, member_id, incarnation,
         transform(coalesce(classic_members, array()), one -> struct(
@@ -19,5 +19,5 @@ SELECT group_id, position, recorded_at, tombstone, generation, assignor, moved, 
     lag(members, 1, array()) OVER in_order AS members_before,
     row_number() OVER in_order AS number,
     NOT tombstone AND generation != coalesce(lag(generation) OVER in_order, 0) AS begins
-FROM told
+FROM recorded
 WINDOW in_order AS (PARTITION BY group_id ORDER BY position)

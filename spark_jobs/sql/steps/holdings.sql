@@ -1,5 +1,5 @@
 -- A step of `assignment_history`: each record of what a member owns, and why it changed.
-WITH told AS (
+WITH recorded AS (
     SELECT group_id, member_id, kind, tombstone, position, recorded_at, member_epoch, assigned, pending,
         max(IF(kind = 'member_metadata' AND NOT tombstone, struct(
             position, instance_id, client_id, client_host
@@ -23,7 +23,7 @@ held AS (
             transform(coalesce(pending, array()), r -> struct(
                 r.topic, r.topic_id, r.first_partition, r.partition_count, true AS pending))
         ) AS ranges
-    FROM told
+    FROM recorded
     WHERE kind = 'current_member_assignment'
 ),
 -- Every join uses the group id of the same side, so that a predicate on it reaches all scans.

@@ -1,7 +1,7 @@
 -- A step of `epochs`: when the members of a group had all reached a target, STABLE at its epoch. A
 -- target that was replaced before is reached when the next one is. Records of one time are one
 -- moment: what is between them never was.
-WITH told AS (
+WITH recorded AS (
     -- Members that reach an epoch without a change of their assignment share one row of the log.
     SELECT log.group_id, kind, tombstone, position, recorded_at, state, member_epoch,
         coalesce(log.member_id, one) AS member_id,
@@ -16,7 +16,7 @@ placed AS (
         -- A group that ends has a tombstone of its target.
         count_if(target IS NOT NULL AND tombstone) OVER in_order AS life,
         lead(recorded_at) OVER in_order AS next_at
-    FROM told
+    FROM recorded
     WINDOW in_order AS (PARTITION BY group_id ORDER BY position)
 ),
 stated AS (
@@ -38,7 +38,7 @@ arrived AS (
         CAST(alive AND coalesce(member_epoch = epoch, false) AS INT) AS there
     FROM stated
 ),
--- A new target is reached by nobody at first.
+-- No member has reached a new target at first.
 changed AS (
     SELECT *,
         here - lag(here, 1, 0) OVER (PARTITION BY group_id, member_id ORDER BY position) AS came,

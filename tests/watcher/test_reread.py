@@ -98,7 +98,7 @@ def test_a_group_that_could_not_be_read_comes_back_when_its_records_are_sound(tm
 def test_it_comes_back_while_it_is_watched(tmp_path):
     cluster = FakeCluster()
     cluster.write(0, [*group_of("bad"), offset_of("bad")])
-    with open_store(tmp_path) as store, following(cluster, store, anew_ms=200):
+    with open_store(tmp_path) as store, following(cluster, store, reread_ms=200):
         wait_for(is_read(cluster, store))
         cluster.write(0, [DAMAGED])
         wait_for(lambda: is_unread(store))
