@@ -1,7 +1,7 @@
 """What a target costs on each engine: the constants of `[cost]`, by which `auto` chooses.
 
 Measured on groups of several shapes, and fitted so that the relative error is least. They are
-written where they are read: conf/muster.toml, and the defaults in coordinator/config.py.
+written where they are read: conf/muster.toml, and the defaults in coordinator/config/settings.py.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ MIB = 1 << 20
 ROOT = Path(__file__).resolve().parent.parent
 FILES = {
     ROOT / "conf/muster.toml": r"^({name} = )\d+$",
-    ROOT / "coordinator/config.py": r"^(    {name}: int = )[\d_]+$",
+    ROOT / "coordinator/config/settings.py": r"^(    {name}: int = )[\d_]+$",
 }
 
 

@@ -14,6 +14,7 @@ from benchmarks.shape import GROUP, member_id, small_group_id
 from benchmarks.store import BATCH, temporary_store, write_small_groups
 from coordinator.clock import wall_ms
 from coordinator.config import Config
+from coordinator.core.reasons import Reason
 from coordinator.core.state.groups import Topic
 from coordinator.core.state.records import (
     CurrentMember,
@@ -25,7 +26,6 @@ from coordinator.core.state.records import (
     TopicChanged,
 )
 from coordinator.history import frame
-from coordinator.reasons import Reason
 from coordinator.runtime.topic_catalog import topic_id_of
 from coordinator.storage.delta_log import DeltaLog
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
-from coordinator.kafka_config import ConfigError
+from coordinator.errors import ConfigError
 
 EXTRAS = {
     "kafka": ("confluent_kafka",),

@@ -21,13 +21,13 @@ from typer.core import TyperArgument
 
 from coordinator.cli.main import ENTRY_POINTS
 from coordinator.config import Config
+from coordinator.config.kafka import KafkaConfig, group_defaults
+from coordinator.core.reasons import Reason
 from coordinator.core.state.groups import State
 from coordinator.errors import ErrorCode
 from coordinator.history.findings import SCHEMAS, TITLES
 from coordinator.history.view_schemas import VIEW_SCHEMAS
-from coordinator.kafka_config import KafkaConfig, group_defaults
 from coordinator.member.states import ClientState
-from coordinator.reasons import Reason
 from coordinator.runtime.metrics import Metrics
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.reasons import Reason
+from coordinator.core.reasons import Reason
 from spark_jobs.session.session import DELTA_CONF, LOCAL_CONF, LOOPBACK
 from tests.conftest import ROOT
 from tests.support import processes
@@ -93,7 +93,7 @@ def spell_reasons(text):
 
 def test_reasons_are_named_never_spelled():
     """Otherwise another wording of a reason would change what views and pages look for."""
-    own = ROOT / "coordinator/reasons.py"
+    own = ROOT / "coordinator/core/reasons.py"
     found = [
         f"{name_of(file)}:{line}: {text!r}"
         for file in (*FILES, *(ROOT / "benchmarks").rglob("*.py"))

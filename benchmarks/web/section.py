@@ -23,6 +23,7 @@ from benchmarks.store import temporary_store, write_group
 from coordinator import Coordinator
 from coordinator.clock import wall_ms
 from coordinator.config import Config
+from coordinator.core.reasons import Reason
 from coordinator.core.state.partition_spans import TopicKey
 from coordinator.core.state.records import (
     CurrentMember,
@@ -34,7 +35,6 @@ from coordinator.core.state.records import (
     TargetMetadata,
     TopicChanged,
 )
-from coordinator.reasons import Reason
 from coordinator.storage.delta_log import DeltaLog
 
 TITLE = "Pages for browsers"

@@ -12,8 +12,8 @@ from coordinator.backup.copying import StoreCopy
 from coordinator.backup.destination import create_destination
 from coordinator.clock import wall_ms
 from coordinator.config import ConfigError
+from coordinator.display.progress import task
 from coordinator.history.log_reader import format_time
-from coordinator.progress import task
 from coordinator.storage.store_marks import (
     BACKUP,
     INCOMPLETE,

@@ -20,7 +20,7 @@ from deltalake.transaction import AddAction, create_table_with_add_actions
 
 from coordinator.backup.destination import copy_file
 from coordinator.core.state.records import TargetMetadata
-from coordinator.progress import task
+from coordinator.display.progress import task
 from coordinator.storage.data_files import SNAPSHOT, write_part
 from coordinator.storage.record_log import CommitFailed, CorruptLog, NoLog
 from coordinator.storage.record_schema import SCHEMA

@@ -28,8 +28,8 @@ from coordinator.core.state.records import (
 )
 from coordinator.core.state.state_records import records_of
 from coordinator.core.state.target_assignment import Targets
+from coordinator.display.progress import task
 from coordinator.history.log_reader import LogReader, open_logs
-from coordinator.progress import task
 from coordinator.storage.delta_log import DeltaLog, find_root
 from coordinator.storage.lease import Lease
 from coordinator.storage.nodes import StoreNodes

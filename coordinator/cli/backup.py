@@ -10,9 +10,9 @@ from typing import Annotated, Any
 
 import typer
 
-from coordinator import progress
 from coordinator.cli.main import load_config
 from coordinator.cli.plan import Settings
+from coordinator.display import progress
 
 Check = Annotated[bool, typer.Option(help="Reread the copy and check it, as muster verify does.")]
 

@@ -10,8 +10,8 @@ from typing import Annotated
 
 import typer
 
-from coordinator import progress
 from coordinator.cli.main import load_config
+from coordinator.display import progress
 
 
 def compact(

@@ -10,12 +10,12 @@ from typing import Annotated
 import typer
 
 from assignors import SpecError
-from coordinator import progress
 from coordinator.cli import render
 from coordinator.cli.inspect import AsOf, Json, Store, print_json, say_watched, wants_json
 from coordinator.cli.main import FAILURE, load_config
 from coordinator.cli.terminal import Terminal
 from coordinator.clock import wall_ms
+from coordinator.display import progress
 from coordinator.history.findings import (
     LEVELS,
     Level,

@@ -16,15 +16,15 @@ import msgspec
 import typer
 
 from assignors import SpecError
-from coordinator import progress
 from coordinator.cli import render
 from coordinator.cli.main import load_config
 from coordinator.cli.terminal import Terminal
+from coordinator.display import progress
+from coordinator.display.printable import as_json, visible
 from coordinator.history.log_reader import LogReader, format_time, open_logs
 from coordinator.history.past_target import explain_past_partition
 from coordinator.history.view_rows import describe_with_offsets, explain_epochs, list_rows
 from coordinator.history.watched import list_unread, read_watched, tell_watched
-from coordinator.printable import as_json, visible
 from coordinator.storage.record_log import LostTarget
 from coordinator.trace.kafka_json import to_camel_case
 

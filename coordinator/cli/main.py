@@ -23,9 +23,9 @@ from typer.core import TyperCommand
 
 from assignors import SpecError
 from coordinator.config import Config, ConfigError, parse
-from coordinator.error_text import gist
+from coordinator.display.printable import visible
+from coordinator.errors.texts import gist
 from coordinator.extras import explain
-from coordinator.printable import visible
 from coordinator.storage.record_log import CorruptLog, LogError, NewerLog, NoLog
 from coordinator.storage.tables.files import StoreRefusedError
 from coordinator.storage.tables.store_files import explain_silence

@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from coordinator import progress
 from coordinator.cli import render
 from coordinator.cli.inspect import Json, Store, print_json, wants_json
 from coordinator.cli.main import load_config
@@ -15,7 +14,8 @@ from coordinator.cli.plan import Reason, Settings
 from coordinator.cli.terminal import Terminal
 from coordinator.clock import wall_ms
 from coordinator.core.plans.planner import PlanOptions, make_plan
-from coordinator.printable import visible_values
+from coordinator.display import progress
+from coordinator.display.printable import visible_values
 from coordinator.runtime.ask_coordinator import ask_coordinator, user_name
 
 

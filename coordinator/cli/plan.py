@@ -15,15 +15,17 @@ import msgspec
 import typer
 
 from assignors import SpecError
-from coordinator import progress
 from coordinator.cli import plan_files, render
 from coordinator.cli.inspect import say_watched
 from coordinator.cli.main import load_config
 from coordinator.cli.terminal import Terminal
 from coordinator.clock import wall_ms
 from coordinator.config import Config, ConfigError
+from coordinator.config.kafka import group_settings
 from coordinator.core.plans.planner import PlanOptions, ShownPlan, make_plan, make_rollback
 from coordinator.core.state.records import PlanMade
+from coordinator.display import progress
+from coordinator.display.printable import as_json, visible_values
 from coordinator.engines.engine import LOCAL, open_engine
 from coordinator.history.findings import Finding, examine, find_end
 from coordinator.history.former_targets import read_basis, read_former_targets
@@ -31,8 +33,6 @@ from coordinator.history.json_rows import to_json_rows
 from coordinator.history.log_reader import LogReader, format_time, open_logs
 from coordinator.history.log_rows import LogRows
 from coordinator.history.view_rows import list_rows
-from coordinator.kafka_config import group_settings
-from coordinator.printable import as_json, visible_values
 from coordinator.runtime.ask_coordinator import ask_coordinator, user_name
 from coordinator.runtime.plan_tasks.plan_weights import read_plan_loads
 from coordinator.storage.shards import store_of

@@ -9,10 +9,10 @@ import pyarrow as pa
 from rich.console import Console
 from rich.table import Table
 
+from coordinator.display.printable import visible_values
 from coordinator.history.epoch_views import NOTICED
 from coordinator.history.findings import Finding
 from coordinator.history.json_rows import to_json_rows
-from coordinator.printable import visible_values
 
 Row = Mapping[str, Any]
 

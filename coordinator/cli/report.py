@@ -15,8 +15,8 @@ from rich.table import Table
 from assignors import SpecError
 from assignors.groups.assign_groups import GroupsAssignment
 from assignors.quality import UNOWNED, Report
+from coordinator.display.printable import visible
 from coordinator.extras import require
-from coordinator.printable import visible
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Annotated, Generic, TypeAlias, TypeVar
 
 import typer
 
-from coordinator import progress
 from coordinator.config import Config, ConfigError, folder_mode
+from coordinator.display import progress
+from coordinator.errors.status import LOST, WAITS, Status
 from coordinator.extras import require
 from coordinator.history.log_reader import format_time
 from coordinator.runtime.threads_left import leave
-from coordinator.status import LOST, WAITS, Status
 from coordinator.storage.lease import TAKEOVERS
 from coordinator.storage.record_log import LogError
 from coordinator.storage.tables.filesystem import Filesystem

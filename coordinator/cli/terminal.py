@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from coordinator.config import ConfigError, LogLevel
-from coordinator.printable import VisibleFormatter, visible_lines
+from coordinator.display.printable import VisibleFormatter, visible_lines
 
 LOG_LEVELS = get_args(LogLevel)
 

@@ -11,10 +11,10 @@ from typing import Annotated, TextIO
 import typer
 
 from assignors import SpecError
-from coordinator import progress
 from coordinator.cli.main import load_config
 from coordinator.config import Config
-from coordinator.printable import as_json
+from coordinator.display import progress
+from coordinator.display.printable import as_json
 from coordinator.storage.delta_log import DeltaLog, find_root
 from coordinator.storage.record_log import RecordLog
 from coordinator.trace.fields import TraceError

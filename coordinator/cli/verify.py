@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from coordinator.cli.main import FAILURE, exit_with_error
-from coordinator.progress import show
+from coordinator.display.progress import show
 from coordinator.storage.record_log import CorruptLog
 
 

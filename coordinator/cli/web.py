@@ -10,11 +10,11 @@ from typing import Annotated
 
 import typer
 
-from coordinator import progress
 from coordinator.cli.main import load_config
 from coordinator.cli.terminal import log_to_stderr
+from coordinator.display import progress
+from coordinator.display.printable import visible
 from coordinator.extras import require
-from coordinator.printable import visible
 
 LISTEN = "127.0.0.1:8080"
 TURN_S = 0.5

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from coordinator.config import Config, ConfigError
+from coordinator.config.kafka import group_defaults, group_settings
 from coordinator.core.consumer.heartbeat import preferred_assignor
 from coordinator.core.consumer.member_update import refuse_new_group
 from coordinator.core.events import (
@@ -33,7 +34,6 @@ from coordinator.core.state.records import (
     Tombstone,
 )
 from coordinator.errors import ErrorCode, GroupError
-from coordinator.kafka_config import group_defaults, group_settings
 
 OPERATIONS_UNKNOWN = -(2**31)
 CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1

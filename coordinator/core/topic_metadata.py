@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from coordinator.core.events import CatalogTopic, RegexesResolved, Result, TopicsReported
 from coordinator.core.offsets import end_of_offset
+from coordinator.core.reasons import Reason
 from coordinator.core.state.groups import Group, State
 from coordinator.core.state.records import (
     GroupMetadata,
@@ -18,7 +19,6 @@ from coordinator.core.state.records import (
     TopicChanged,
 )
 from coordinator.core.state.subscriptions import hash_with, matched_now
-from coordinator.reasons import Reason
 
 
 def update_topics(state: State, event: TopicsReported) -> Result:

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from assignors.arrays import Bools, Longs
+from coordinator.core.reasons import Reason
 from coordinator.core.state.records import ClassicGroupWritten, MemberState
 from coordinator.history.keyed_rows import (
     Timeline,
@@ -31,7 +32,6 @@ from coordinator.history.keyed_rows import (
 )
 from coordinator.history.log_rows import LogRows
 from coordinator.history.view_schemas import GROUP_COLUMNS, OWNED, VIEW_SCHEMAS
-from coordinator.reasons import Reason
 
 MEMBERS = "classic_members"
 CLIENT = ("instance_id", "client_id", "client_host")

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from assignors.arrays import Longs, offsets_of
+from coordinator.core.reasons import SEPARATOR, Reason
 from coordinator.core.state.records import (
     GroupMetadata,
     MemberMetadata,
@@ -40,7 +41,6 @@ from coordinator.history.log_rows import LogRows
 from coordinator.history.reached import ReachedTargets
 from coordinator.history.reason_codes import encode_reasons, list_codes
 from coordinator.history.view_schemas import VIEW_SCHEMAS
-from coordinator.reasons import SEPARATOR, Reason
 
 SUBSCRIBED_ANEW = Reason.SUBSCRIPTION_CHANGED.value
 """The reason caused by the epoch's member itself: it explains what that member gives up then."""

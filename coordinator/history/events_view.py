@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from assignors.arrays import Longs
+from coordinator.core.reasons import Reason
 from coordinator.core.state.records import (
     ClassicGroupWritten,
     CurrentMember,
@@ -45,7 +46,6 @@ from coordinator.history.log_rows import LogRows
 from coordinator.history.ownership_view import read_assignment_history
 from coordinator.history.reason_codes import encode_reasons, list_codes
 from coordinator.history.view_schemas import VIEW_SCHEMAS
-from coordinator.reasons import Reason
 
 SCHEMA = VIEW_SCHEMAS["events"]
 FENCED = frozenset(

@@ -29,6 +29,7 @@ import pyarrow.compute as pc
 
 from assignors.arrays import Bools, Longs
 from coordinator.core.events import JOIN
+from coordinator.core.reasons import Reason
 from coordinator.core.state.records import (
     CurrentMember,
     GroupMetadata,
@@ -56,7 +57,6 @@ from coordinator.history.keyed_rows import (
 from coordinator.history.log_rows import LogRows
 from coordinator.history.reason_codes import encode_reasons, list_codes
 from coordinator.history.view_schemas import VIEW_SCHEMAS
-from coordinator.reasons import Reason
 from coordinator.storage.record_log import CorruptLog
 from coordinator.storage.tables.recovery import RESTORE
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from coordinator.core.reasons import codes_of
 from coordinator.history.keyed_rows import combine_chunks
-from coordinator.reasons import codes_of
 
 
 def encode_reasons(reasons: pa.Array | pa.ChunkedArray) -> pa.Array:

@@ -6,9 +6,9 @@ import pyarrow as pa
 
 from assignors import SpecError
 from coordinator.core.state.records import GroupUnread, KafkaWatched
+from coordinator.display.printable import visible
 from coordinator.history.log_reader import LogReader, format_time
 from coordinator.history.log_rows import LogRows
-from coordinator.printable import visible
 
 COLUMNS = ("cluster_id", "observed", "timestamp")
 UNREAD_COLUMNS = ("tombstone", "group_id", "partition", "offset", "reason")

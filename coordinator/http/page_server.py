@@ -21,8 +21,8 @@ from typing import cast
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
 from coordinator.config import ServerConfig
+from coordinator.errors.status import LOST, STUCK, Status
 from coordinator.http.metrics_access import Page, PageAccess, text_page
-from coordinator.status import LOST, STUCK, Status
 from coordinator.wire.acceptor import Acceptor, ConnectionSlot, network_of
 from coordinator.wire.acls import normalize_host
 from coordinator.wire.listener import bind_socket

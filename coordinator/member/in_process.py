@@ -7,6 +7,7 @@ from collections.abc import Collection
 from copy import copy
 from typing import TYPE_CHECKING, Any
 
+from coordinator.config.kafka import group_value
 from coordinator.core.events import (
     JOIN,
     CommittedOffset,
@@ -18,10 +19,9 @@ from coordinator.core.events import (
     Result,
 )
 from coordinator.errors import ErrorCode, GroupError
-from coordinator.kafka_config import group_value
+from coordinator.errors.status import LOST
 from coordinator.member.events import MemberSettings
 from coordinator.member.transport import CoordinatorGoneError, Offsets, TopicPartition
-from coordinator.status import LOST
 
 if TYPE_CHECKING:
     from coordinator.runtime.coordinator import Coordinator

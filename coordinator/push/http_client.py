@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 
-from coordinator.printable import visible
+from coordinator.display.printable import visible
 from coordinator.push.address import Address
 from coordinator.push.messages import LostError
 

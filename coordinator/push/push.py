@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Self
 
 from coordinator.clock import monotonic_ms
 from coordinator.config import ConfigError, PushConfig
+from coordinator.errors.status import Status
 from coordinator.member.loop_thread import LoopThread
 from coordinator.push.address import Address, parse_urls
 from coordinator.push.channel import Line
 from coordinator.push.pushed_worker import PushedWorker
-from coordinator.status import Status
 from coordinator.wire.access import warn_of_readers
 
 if TYPE_CHECKING:

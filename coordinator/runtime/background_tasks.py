@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from coordinator.errors.status import Status
 from coordinator.runtime.event_loop import EventLoop
 from coordinator.runtime.inbox_reader import InboxReader
 from coordinator.runtime.log_maintenance import LogMaintenance
@@ -17,7 +18,6 @@ from coordinator.runtime.plan_tasks.weight_poller import WeightPoller
 from coordinator.runtime.plan_tasks.weight_source import WeightSource
 from coordinator.runtime.threads_left import leave
 from coordinator.runtime.topic_catalog import slice_report
-from coordinator.status import Status
 from coordinator.storage.lease import Lease
 from coordinator.storage.record_log import Fenced, LogError
 from coordinator.storage.tables.store_files import files_at

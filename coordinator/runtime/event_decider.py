@@ -39,10 +39,10 @@ from coordinator.core.validate_types import check_types
 from coordinator.core.watched.unread_groups import replay_written
 from coordinator.core.watched_events import KafkaWrote
 from coordinator.errors import ErrorCode, GroupError
+from coordinator.errors.status import our_fault
 from coordinator.runtime.metrics import Metrics
 from coordinator.runtime.parked_requests import ParkedRequests
 from coordinator.runtime.timers import GroupTimers
-from coordinator.status import our_fault
 
 STEADY = Result(response=ErrorCode.NONE)
 """Of a heartbeat to a classic group that changes nothing."""

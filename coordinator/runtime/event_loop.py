@@ -30,6 +30,7 @@ from coordinator.core.events import (
 from coordinator.core.large_requests import LARGE, weigh
 from coordinator.engines.engine import Engine
 from coordinator.errors import GroupError
+from coordinator.errors.status import Status, refusal, unanswered
 from coordinator.runtime import futures
 from coordinator.runtime.beside import BesideAnswers
 from coordinator.runtime.event_processor import EventProcessor
@@ -37,7 +38,6 @@ from coordinator.runtime.parked_requests import LaterAnswers
 from coordinator.runtime.regex_jobs import RegexJobs
 from coordinator.runtime.target_computations import TargetComputations
 from coordinator.runtime.threads_left import leave
-from coordinator.status import Status, refusal, unanswered
 
 TICK_MS = 50
 RETRY_S = 1.0

@@ -35,15 +35,15 @@ from coordinator.core.events import (
 )
 from coordinator.core.state.groups import State, TopicView
 from coordinator.core.state.records import ComputationPrepared, Record
-from coordinator.error_text import one_line
 from coordinator.errors import GroupError
+from coordinator.errors.status import Status, refusal
+from coordinator.errors.texts import one_line
 from coordinator.runtime.event_decider import STEADY, EventDecider
 from coordinator.runtime.log_writer import LogHealth, LogWriter
 from coordinator.runtime.metrics import Metrics
 from coordinator.runtime.parked_requests import ParkedRequests
 from coordinator.runtime.timers import Due, GroupTimers
 from coordinator.runtime.topic_catalog import TopicCatalog, TopicWatch
-from coordinator.status import Status, refusal
 from coordinator.storage.record_log import (
     Fenced,
     LogError,

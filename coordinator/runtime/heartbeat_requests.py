@@ -19,11 +19,11 @@ from msgspec.structs import replace
 from coordinator.core.events import Answer, Event, Heartbeat, needs_member_id
 from coordinator.core.state.groups import State
 from coordinator.errors import GroupError
+from coordinator.errors.status import Status, refusal
 from coordinator.runtime import futures, responses
 from coordinator.runtime.event_loop import EventLoop
 from coordinator.runtime.event_processor import EventProcessor, HeartbeatResult
 from coordinator.runtime.responses import Answers, HeartbeatAnswer
-from coordinator.status import Status, refusal
 
 P = ParamSpec("P")
 T = TypeVar("T")

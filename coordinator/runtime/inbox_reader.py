@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 
 from coordinator.core.events import DecidePlan
-from coordinator.error_text import one_line
 from coordinator.errors import GroupError
+from coordinator.errors.status import Status
+from coordinator.errors.texts import one_line
 from coordinator.runtime.event_loop import EventLoop
 from coordinator.runtime.log_maintenance import LogMaintenance
-from coordinator.status import Status
 from coordinator.storage.inbox import FOLDER, PROPOSALS, Compact, Inbox, RequestError, old_inboxes
 from coordinator.storage.record_log import LogError
 

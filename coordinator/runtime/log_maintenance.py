@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import time
 
+from coordinator.errors.status import Status
 from coordinator.runtime.event_processor import EventProcessor
-from coordinator.status import Status
 from coordinator.storage.inbox import Inbox
 from coordinator.storage.record_log import LogError, MaintenanceStopped
 from coordinator.storage.state_loader import pack_log, write_snapshot

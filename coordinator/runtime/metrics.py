@@ -14,6 +14,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 
 from coordinator.config import MetricsConfig
 from coordinator.core.events import Event, Heartbeat, OffsetCommit
+from coordinator.core.reasons import SEPARATOR
 from coordinator.core.state.classic_group import ClassicState
 from coordinator.core.state.groups import GroupState, State
 from coordinator.core.state.partition_spans import count_partitions
@@ -28,9 +29,8 @@ from coordinator.core.state.records import (
 )
 from coordinator.core.watched.lags import find_lags
 from coordinator.errors import ErrorCode, GroupError
-from coordinator.reasons import SEPARATOR
+from coordinator.errors.status import LOST
 from coordinator.runtime.group_series import GroupSeries
-from coordinator.status import LOST
 
 FENCES = {
     ErrorCode.FENCED_MEMBER_EPOCH,

@@ -27,8 +27,8 @@ from coordinator.core.classic_events import (
 )
 from coordinator.core.events import Answer, Event, Result
 from coordinator.errors import ErrorCode, GroupError
+from coordinator.errors.status import Status, refusal
 from coordinator.runtime import futures
-from coordinator.status import Status, refusal
 from coordinator.wire.later_answer import LaterAnswer
 
 ParkedRequest: TypeAlias = JoinGroup | SyncGroup

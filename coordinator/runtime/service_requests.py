@@ -12,10 +12,10 @@ from coordinator.config import Config, ConfigError
 from coordinator.core.events import RecordAudit
 from coordinator.core.state.groups import State, TopicView, Watched
 from coordinator.errors import GroupError
+from coordinator.errors.status import STUCK, Status, refusal
 from coordinator.extras import require
 from coordinator.runtime.group_requests import GroupRequests
 from coordinator.runtime.metrics import Metrics
-from coordinator.status import STUCK, Status, refusal
 from coordinator.storage.nodes import StoreNodes
 
 if TYPE_CHECKING:

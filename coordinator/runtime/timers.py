@@ -11,6 +11,7 @@ import numpy as np
 
 from coordinator.clock import Clock
 from coordinator.config import Config
+from coordinator.config.kafka import group_value
 from coordinator.core.events import (
     HEARTBEAT,
     REBALANCE,
@@ -24,7 +25,6 @@ from coordinator.core.events import (
 from coordinator.core.state.classic_group import ClassicMember
 from coordinator.core.state.groups import State
 from coordinator.core.state.records import MemberState
-from coordinator.kafka_config import group_value
 
 MANY = 100
 """So many timers are worth to be set as arrays."""

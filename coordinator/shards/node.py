@@ -21,6 +21,7 @@ from coordinator.core.classic_events import JoinGroup
 from coordinator.core.events import Answer, Event, Heartbeat
 from coordinator.core.state.groups import Topic, TopicView
 from coordinator.errors import ErrorCode, GroupError
+from coordinator.errors.status import LOST, STUCK, Status
 from coordinator.member.member import Member
 from coordinator.runtime.coordinator import Coordinator
 from coordinator.runtime.metrics import Metrics
@@ -38,7 +39,6 @@ from coordinator.shards.shards_here import (
     ShardsHere,
     refuse_elsewhere,
 )
-from coordinator.status import LOST, STUCK, Status
 from coordinator.storage.delta_log import make_root
 from coordinator.storage.nodes import StoreNodes
 from coordinator.storage.shards import NODES, ROOT, SHARDS_TOPIC, Shards

@@ -8,14 +8,14 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from coordinator.config import Config, ConfigError
+from coordinator.config.kafka import kafka_config
 from coordinator.core.events import LEAVE
-from coordinator.kafka_config import kafka_config
+from coordinator.errors.status import LOST
 from coordinator.runtime.coordinator import Coordinator
 from coordinator.runtime.plan_tasks.kafka_weights import KafkaWeights, open_weights
 from coordinator.shards.inbox_rounds import without_rounds
 from coordinator.shards.shard_loads import ShardWeights
 from coordinator.shards.shards_here import LOOK_S, RETRY_S
-from coordinator.status import LOST
 from coordinator.storage.nodes import StoreNodes
 from coordinator.storage.record_log import LogError
 from coordinator.storage.shards import NODES, SHARDS_TOPIC, Shards, root_at

@@ -22,7 +22,7 @@ from coordinator.core.events import (
     Result,
 )
 from coordinator.errors import ErrorCode, GroupError
-from coordinator.status import Status, refusal
+from coordinator.errors.status import Status, refusal
 
 OF_ALL = (ListGroups, ListGroupIds, ListConfiguredGroups)
 """What is asked about all groups; answers are lists in the order of the groups' ids."""

@@ -11,11 +11,11 @@ from typing import Protocol
 from coordinator.clock import wall_ms
 from coordinator.config import Config
 from coordinator.errors import ErrorCode, GroupError
+from coordinator.errors.status import LOST
 from coordinator.runtime.coordinator import Coordinator
 from coordinator.runtime.metrics import Metrics
 from coordinator.shards.catalog import SharedCatalog
 from coordinator.shards.inbox_rounds import without_rounds
-from coordinator.status import LOST
 from coordinator.storage.log_ahead import LogAhead
 from coordinator.storage.record_log import LogError
 from coordinator.storage.shards import Shards, shard_at

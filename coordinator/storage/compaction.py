@@ -17,10 +17,10 @@ from dataclasses import dataclass
 import pyarrow.compute as pc
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
-from coordinator import progress
 from coordinator.clock import wall_ms
 from coordinator.config import Config
 from coordinator.core.state.records import GroupMetadata, TargetMetadata
+from coordinator.display import progress
 from coordinator.storage.data_files import list_parts
 from coordinator.storage.delta_log import DeltaLog, find_root, open_log_table
 from coordinator.storage.holders import watch_holder

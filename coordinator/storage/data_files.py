@@ -21,8 +21,8 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from deltalake.transaction import AddAction, RemoveAction
 
-from coordinator import progress
 from coordinator.clock import wall_ms
+from coordinator.display import progress
 from coordinator.storage.record_decoder import RecordsCopy, ValueCache, decode_batches, read_copy
 from coordinator.storage.record_log import Batch, CorruptLog
 from coordinator.storage.record_schema import SCHEMA

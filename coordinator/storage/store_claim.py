@@ -9,9 +9,9 @@ from collections import defaultdict
 from contextlib import ExitStack, closing
 from pathlib import Path
 
-from coordinator import progress
 from coordinator.clock import Clock
 from coordinator.config import Config, folder_mode
+from coordinator.display import progress
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.storage.delta_log import DeltaLog, find_root, make_root
 from coordinator.storage.lease import TAKEOVERS, Lease

@@ -21,7 +21,7 @@ from deltalake import DeltaTable, Schema
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from coordinator.core.state.target_assignment import StoredTarget, WholeTarget
-from coordinator.error_text import one_line
+from coordinator.errors.texts import one_line
 from coordinator.storage.record_log import LostTarget
 from coordinator.storage.store_modes import filesystem_of
 from coordinator.storage.tables.files import Files

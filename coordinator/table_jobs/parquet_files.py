@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from assignors import SpecError
-from coordinator.error_text import gist
+from coordinator.errors.texts import gist
 from coordinator.storage.tables.table_io import TableRef, replace_file
 
 

@@ -13,11 +13,11 @@ from typing import Any
 import msgspec
 
 from coordinator.config import Config, ConfigError, LeaseConfig
+from coordinator.config.kafka import kafka_config
 from coordinator.core.bounded import INT32_MAX
 from coordinator.core.classic_events import CONSUMER
 from coordinator.core.events import HEARTBEAT, JOIN_PHASE, SESSION, SYNC_PHASE, Result
 from coordinator.core.state.records import ClassicGroupWritten, MembersAdvanced, Record
-from coordinator.kafka_config import kafka_config
 from coordinator.runtime.event_processor import Fired
 from coordinator.runtime.timers import EXPIRE
 from coordinator.trace import requests

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from coordinator.progress import task
+from coordinator.display.progress import task
 from coordinator.storage.record_log import CorruptLog
 from coordinator.storage.store_marks import read_backup, sum_file
 from coordinator.storage.tables.store_files import refuse_silence

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from coordinator.core.state.groups import State
 from coordinator.core.state.state_records import records_of
-from coordinator.progress import task
+from coordinator.display.progress import task
 from coordinator.storage.data_files import SNAPSHOT
 from coordinator.storage.record_log import CorruptLog, NoLog
 from coordinator.storage.snapshot_table import Snapshot

@@ -14,8 +14,8 @@ from coordinator.config import ConfigError
 from coordinator.core.state.groups import State
 from coordinator.core.state.records import Record, TargetMetadata
 from coordinator.core.state.replay import replay
+from coordinator.display.progress import task
 from coordinator.errors import IllegalStateError
-from coordinator.progress import task
 from coordinator.storage.data_files import list_parts
 from coordinator.storage.delta_log import find_root
 from coordinator.storage.record_log import CorruptLog, NewerLog, NoLog

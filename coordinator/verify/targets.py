@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from coordinator.core.state.groups import State
 from coordinator.core.state.records import TargetMetadata
-from coordinator.progress import task
+from coordinator.display.progress import task
 from coordinator.storage import target_table
 from coordinator.storage.record_log import CorruptLog, LostTarget, NoLog
 from coordinator.storage.tables.commit_reader import DataFile, TableFiles, read_table_files

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from coordinator.core.reasons import Reason
 from coordinator.core.state.partition_spans import Holding, Spans, TopicKey
 from coordinator.core.state.records import (
     ClassicGroupWritten,
@@ -26,7 +27,6 @@ from coordinator.core.state.records import (
     Tombstone,
 )
 from coordinator.core.watched.lags import Place
-from coordinator.reasons import Reason
 
 
 class DescribedMember(NamedTuple):

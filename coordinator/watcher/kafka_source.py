@@ -21,8 +21,8 @@ from coordinator.clock import wall_ms
 from coordinator.config import ConfigError
 from coordinator.core.state.records import KafkaWatched
 from coordinator.errors import GroupError
+from coordinator.errors.status import LOST
 from coordinator.runtime.topic_catalog import TopicCatalog
-from coordinator.status import LOST
 from coordinator.watcher.client_settings import ClientSettings
 from coordinator.watcher.kafka_brokers import (
     ANY,

@@ -23,8 +23,8 @@ from starlette.routing import Route
 
 from assignors import SpecError
 from coordinator.clock import wall_ms
-from coordinator.printable import as_json, visible
-from coordinator.status import Status
+from coordinator.display.printable import as_json, visible
+from coordinator.errors.status import Status
 from coordinator.storage.record_log import LogError
 from coordinator.storage.tables.table_io import BusyError
 from coordinator.web import pages as shown

@@ -8,7 +8,7 @@ import pyarrow as pa
 from deltalake.exceptions import DeltaError
 
 from assignors import SpecError
-from coordinator.status import Status
+from coordinator.errors.status import Status
 from coordinator.storage.lease import Holder
 from coordinator.storage.record_log import LogError
 from coordinator.storage.tables.table_io import BusyError

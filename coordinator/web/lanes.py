@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from assignors.arrays import Longs, offsets_of
+from coordinator.display.printable import visible
 from coordinator.history.keyed_rows import (
     combine_chunks,
     find_changes,
@@ -26,7 +27,6 @@ from coordinator.history.keyed_rows import (
     to_numbers,
 )
 from coordinator.history.log_reader import format_time
-from coordinator.printable import visible
 
 LANES, CELLS = 40, 240
 BARS_MAX = 1_200

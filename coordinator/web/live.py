@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from coordinator.printable import visible
+from coordinator.display.printable import visible
 from coordinator.web.errors import NoGroupError, explain
 
 Parts: TypeAlias = dict[str, bytes]

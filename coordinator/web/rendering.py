@@ -10,9 +10,9 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from coordinator.display.printable import visible
 from coordinator.history.log_reader import format_time
 from coordinator.history.watched import WAYS
-from coordinator.printable import visible
 from coordinator.web.paging import link
 
 STATIC = files("coordinator.web") / "static"

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from coordinator.kafka_config import ConfigError
+from coordinator.errors import ConfigError
 
 ANYONE, ANY_NAME, ANY_HOST = "User:*", "*", "*"
 CLUSTER_NAME = "kafka-cluster"

@@ -15,11 +15,11 @@ from uuid import UUID
 import numpy as np
 from numpy.typing import NDArray
 
+from coordinator.config.kafka import KafkaConfig
 from coordinator.core.events import Answer, Event
 from coordinator.core.state.groups import TopicView
 from coordinator.core.state.partition_spans import kafka_id
 from coordinator.core.state.short_calls import apply
-from coordinator.kafka_config import KafkaConfig
 from coordinator.wire.acls import Acls, Operation, Resource
 from coordinator.wire.codec import VERSIONS, Api, Values
 from coordinator.wire.session import Session

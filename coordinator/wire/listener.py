@@ -15,7 +15,7 @@ from typing import Protocol, Self
 
 from coordinator.config import Config, ConfigError, ServerConfig
 from coordinator.core.state.groups import TopicView
-from coordinator.status import LOST, Status
+from coordinator.errors.status import LOST, Status
 from coordinator.storage.nodes import Node, StoreNodes
 from coordinator.wire import server
 from coordinator.wire.acceptor import count_reserved_files, raise_files_limit

@@ -17,10 +17,10 @@ from coordinator.clock import monotonic_ms, wall_ms
 from coordinator.config import Config
 from coordinator.core.events import Answer, Event, ListGroupIds, ListGroups, Result
 from coordinator.core.state.groups import Topic, TopicView
+from coordinator.errors.status import Status, refusal
 from coordinator.history.current_views import read_topics
 from coordinator.history.log_reader import LogReader
 from coordinator.history.log_rows import LogRows
-from coordinator.status import Status, refusal
 from coordinator.storage.lease import Lease
 from coordinator.storage.nodes import StoreNodes
 from coordinator.storage.record_log import LogError

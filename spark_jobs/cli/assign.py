@@ -14,15 +14,15 @@ import typer
 from assignors import GroupSpec, PartitionRanges, SpecError, quality
 from assignors.groups.assign_groups import GroupsAssignment
 from assignors.parse import parse_json_objects
-from coordinator import progress
 from coordinator.cli.main import load_config
 from coordinator.cli.report import plot, plot_path, print_groups, print_report, print_totals
 from coordinator.cli.terminal import Terminal
 from coordinator.clock import wall_ms
 from coordinator.config import Config
 from coordinator.core.targets.assignor_options import AssignorOptions
+from coordinator.display import progress
+from coordinator.display.printable import as_json
 from coordinator.extras import require
-from coordinator.printable import as_json
 from coordinator.storage.tables.table_io import replace_text
 from coordinator.table_jobs.assignment_job import AssignmentJob, AssignmentResult
 from coordinator.table_jobs.inputs import find_input

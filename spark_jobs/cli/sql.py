@@ -8,12 +8,12 @@ from typing import Annotated
 
 import typer
 
-from coordinator import progress
 from coordinator.cli.inspect import say_watched
 from coordinator.cli.render import ROWS_SHOWN, print_rows
 from coordinator.cli.terminal import Terminal
+from coordinator.display import progress
+from coordinator.display.printable import as_json, visible_values
 from coordinator.history.log_reader import LogReader
-from coordinator.printable import as_json, visible_values
 from spark_jobs.session.interrupts import interruptible
 from spark_jobs.session.session import active_tasks
 

@@ -25,10 +25,10 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from coordinator import progress
 from coordinator.cli.main import FAILURE
 from coordinator.cli.report import plot
 from coordinator.config import ConfigError, parse
+from coordinator.display import progress
 from coordinator.extras import EXTRAS, require
 from spark_jobs.assignors import TWINS
 from spark_jobs.demo import kafka, watched

@@ -11,17 +11,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from assignors import SpecError
-from coordinator import progress
 from coordinator.clock import wall_ms
 from coordinator.config import Config
+from coordinator.config.kafka import group_settings
 from coordinator.core.plans.planner import PlanOptions, make_plan
 from coordinator.core.state.records import ACCEPTED
 from coordinator.core.targets.approval import IMBALANCE, MAX_MOVES
+from coordinator.display import progress
 from coordinator.engines.plan_answers import find_answer
 from coordinator.history.former_targets import read_basis
 from coordinator.history.log_reader import LogReader
 from coordinator.history.watched import refuse_watched
-from coordinator.kafka_config import group_settings
 from coordinator.runtime.ask_coordinator import ask_coordinator, user_name
 from coordinator.storage.tables.store_files import root_of
 from spark_jobs.jobs.spark_engine import SparkEngine

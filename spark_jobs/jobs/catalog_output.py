@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from assignors import SpecError
-from coordinator.error_text import gist
+from coordinator.errors.texts import gist
 from coordinator.storage.tables.shared_table import NONE
 from coordinator.storage.tables.table_history import Made, UnknownRestoreError
 from coordinator.storage.tables.table_io import BusyError, table_lock

@@ -15,10 +15,10 @@ from assignors import GroupSpec, PartitionRanges, SpecError, Verdict, quality
 from assignors.groups.assign_groups import GROUPS_SCHEMA, GroupsAssignment
 from assignors.groups.group_tables import GROUP_ID
 from assignors.parse_tables import LOAD_COLUMNS
-from coordinator import progress
 from coordinator.clock import wall_ms
 from coordinator.config import Config
 from coordinator.core.targets.assignor_options import AssignorOptions
+from coordinator.display import progress
 from coordinator.extras import require
 from coordinator.storage.tables.shared_table import (
     check_replaceable_by_url,

@@ -18,14 +18,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from assignors import PartitionRanges
-from coordinator import progress
 from coordinator.config import Config
 from coordinator.core.state.target_candidate import TargetCandidate
 from coordinator.core.targets.basis import Basis
+from coordinator.display import progress
 from coordinator.engines.engine import Engine
 from coordinator.engines.stored_target import read_stored_target
-from coordinator.error_text import gist
 from coordinator.errors import ErrorCode, GroupError
+from coordinator.errors.texts import gist
 from coordinator.extras import require
 from spark_jobs.assignors import TWINS, WEIGHTED
 

@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from assignors import SpecError
-from coordinator.error_text import gist
+from coordinator.errors.texts import gist
 from coordinator.storage.tables.table_io import TableRef
 from coordinator.storage.tables.urls import is_url, path_of
 from coordinator.table_jobs.inputs import SparkName

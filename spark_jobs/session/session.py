@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from coordinator.config import ConfigError
-from coordinator.error_text import gist
+from coordinator.errors.texts import gist
 from coordinator.extras import require
 from spark_jobs import jars
 from spark_jobs.session.package_files import conf_file

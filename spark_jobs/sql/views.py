@@ -20,9 +20,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from assignors import SpecError
+from coordinator.core.reasons import OTHER, SEPARATOR, Reason
 from coordinator.history import VIEWS
 from coordinator.history.log_reader import AsOf, LogReader
-from coordinator.reasons import OTHER, SEPARATOR, Reason
 from coordinator.storage.record_schema import SCHEMA
 from coordinator.storage.tables.store_files import is_remote, root_of
 from coordinator.storage.tables.table_io import TableRef
@@ -160,7 +160,7 @@ def _register_queries(
 def _reason_names() -> dict[str, str]:
     """Return what the views write of reasons, as SQL: texts, codes, and how to split a text.
 
-    `code_of_one` is the code of the reason `one`, as `coordinator.reasons.codes_of` finds it.
+    `code_of_one` is the code of the reason `one`, as `coordinator.core.reasons.codes_of` finds it.
     """
     known = " ".join(f"WHEN one LIKE '{r.replace('{}', '%')}' THEN '{r.code}'" for r in Reason)
     names = {"code_of_one": f"CASE {known} ELSE '{OTHER}' END", "separator": f"'{SEPARATOR}'"}

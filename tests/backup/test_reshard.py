@@ -13,10 +13,10 @@ from coordinator.backup import reshard as reshard_module
 from coordinator.backup.reshard import reshard
 from coordinator.clock import wall_ms
 from coordinator.config import Config, ConfigError, EngineConfig, LeaseConfig
+from coordinator.config.kafka import kafka_config
 from coordinator.core.classic_events import JoinGroup, Protocol, SyncGroup
 from coordinator.history import frame
 from coordinator.history.log_reader import LogReader
-from coordinator.kafka_config import kafka_config
 from coordinator.storage.delta_log import DeltaLog
 from coordinator.storage.nodes import StoreNodes
 from coordinator.storage.record_log import CorruptLog

@@ -18,10 +18,10 @@ from coordinator import Coordinator
 from coordinator.cli.plan_files import read_plan
 from coordinator.clock import wall_ms
 from coordinator.config import Config, LogConfig, PlansConfig
+from coordinator.config.kafka import kafka_config
 from coordinator.core.plans.planner import digest_of
 from coordinator.core.state.records import PlanMade
 from coordinator.history import frame
-from coordinator.kafka_config import kafka_config
 from coordinator.runtime.ask_coordinator import ask_coordinator
 
 CONFIG = Config(

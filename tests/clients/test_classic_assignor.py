@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import Consumer
 
-from coordinator.kafka_config import CLASSIC_ASSIGNOR
+from coordinator.config.kafka import CLASSIC_ASSIGNOR
 from tests.wire.test_classic_groups import served
 from tests.wire.test_server import until
 

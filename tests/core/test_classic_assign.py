@@ -8,6 +8,7 @@ import pytest
 
 from assignors.loads.constraints import ConstraintRow
 from coordinator.config import Config
+from coordinator.config.kafka import CLASSIC_ASSIGNOR, kafka_config
 from coordinator.core.classic_events import JoinGroup, LeaveGroup, Leaver, Protocol, SyncGroup
 from coordinator.core.events import (
     JOIN_PHASE,
@@ -32,7 +33,6 @@ from coordinator.core.state.replay import keep_classic, replay
 from coordinator.core.state.state_records import records_of
 from coordinator.core.state_machine import step
 from coordinator.errors import ErrorCode, GroupError
-from coordinator.kafka_config import CLASSIC_ASSIGNOR, kafka_config
 from tests.support.fingerprint import fingerprint
 
 COOPERATIVE = "cooperative-sticky"

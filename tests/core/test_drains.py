@@ -9,11 +9,11 @@ import pytest
 
 from coordinator import Coordinator, GroupError
 from coordinator.config import Config, EngineConfig
+from coordinator.config.kafka import kafka_config
 from coordinator.core.events import TopicsReported
 from coordinator.core.targets.load_columns import DRAINED
 from coordinator.history.log_reader import LogReader
 from coordinator.history.past_target import explain_past_partition
-from coordinator.kafka_config import kafka_config
 from coordinator.runtime.topic_catalog import DictCatalog
 from tests.runtime.test_plans import Running
 

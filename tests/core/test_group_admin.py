@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from coordinator.config.kafka import KafkaConfig, group_value, kafka_config
 from coordinator.core.events import (
     AlterConfig,
     ConfigureGroup,
@@ -21,7 +22,7 @@ from coordinator.core.state.records import (
     TargetMetadata,
     Tombstone,
 )
-from coordinator.kafka_config import ConfigError, KafkaConfig, group_value, kafka_config
+from coordinator.errors import ConfigError
 from tests.support.coordinator_core import Code
 
 SESSION_NAME = "consumer.session.timeout.ms"

@@ -14,6 +14,7 @@ from collections import Counter
 import pytest
 
 from coordinator.config import Config
+from coordinator.config.kafka import kafka_config
 from coordinator.core.events import (
     CatalogTopic,
     CommittedOffset,
@@ -31,7 +32,6 @@ from coordinator.core.state.replay import replay
 from coordinator.core.state_machine import step
 from coordinator.core.validate_types import check_types
 from coordinator.errors import GroupError
-from coordinator.kafka_config import kafka_config
 from tests.support.coordinator_core import INTERVAL
 
 TOPICS = 600

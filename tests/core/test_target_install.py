@@ -7,6 +7,7 @@ import pytest
 
 from assignors import GroupSpec, get_assignor
 from coordinator.config import Config, EngineConfig
+from coordinator.config.kafka import kafka_config
 from coordinator.core.events import (
     ComputeTarget,
     ConfigureGroup,
@@ -27,7 +28,6 @@ from coordinator.core.state.replay import replay
 from coordinator.core.state.target_candidate import TargetCandidate
 from coordinator.engines.engine import compute_target
 from coordinator.errors import GroupError
-from coordinator.kafka_config import kafka_config
 from coordinator.runtime.event_processor import EventProcessor
 from coordinator.runtime.target_computations import restore_basis
 from coordinator.runtime.topic_catalog import DictCatalog

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from coordinator.config import Config
+from coordinator.config.kafka import kafka_config
 from coordinator.core.events import (
     CatalogTopic,
     DescribeGroup,
@@ -23,7 +24,6 @@ from coordinator.core.state.replay import replay
 from coordinator.core.state.span_columns import SpanColumns
 from coordinator.core.state_machine import step
 from coordinator.errors import GroupError
-from coordinator.kafka_config import kafka_config
 from tests.support.coordinator_core import INTERVAL
 from tests.support.fingerprint import fingerprint
 

@@ -59,11 +59,11 @@ REGISTERED = {
         "docs/guide/operations.md": r"^\|.* `load_spread` ",
     },
     "an error code": {
-        "coordinator/errors.py": r"^    STALE_MEMBER_EPOCH = 113$",
+        "coordinator/errors/codes.py": r"^    STALE_MEMBER_EPOCH = 113$",
         "docs/reference/errors.md": r"^\| STALE_MEMBER_EPOCH \| ",
     },
     "a setting": {
-        "coordinator/config.py": r"^    max_failures: int = 3$",
+        "coordinator/config/settings.py": r"^    max_failures: int = 3$",
         "conf/muster.toml": r"^max_failures = 3$",
     },
     "a command": {
@@ -75,11 +75,11 @@ REGISTERED = {
 }
 """How each place of a list registers one of its kind that is there: a line, or a file's name."""
 FOUND = {
-    "add an error code": ("coordinator/errors.py", r"^class ErrorCode\("),
+    "add an error code": ("coordinator/errors/codes.py", r"^class ErrorCode\("),
     "add a field to a record": ("coordinator/core/state/records.py", r"^class MemberMetadata\(Record"),
     "add a metric": ("coordinator/runtime/metrics.py", r"^class Metrics\b"),
     "add a version of an API": ("coordinator/wire/codec.py", r"^VERSIONS: dict"),
-    "add a setting": ("coordinator/config.py", r"^class EngineConfig:"),
+    "add a setting": ("coordinator/config/settings.py", r"^class EngineConfig:"),
     "add a command": ("pyproject.toml", r'^\[project\.entry-points\."muster\.commands"\]'),
     "change how long offsets are kept": (
         "coordinator/core/offsets.py", r"^    kept_ms = config\.kafka\.offsets_retention_minutes",
@@ -89,7 +89,7 @@ FOUND = {
     ),
     "add an audit action": ("coordinator/core/audit.py", r"^GROUP_DELETED, .* = "),
     "add an assignor": ("assignors/registry.py", r"^    UniformAssignor,"),
-    "add a setting of a group": ("coordinator/kafka_config.py", r"^GROUP_NAMES = \("),
+    "add a setting of a group": ("coordinator/config/kafka.py", r"^GROUP_NAMES = \("),
     "mend the lease": ("coordinator/storage/lease.py", r"_config\.ttl_ms"),
     "add a finding of `muster doctor`": (
         "coordinator/history/findings/limits.py", r"^_FINDINGS = \{",
@@ -102,8 +102,8 @@ FOUND = {
     "add a kind of constraint": ("assignors/loads/constraints.py", r"^class ConstraintRow:"),
     "add a kind of store": ("coordinator/storage/tables/store_files.py", r"^SCHEMES = \{"),
     "work around what one client does": ("coordinator/wire/quirks.py", r"^class Quirk\("),
-    "add a reason for an epoch": ("coordinator/reasons.py", r"^class Reason\(StrEnum\)"),
-    "add a quota": ("coordinator/config.py", r"^class QuotasConfig:"),
+    "add a reason for an epoch": ("coordinator/core/reasons.py", r"^class Reason\(StrEnum\)"),
+    "add a quota": ("coordinator/config/settings.py", r"^class QuotasConfig:"),
     "change how commits are batched": ("coordinator/runtime/event_loop.py", r"^REQUESTS_A_ROUND"),
     "find out why a Spark stage is slow": (
         "spark_jobs/jobs/target_job.py", r'^    say\("sorting", ',

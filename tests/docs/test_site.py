@@ -13,12 +13,12 @@ import pytest
 
 from coordinator.cli.main import ENTRY_POINTS
 from coordinator.config import Config
+from coordinator.config.kafka import GROUP_NAMES, KAFKA_NAMES
+from coordinator.core.reasons import Reason
 from coordinator.errors import ErrorCode
 from coordinator.history.findings import SCHEMAS
 from coordinator.history.view_schemas import VIEW_SCHEMAS
-from coordinator.kafka_config import GROUP_NAMES, KAFKA_NAMES
 from coordinator.member.states import ClientState
-from coordinator.reasons import Reason
 from tests.conftest import ROOT
 
 TABLES = runpy.run_path(str(ROOT / "docs/tables.py"))["TABLES"]

@@ -13,8 +13,8 @@ from typing import Any
 from deltalake import DeltaTable
 
 from coordinator.config import EngineConfig
+from coordinator.config.kafka import kafka_config
 from coordinator.core.events import Heartbeat
-from coordinator.kafka_config import kafka_config
 from coordinator.storage.target_table import list_files, targets_path
 from tests.support.members import wait_for
 

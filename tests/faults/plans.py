@@ -8,10 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from coordinator.config import EngineConfig
+from coordinator.config.kafka import kafka_config
 from coordinator.core.events import DecidePlan
 from coordinator.core.state.records import PlanMade
 from coordinator.history import frame
-from coordinator.kafka_config import kafka_config
 from coordinator.storage.inbox import Inbox
 from tests.support.members import wait_for
 

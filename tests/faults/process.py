@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from coordinator.config import Config, LeaseConfig, LogConfig
-from coordinator.kafka_config import kafka_config
+from coordinator.config.kafka import kafka_config
 from tests.support.members import wait_for
 
 from . import node

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from coordinator.config import LeaseConfig
+from coordinator.config.kafka import kafka_config
 from coordinator.errors import ErrorCode
-from coordinator.kafka_config import kafka_config
 
 from .crowd import Broken, Key, by_topic, keys_of
 from .node import SMALL, code_of

@@ -7,6 +7,7 @@ from itertools import pairwise
 
 import pytest
 
+from coordinator.core.reasons import Reason
 from coordinator.core.state.groups import State
 from coordinator.core.state.records import GroupMetadata, TargetMetadata, Tombstone
 from coordinator.core.state.replay import replay
@@ -14,7 +15,6 @@ from coordinator.history import frame
 from coordinator.history.findings import Limits, examine
 from coordinator.history.log_reader import LogReader
 from coordinator.history.log_rows import LogRows
-from coordinator.reasons import Reason
 from coordinator.storage.delta_log import read_log
 from coordinator.watcher.watch import watch
 from tests.support.stories import many_groups

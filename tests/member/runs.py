@@ -7,7 +7,7 @@ import time
 from concurrent.futures import Future
 
 from coordinator.config import Config
-from coordinator.kafka_config import kafka_config
+from coordinator.config.kafka import kafka_config
 
 PATIENCE_S = 120
 SESSION_MS = 2_000

@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 
 from coordinator import Coordinator
 from coordinator.config import Config
+from coordinator.config.kafka import kafka_config
 from coordinator.core.events import Heartbeat
 from coordinator.core.state.records import MembersAdvanced
 from coordinator.errors import ErrorCode
-from coordinator.kafka_config import kafka_config
 from coordinator.runtime.event_processor import EventProcessor
 from coordinator.runtime.responses import heartbeat_answer, heartbeat_answers
 from coordinator.runtime.topic_catalog import DictCatalog

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from coordinator.config.kafka import CLASSIC_ASSIGNOR
 from coordinator.core.events import ConfigureGroup
 from coordinator.core.state.embedded import Subscription, write_subscription
-from coordinator.kafka_config import CLASSIC_ASSIGNOR
 from coordinator.wire.codec import Api
 from tests.support.classic_side import JOIN, SYNC, Classic
 

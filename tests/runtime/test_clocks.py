@@ -8,6 +8,7 @@ import pytest
 
 from coordinator import Coordinator
 from coordinator.config import Config, EngineConfig
+from coordinator.config.kafka import kafka_config
 from coordinator.core.events import (
     ConfigureGroup,
     Heartbeat,
@@ -17,7 +18,6 @@ from coordinator.core.events import (
     RegexesResolved,
     ResolveRegexes,
 )
-from coordinator.kafka_config import kafka_config
 from coordinator.runtime.event_processor import EventProcessor
 from coordinator.runtime.regex_jobs import prepare_resolution
 from coordinator.runtime.topic_catalog import DictCatalog

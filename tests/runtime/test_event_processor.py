@@ -8,8 +8,8 @@ from coordinator.core.events import Heartbeat, Result
 from coordinator.core.state.partition_spans import TopicKey
 from coordinator.core.state.records import CurrentMember, GroupMetadata
 from coordinator.errors import GroupError
+from coordinator.errors.status import Status
 from coordinator.runtime import event_decider
-from coordinator.status import Status
 from coordinator.storage.record_log import CommitFailed, MemoryLog
 from tests.support.coordinator_core import Code, lists
 from tests.support.coordinator_shell import Shell

@@ -13,7 +13,7 @@ from coordinator.config import Config, EngineConfig
 from coordinator.core.events import DecidePlan
 from coordinator.core.state.records import GroupMetadata
 from coordinator.engines.plan_answers import find_answer
-from coordinator.status import our_fault
+from coordinator.errors.status import our_fault
 from coordinator.storage.delta_log import read_log
 from coordinator.storage.inbox import OLD_FOLDERS, Compact, Inbox
 from tests.support.members import AT_ONCE, Members, wait_for

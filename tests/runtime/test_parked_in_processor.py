@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from coordinator.config import Config, LeaseConfig, QuotasConfig
+from coordinator.config.kafka import kafka_config
 from coordinator.core.classic_events import (
     WAITING,
     JoinGroup,
@@ -17,7 +18,6 @@ from coordinator.core.classic_events import (
     SyncGroupResponse,
 )
 from coordinator.errors import ErrorCode, GroupError
-from coordinator.kafka_config import kafka_config
 from coordinator.runtime.event_processor import EventProcessor
 from coordinator.storage.record_log import LogError, MemoryLog, MemoryRecords
 

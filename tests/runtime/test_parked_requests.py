@@ -6,6 +6,7 @@ import pytest
 
 from coordinator import Coordinator
 from coordinator.config import Config
+from coordinator.config.kafka import kafka_config
 from coordinator.core.classic_events import (
     ClassicHeartbeat,
     JoinGroup,
@@ -16,7 +17,6 @@ from coordinator.core.classic_events import (
 )
 from coordinator.core.events import ListGroups, Result
 from coordinator.errors import ErrorCode, GroupError
-from coordinator.kafka_config import kafka_config
 from coordinator.wire.later_answer import LaterAnswer
 
 PATIENCE_S = 120

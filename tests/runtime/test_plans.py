@@ -38,7 +38,7 @@ class Running:
     def __init__(self, store=None, topics=None, weights=None, **kafka):
         self.now = 1_000_000
         kafka = {"group.consumer.assignment.interval.ms": 0, **BY_WEIGHT, **kafka}
-        from coordinator.kafka_config import kafka_config
+        from coordinator.config.kafka import kafka_config
 
         config = Config(
             kafka=kafka_config(kafka), weights=WeightsConfig(half_life_ms=0, interval_ms=1_000)

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from coordinator.config import Config
 from coordinator.core.events import ConfigureGroup, ExpireOffsets, Heartbeat, SetTimer, TimerFired
 from coordinator.core.state.records import GroupMetadata, Tombstone
+from coordinator.errors.status import Status
 from coordinator.runtime.event_loop import EventLoop
 from coordinator.runtime.timers import EXPIRE, Deadlines, GroupTimers
-from coordinator.status import Status
 from tests.support.coordinator_core import REBALANCE, SESSION, SESSION_MS, UNRELEASED, UNREVOKED
 from tests.support.coordinator_shell import Shell
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from coordinator.config import Config
+from coordinator.config.kafka import kafka_config
 from coordinator.core.events import CatalogTopic, Heartbeat, ResolveRegexes, TopicsReported
-from coordinator.kafka_config import kafka_config
 from coordinator.runtime.event_processor import EventProcessor
 from coordinator.runtime.regex_jobs import prepare_resolution
 from coordinator.runtime.topic_catalog import DictCatalog, slice_report

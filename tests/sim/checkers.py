@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from coordinator.config.kafka import group_value
 from coordinator.core.events import Answer, Heartbeat, Result
 from coordinator.core.state.groups import Group, State
 from coordinator.core.state.partition_spans import Holding
@@ -26,9 +27,8 @@ from coordinator.core.state.records import (
 )
 from coordinator.core.state.replay import replay
 from coordinator.errors import ErrorCode, GroupError
-from coordinator.kafka_config import group_value
+from coordinator.errors.status import Status
 from coordinator.runtime.responses import HeartbeatAnswer
-from coordinator.status import Status
 from coordinator.storage.record_log import Batch
 from tests.support.fingerprint import fingerprint
 

@@ -18,11 +18,11 @@ from coordinator.core.state.groups import State
 from coordinator.core.state.target_candidate import TargetCandidate
 from coordinator.engines.engine import compute_target
 from coordinator.errors import GroupError
+from coordinator.errors.status import Status
 from coordinator.runtime.event_processor import EventProcessor
 from coordinator.runtime.metrics import Metrics
 from coordinator.runtime.regex_jobs import prepare_resolution
 from coordinator.runtime.target_computations import restore_basis
-from coordinator.status import Status
 from coordinator.storage.record_log import LogError
 from tests.support.watched_processor import WatchedProcessor
 

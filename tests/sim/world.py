@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import ClassVar, Protocol
 
 from coordinator.config import Config, EngineConfig, LeaseConfig
+from coordinator.config.kafka import kafka_config
 from coordinator.core.events import Answer, ConfigureGroup, Event
-from coordinator.kafka_config import kafka_config
 from coordinator.runtime.topic_catalog import DictCatalog
 from coordinator.storage.record_log import Batch, LogError, RecordLog
 from tests.support.traces.event_history import EventHistory

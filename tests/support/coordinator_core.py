@@ -13,6 +13,7 @@ from collections import Counter
 import pytest
 
 from coordinator.config import Config
+from coordinator.config.kafka import kafka_config
 from coordinator.core.consumer.steady_heartbeat import answer_steady_heartbeat
 from coordinator.core.events import (
     REBALANCE,
@@ -32,7 +33,6 @@ from coordinator.core.state.records import MemberState
 from coordinator.core.state.replay import keep_classic, note_waiting, replay
 from coordinator.core.state_machine import step
 from coordinator.errors import ErrorCode, GroupError
-from coordinator.kafka_config import kafka_config
 from tests.support import invariants
 from tests.support.fingerprint import fingerprint
 from tests.support.traces.event_history import EventHistory

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from coordinator.config import Config, EngineConfig
+from coordinator.config.kafka import kafka_config
 from coordinator.core.events import Heartbeat
 from coordinator.errors import GroupError
-from coordinator.kafka_config import kafka_config
 from coordinator.runtime.topic_catalog import DictCatalog
 from coordinator.storage.record_log import MemoryLog, MemoryRecords
 from coordinator.trace.player import Player

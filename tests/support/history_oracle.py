@@ -12,6 +12,7 @@ from functools import singledispatchmethod
 from typing import NamedTuple
 
 from coordinator.core.events import JOIN
+from coordinator.core.reasons import codes_of
 from coordinator.core.state.partition_spans import (
     Holding,
     TopicKey,
@@ -37,7 +38,6 @@ from coordinator.core.state.records import (
 from coordinator.history.epoch_views import NOTICED, SUBSCRIBED_ANEW, TOPICS_NAMED
 from coordinator.history.log_reader import format_time
 from coordinator.history.ownership_view import STATIC_RETURN
-from coordinator.reasons import codes_of
 
 MOMENTS = (MemberMetadata, CurrentMember, MembersAdvanced, TargetMetadata, Tombstone)
 """Records that say who is there, what is wanted, and how far members are."""

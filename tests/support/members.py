@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 
+from coordinator.config.kafka import kafka_config
 from coordinator.errors import GroupError
-from coordinator.kafka_config import kafka_config
 
 AT_ONCE = kafka_config({"group.consumer.assignment.interval.ms": 0})
 WHILE_JOBS_RUN = kafka_config(

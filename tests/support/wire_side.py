@@ -8,7 +8,7 @@ from typing import ClassVar
 import pytest
 
 from coordinator.config import Config
-from coordinator.kafka_config import kafka_config
+from coordinator.config.kafka import kafka_config
 from coordinator.runtime.event_processor import EventProcessor
 from coordinator.runtime.topic_catalog import DictCatalog, topic_id_of
 from coordinator.storage.record_log import MemoryLog, MemoryRecords

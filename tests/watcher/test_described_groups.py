@@ -7,12 +7,12 @@ from uuid import UUID
 
 import pytest
 
+from coordinator.core.reasons import Reason
 from coordinator.core.state.groups import State
 from coordinator.core.state.partition_spans import TopicKey, spans_of
 from coordinator.core.state.records import GroupMetadata, KafkaWatched
 from coordinator.core.state.replay import replay
 from coordinator.core.watched_events import KafkaWrote
-from coordinator.reasons import Reason
 from coordinator.watcher.describe_source import DescribeSource
 from coordinator.watcher.described_groups import (
     Committed,

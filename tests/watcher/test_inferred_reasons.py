@@ -8,11 +8,11 @@ from collections import Counter
 import msgspec
 import pytest
 
+from coordinator.core.reasons import SEPARATOR, Reason
 from coordinator.core.state.records import ClassicGroupWritten, GroupMetadata, TargetMetadata
 from coordinator.core.state.replay import replay
 from coordinator.core.watched.follow import decide_watched
 from coordinator.core.watched_events import KafkaWrote
-from coordinator.reasons import SEPARATOR, Reason
 from coordinator.trace.json_trace import JsonTrace
 from tests.conftest import ROOT
 

@@ -2,10 +2,10 @@
 
 import pytest
 
+from coordinator.core.reasons import Reason
 from coordinator.core.state.records import KafkaWatched
 from coordinator.history.log_reader import LogReader
 from coordinator.history.view_rows import list_rows
-from coordinator.reasons import Reason
 from coordinator.watcher.watched_store import WatchedStore
 
 from .test_unread_groups import CONTRADICTIONS, end_of, take

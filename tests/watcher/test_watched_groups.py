@@ -6,10 +6,10 @@ import json
 import pytest
 
 from coordinator.config import Config
+from coordinator.config.kafka import kafka_config
 from coordinator.core.events import DescribeGroup
 from coordinator.core.group_admin import describe_group
 from coordinator.core.state.embedded import MalformedError, read_assignment, read_subscription
-from coordinator.kafka_config import kafka_config
 from coordinator.trace.kafka_json import to_camel_case
 
 from .recorded import FILES, WatchedGroups, batches_of, change, play, read_lines

@@ -8,9 +8,9 @@ import pytest
 
 from coordinator import Coordinator
 from coordinator.config import Config, LogConfig, PlansConfig, ServerConfig
+from coordinator.config.kafka import kafka_config
 from coordinator.core.plans.planner import ShownPlan
 from coordinator.history import frame
-from coordinator.kafka_config import kafka_config
 from coordinator.web.plan_form import BYTES_MAX
 from tests.web.browsing import HERE, browse, rows_of
 from tests.web.test_access import HOSTILE, refuse_inline

@@ -23,8 +23,8 @@ from coordinator.__main__ import has_jemalloc
 from coordinator.__main__ import main as run_command
 from coordinator.cli import main
 from coordinator.config import Config, ServerConfig, WebConfig
+from coordinator.errors.status import Status
 from coordinator.extras import EXTRAS
-from coordinator.status import Status
 from coordinator.web.server import WebServer
 from coordinator.web.store_reader import StoreReader
 from tests.conftest import ROOT

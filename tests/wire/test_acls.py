@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.kafka_config import ConfigError
+from coordinator.errors import ConfigError
 from coordinator.wire.acls import CLUSTER, OPERATIONS, Operation, Resource, ResourceType, parse_acls
 from tests.conftest import ROOT
 

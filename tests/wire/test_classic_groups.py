@@ -9,9 +9,9 @@ import pytest
 
 from coordinator import Coordinator
 from coordinator.config import Config, QuotasConfig, ServerConfig
+from coordinator.config.kafka import kafka_config
 from coordinator.core.state.embedded import Subscription, write_subscription
 from coordinator.errors import ErrorCode
-from coordinator.kafka_config import kafka_config
 from coordinator.wire.acls import parse_acls
 from coordinator.wire.authorization import authorize_request
 from coordinator.wire.codec import CLASSIC_VERSIONS, Api, encode

@@ -22,9 +22,10 @@ from pathlib import Path
 
 import pytest
 
-from coordinator import Coordinator, progress
+from coordinator import Coordinator
 from coordinator.cli import serve, service
 from coordinator.config import Config, ServerConfig, TopicsConfig, WatchConfig, WeightsConfig
+from coordinator.display import progress
 from coordinator.wire.codec import Api
 from coordinator.wire.sasl import Users
 from tests.cli.test_progress import terminal

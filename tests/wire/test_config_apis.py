@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from coordinator.config.kafka import KAFKA_NAMES, kafka_config
 from coordinator.errors import ErrorCode
-from coordinator.kafka_config import KAFKA_NAMES, kafka_config
 from coordinator.wire.codec import Api
 from tests.support.wire_side import NONE, UNKNOWN_TOPIC, side
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from coordinator.core.events import OffsetCommit
-from coordinator.status import Status
+from coordinator.errors.status import Status
 from coordinator.wire.acls import parse_acls
 from coordinator.wire.apis.group_apis import encode_response
 from coordinator.wire.authorization import authorize_request

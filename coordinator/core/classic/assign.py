@@ -25,6 +25,7 @@ import numpy as np
 from assignors import PartitionRanges, SpecError
 from assignors.arrays import Ints, Longs, expand_runs
 from coordinator.config import Config
+from coordinator.config.kafka import CLASSIC_ASSIGNOR, OFF
 from coordinator.core.classic.claims import (
     Numbers,
     Owners,
@@ -52,7 +53,6 @@ from coordinator.core.targets.assignor_options import AssignorOptions
 from coordinator.core.targets.basis import AssignorInput
 from coordinator.core.targets.compute_here import assign_checked
 from coordinator.errors import GroupError
-from coordinator.kafka_config import CLASSIC_ASSIGNOR, OFF
 
 EAGER = frozenset({"range", "roundrobin", "sticky"})
 """Protocols whose members revoke all partitions before they join."""

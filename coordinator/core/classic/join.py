@@ -19,12 +19,12 @@ from coordinator.core.classic_events import (
 from coordinator.core.consumer.member_update import refuse_new_group
 from coordinator.core.events import HEARTBEAT, Result
 from coordinator.core.offsets import end_of_group
+from coordinator.core.reasons import Reason
 from coordinator.core.state.classic_group import ClassicGroup, ClassicMember, ClassicState, size_of
 from coordinator.core.state.classic_written import record_of
 from coordinator.core.state.embedded import topics_of
 from coordinator.core.state.groups import State
 from coordinator.errors import ErrorCode, GroupError
-from coordinator.reasons import Reason
 
 
 def join_group(state: State, config: Config, event: JoinGroup, now_ms: int) -> Result:

@@ -19,10 +19,10 @@ from coordinator.core.classic_events import (
 )
 from coordinator.core.consumer.member_removal import unknown_member
 from coordinator.core.events import HEARTBEAT, JOIN_PHASE, Result, SetTimer, TimerFired
+from coordinator.core.reasons import Reason
 from coordinator.core.state.classic_group import ClassicGroup, ClassicMember, ClassicState
 from coordinator.core.state.groups import State
 from coordinator.errors import ErrorCode, GroupError
-from coordinator.reasons import Reason
 
 
 def heartbeat(state: State, event: ClassicHeartbeat) -> Result:

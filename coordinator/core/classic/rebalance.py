@@ -26,6 +26,7 @@ from coordinator.core.classic_events import (
     Waiting,
 )
 from coordinator.core.events import HEARTBEAT, JOIN_PHASE, SYNC_PHASE, Result, SetTimer
+from coordinator.core.reasons import Reason
 from coordinator.core.state.classic_group import (
     ClassicGroup,
     ClassicMember,
@@ -35,7 +36,6 @@ from coordinator.core.state.classic_group import (
 from coordinator.core.state.classic_written import find_subscribed, record_of
 from coordinator.core.state.records import Record
 from coordinator.errors import ErrorCode
-from coordinator.reasons import Reason
 
 NEW_MEMBER_JOIN_MS = 300_000
 """How long a new member's join may wait, so that disconnected clients stop counting."""

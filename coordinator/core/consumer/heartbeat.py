@@ -16,6 +16,7 @@ from functools import partial
 from typing import NamedTuple
 
 from coordinator.config import Config
+from coordinator.config.kafka import group_value
 from coordinator.core.consumer.member_removal import (
     end_timers,
     hash_after,
@@ -42,6 +43,7 @@ from coordinator.core.events import (
     SetTimer,
     Task,
 )
+from coordinator.core.reasons import Reason
 from coordinator.core.state.groups import Group, GroupState, State
 from coordinator.core.state.partition_spans import Spans, drop_epochs, has_partitions
 from coordinator.core.state.records import (
@@ -61,8 +63,6 @@ from coordinator.core.state.target_candidate import TargetCandidate, list_record
 from coordinator.core.targets.approval import keeps_target
 from coordinator.core.targets.basis import MemberChange, build_input
 from coordinator.core.targets.compute_here import assign_in_step, diff_targets
-from coordinator.kafka_config import group_value
-from coordinator.reasons import Reason
 
 ENGINE_PREFIX = "engine-"
 """Computation ids of the coordinator's own engine; others are external computers'."""

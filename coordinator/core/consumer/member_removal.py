@@ -19,6 +19,7 @@ from coordinator.core.events import (
     SetTimer,
     TimerFired,
 )
+from coordinator.core.reasons import Reason
 from coordinator.core.state.groups import Group, Member, State
 from coordinator.core.state.records import (
     CurrentMember,
@@ -32,7 +33,6 @@ from coordinator.core.state.records import (
 from coordinator.core.state.subscriptions import hash_with
 from coordinator.core.state.target_candidate import TargetCandidate, list_records
 from coordinator.errors import ErrorCode, GroupError
-from coordinator.reasons import Reason
 
 Removal: TypeAlias = Callable[[Group, Sequence[str], Reason, object], Result]
 """Removes members of a group, for a reason, and answers with a response."""

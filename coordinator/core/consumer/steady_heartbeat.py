@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from coordinator.config import Config
+from coordinator.config.kafka import group_value
 from coordinator.core.events import Heartbeat, HeartbeatResponse, Result
 from coordinator.core.state.groups import Group, Member, State
 from coordinator.core.state.partition_spans import MANY, Holding, Spans, drop_epochs
 from coordinator.core.state.records import MembersAdvanced, MemberState
-from coordinator.kafka_config import group_value
 
 
 def find_steady_group(state: State, config: Config, group_id: str) -> tuple[Group, int] | None:

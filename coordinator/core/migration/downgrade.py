@@ -15,6 +15,7 @@ from coordinator.core.classic_events import CONSUMER, Protocol
 from coordinator.core.consumer.member_removal import end_timers, remove_members
 from coordinator.core.events import Result
 from coordinator.core.offsets import end_of_group
+from coordinator.core.reasons import Reason
 from coordinator.core.state.classic_group import ClassicGroup, ClassicMember, ClassicState
 from coordinator.core.state.classic_written import find_subscribed, record_of
 from coordinator.core.state.embedded import (
@@ -35,7 +36,6 @@ from coordinator.core.state.records import (
     TargetMetadata,
     Tombstone,
 )
-from coordinator.reasons import Reason
 
 DOWNGRADES = {"bidirectional", "downgrade"}
 

@@ -48,6 +48,7 @@ from coordinator.core.migration.downgrade import (
     may_downgrade,
     subscription_version,
 )
+from coordinator.core.reasons import Reason
 from coordinator.core.state.embedded import MalformedError, Subscription, read_subscription
 from coordinator.core.state.groups import Group, Member, State
 from coordinator.core.state.partition_owners import free_of
@@ -62,7 +63,6 @@ from coordinator.core.state.records import (
 from coordinator.core.state.state_records import records_of_group, replay_alone
 from coordinator.core.state.subscriptions import is_to_notice
 from coordinator.errors import ErrorCode, GroupError
-from coordinator.reasons import Reason
 
 FORGOTTEN_MS = 60_000
 """How long a group of classic members only keeps a target that is due, as in Kafka."""

@@ -27,6 +27,7 @@ from coordinator.core.events import (
     Result,
     SetTimer,
 )
+from coordinator.core.reasons import Reason
 from coordinator.core.state.classic_group import ClassicGroup, ClassicMember
 from coordinator.core.state.embedded import MalformedError, read_assignment, read_subscription
 from coordinator.core.state.groups import State
@@ -46,7 +47,6 @@ from coordinator.core.state.state_records import replay_alone
 from coordinator.core.state.subscriptions import hash_of
 from coordinator.core.state.target_candidate import TargetCandidate, list_records
 from coordinator.errors import ErrorCode, GroupError
-from coordinator.reasons import Reason
 
 UPGRADES = {"bidirectional", "upgrade"}
 GENERATION_MAX = 2**31 - 2**16

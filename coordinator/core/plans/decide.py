@@ -29,6 +29,7 @@ from coordinator.core.plans.planner import (
     drain_members,
     leave_out,
 )
+from coordinator.core.reasons import Reason
 from coordinator.core.state.groups import Group, State
 from coordinator.core.state.partition_spans import (
     Spans,
@@ -54,7 +55,6 @@ from coordinator.core.targets.approval import WEIGHTED, end_of, list_waiting
 from coordinator.core.targets.basis import Basis
 from coordinator.core.targets.validate import check_ranges, to_rows
 from coordinator.errors import ErrorCode, GroupError
-from coordinator.reasons import Reason
 
 INT64 = 1 << 63
 APPLIED, REJECTED, EXPIRED, SUPERSEDED = "applied", "rejected", "expired", "superseded"

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from coordinator.config import Config
+from coordinator.config.kafka import CLASSIC_ASSIGNOR, OFF
 from coordinator.core.consumer.heartbeat import preferred_assignor
 from coordinator.core.plans.input_digest import Column, hash_columns
 from coordinator.core.state.classic_group import ClassicGroup
@@ -20,7 +21,6 @@ from coordinator.core.state.target_assignment import Targets
 from coordinator.core.targets.assignor_options import AssignorOptions
 from coordinator.core.targets.basis import AssignorInput, Basis, MemberChange, build_input
 from coordinator.errors import ErrorCode, GroupError
-from coordinator.kafka_config import CLASSIC_ASSIGNOR, OFF
 
 MEMBERS, TOPICS, TARGET = "members", "topics", "target"
 WEIGHTS, CONSTRAINTS, SETTINGS = "weights", "constraints", "settings"

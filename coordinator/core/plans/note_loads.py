@@ -12,12 +12,12 @@ from assignors.option_values import parse_share
 from assignors.registry import knows_loads
 from coordinator.config import Config
 from coordinator.core.events import ReportLoads, Result
+from coordinator.core.reasons import Reason
 from coordinator.core.state.groups import State
 from coordinator.core.state.records import GroupMetadata, LoadsNoted, Record, Tombstone
 from coordinator.core.targets.approval import list_waiting
 from coordinator.core.targets.basis import Basis
 from coordinator.core.targets.compute_here import run_assignor
-from coordinator.reasons import Reason
 
 
 def note_loads(state: State, config: Config, event: ReportLoads, now_ms: int) -> Result:

@@ -15,10 +15,10 @@ from typing import TypeVar
 import msgspec
 
 from coordinator.core.classic_events import CONSUMER, Protocol
+from coordinator.core.reasons import SEPARATOR, Reason
 from coordinator.core.state.draft_dict import DraftDict, first_of
 from coordinator.core.state.partition_spans import Spans
 from coordinator.errors import ErrorCode, GroupError
-from coordinator.reasons import SEPARATOR, Reason
 
 MEMBER_BYTES, PROTOCOL_BYTES = 500, 100
 """What they take up beside their names and bytes, with dicts and timers."""

@@ -18,6 +18,7 @@ from coordinator.core.events import (
     TargetFailed,
     TargetLost,
 )
+from coordinator.core.reasons import Reason
 from coordinator.core.state.groups import Computation, Group, State
 from coordinator.core.state.partition_spans import drop_epochs
 from coordinator.core.state.records import (
@@ -34,7 +35,6 @@ from coordinator.core.targets.basis import AssignorInput, MemberChange, build_in
 from coordinator.core.targets.rebase import diff_computed, rebase
 from coordinator.core.targets.validate import check_ranges
 from coordinator.errors import ErrorCode, GroupError
-from coordinator.reasons import Reason
 
 
 def prepare_computation(

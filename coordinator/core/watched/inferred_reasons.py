@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from coordinator.core.classic_events import CONSUMER
+from coordinator.core.reasons import SEPARATOR, Reason
 from coordinator.core.state.classic_group import ClassicGroup
 from coordinator.core.state.embedded import topics_of
 from coordinator.core.state.groups import State
@@ -25,7 +26,6 @@ from coordinator.core.state.records import (
     RegexResolved,
     Tombstone,
 )
-from coordinator.reasons import SEPARATOR, Reason
 
 
 class Cause(NamedTuple):

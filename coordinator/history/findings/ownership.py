@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from assignors.arrays import Bools, Longs
+from coordinator.core.reasons import Reason
 from coordinator.history.findings.facts import Facts
 from coordinator.history.findings.lives import Lives
 from coordinator.history.findings.rebalances import find_unsettled_ms
@@ -26,7 +27,6 @@ from coordinator.history.keyed_rows import (
     to_mask,
     to_numbers,
 )
-from coordinator.reasons import Reason
 
 KEY = ("group_id", "topic", "topic_id")
 FIRST, LAST, COUNT = "first_partition", "last_partition", "partition_count"

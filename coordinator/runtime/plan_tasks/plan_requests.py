@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from assignors import SpecError
+from coordinator.config.kafka import group_settings
 from coordinator.core.events import DecidePlan
 from coordinator.core.plans.inputs import find_group, take_basis
 from coordinator.core.plans.planner import PlanOptions, ShownPlan, make_plan, make_rollback
@@ -14,10 +15,9 @@ from coordinator.core.state.records import PlanMade
 from coordinator.core.targets.approval import list_waiting
 from coordinator.core.targets.basis import Basis
 from coordinator.engines.engine import LOCAL
-from coordinator.errors import ErrorCode, GroupError
+from coordinator.errors import ConfigError, ErrorCode, GroupError
 from coordinator.history.former_targets import read_former_targets
 from coordinator.history.log_reader import LogReader
-from coordinator.kafka_config import ConfigError, group_settings
 from coordinator.runtime.heartbeat_requests import HeartbeatRequests
 
 T = TypeVar("T")

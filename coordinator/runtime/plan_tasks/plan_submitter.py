@@ -13,8 +13,8 @@ from coordinator.core.state.groups import State
 from coordinator.core.targets.approval import is_manual, keeps_target, list_waiting
 from coordinator.core.targets.basis import Basis
 from coordinator.errors import GroupError
+from coordinator.errors.status import Status
 from coordinator.runtime.event_loop import EventLoop
-from coordinator.status import Status
 
 logger = logging.getLogger("muster.coordinator")
 

@@ -10,6 +10,7 @@ import msgspec
 
 from assignors import SpecError
 from assignors.registry import knows_loads
+from coordinator.config.kafka import CLASSIC_ASSIGNOR, OFF
 from coordinator.core.events import ReportLoads
 from coordinator.core.plans.inputs import take_basis, take_classic_basis
 from coordinator.core.plans.note_loads import rules_of, would_pay
@@ -17,7 +18,7 @@ from coordinator.core.state.plan_values import UNKNOWN, TopicWeights
 from coordinator.core.state.records import LoadsNoted
 from coordinator.core.targets.basis import Basis
 from coordinator.errors import GroupError
-from coordinator.kafka_config import CLASSIC_ASSIGNOR, OFF
+from coordinator.errors.status import Status
 from coordinator.runtime.event_loop import EventLoop
 from coordinator.runtime.plan_tasks.kafka_weights import GroupPosition, KafkaWeights
 from coordinator.runtime.plan_tasks.weight_source import (
@@ -26,7 +27,6 @@ from coordinator.runtime.plan_tasks.weight_source import (
     named_groups,
     read_group_loads,
 )
-from coordinator.status import Status
 
 DIGITS = 6
 """Of a smoothed weight: further ones would make it another weight at each look."""

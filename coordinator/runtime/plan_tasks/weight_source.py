@@ -28,7 +28,7 @@ from assignors.loads.parse_loads import CAPACITY_MIN
 from assignors.parse import parse_json_rows
 from coordinator.core.state.plan_values import MemberLoad, TopicWeights, weights_by_topic
 from coordinator.core.state.records import LoadsNoted
-from coordinator.kafka_config import ConfigError
+from coordinator.errors import ConfigError
 
 PARTITION_FIELDS = ("group_id", "topic", "partition", "weight")
 MEMBER_FIELDS = ("group_id", "name", "capacity", "state", "rack")

@@ -24,7 +24,7 @@ from deltalake import DeltaTable, Schema
 from deltalake.exceptions import DeltaError
 from deltalake.transaction import AddAction
 
-from coordinator.error_text import one_line
+from coordinator.errors.texts import one_line
 from coordinator.storage.record_log import (
     CommitFailed,
     CorruptLog,

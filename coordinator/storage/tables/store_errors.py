@@ -14,7 +14,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from assignors import SpecError
-from coordinator.error_text import DECORATION
+from coordinator.errors.texts import DECORATION
 from coordinator.storage.tables.files import StoreRefusedError
 from coordinator.storage.tables.store_options import reading_options
 from coordinator.storage.tables.urls import PASSWORD, hide_secret, split_url

@@ -10,7 +10,7 @@ from deltalake import DeltaTable
 
 from assignors.errors import SpecError
 from coordinator.config import ConfigError
-from coordinator.error_text import one_line
+from coordinator.errors.texts import one_line
 from coordinator.storage.record_log import CommitFailed, Unreachable
 from coordinator.storage.tables.files import Files, Source, StoreRefusedError
 from coordinator.storage.tables.filesystem import Filesystem

@@ -22,7 +22,7 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from pyarrow import fs
 
 from assignors import SpecError
-from coordinator.error_text import gist
+from coordinator.errors.texts import gist
 from coordinator.storage.tables.store_errors import check_table, check_url, unreachable_error
 from coordinator.storage.tables.store_options import reading_options
 from coordinator.storage.tables.urls import is_file_url, is_url, path_of, split_version

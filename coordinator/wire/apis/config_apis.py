@@ -12,15 +12,15 @@ from typing import Any, NamedTuple
 
 from kio.schema.errors import ErrorCode as Code
 
-from coordinator.core.events import AlterConfig, Answer, DescribeConfig, ListConfiguredGroups
-from coordinator.errors import GroupError
-from coordinator.kafka_config import (
+from coordinator.config.kafka import (
     GROUP_NAMES,
     KafkaConfig,
     group_defaults,
     kafka_settings,
     setting_types,
 )
+from coordinator.core.events import AlterConfig, Answer, DescribeConfig, ListConfiguredGroups
+from coordinator.errors import GroupError
 from coordinator.wire.call import Call, Cluster, is_valid_topic, respond_with
 from coordinator.wire.codec import Api, Request, Values
 

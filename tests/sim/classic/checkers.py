@@ -18,7 +18,7 @@ from coordinator.core.state.classic_group import ClassicState
 from coordinator.core.state.embedded import read_assignment
 from coordinator.core.state.records import ClassicGroupWritten, OffsetCommitted, Record
 from coordinator.errors import ErrorCode
-from coordinator.status import Status
+from coordinator.errors.status import Status
 from tests.sim.checkers import Checker, differences
 from tests.sim.network import Request
 from tests.sim.node import Node

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from coordinator.config.kafka import kafka_config
 from coordinator.core.events import Event
 from coordinator.core.state.classic_group import ClassicGroup, ClassicState
-from coordinator.kafka_config import kafka_config
 from tests.sim.chance import Chance
 from tests.sim.world import Store, World, settings_of
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from coordinator.config import Config
+from coordinator.config.kafka import kafka_config, kafka_settings
 from coordinator.core.events import Event
 from coordinator.core.state.groups import State
-from coordinator.kafka_config import kafka_config, kafka_settings
 from tests.support.traces.text import duration, event_text
 
 AT_ONCE = {"group.consumer.assignment.interval.ms": 0}

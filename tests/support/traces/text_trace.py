@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from coordinator.config import Config, EngineConfig, LeaseConfig
+from coordinator.config.kafka import kafka_config
 from coordinator.core.events import (
     JOIN,
     LEAVE,
@@ -41,7 +42,6 @@ from coordinator.core.state.state_records import records_of
 from coordinator.core.state.target_assignment import StoredTarget, WholeTarget
 from coordinator.core.state.target_candidate import TargetCandidate
 from coordinator.errors import GroupError
-from coordinator.kafka_config import kafka_config
 from coordinator.runtime.timers import EXPIRE
 from coordinator.storage.record_log import RecordLog
 from coordinator.trace.player import Player

@@ -8,7 +8,7 @@ import pytest
 
 from coordinator import Coordinator
 from coordinator.config import Config, ServerConfig
-from coordinator.kafka_config import kafka_config
+from coordinator.config.kafka import kafka_config
 from coordinator.wire.codec import Api
 from coordinator.wire.sasl import Verifier
 from tests.conftest import ROOT

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from coordinator import progress
+from coordinator.display import progress
 
 
 def shown(label):

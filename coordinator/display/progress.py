@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, TypeAlias
 
-from coordinator.printable import visible
+from coordinator.display.printable import visible
 
 if TYPE_CHECKING:
     from rich.table import Table

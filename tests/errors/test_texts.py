@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.error_text import gist
+from coordinator.errors.texts import gist
 
 WORKER = """
   An exception was thrown from the Python worker. Please see the stack trace below.

@@ -14,7 +14,8 @@ import msgspec
 
 from assignors.errors import SpecError
 from assignors.option_values import EXACT_EDGES, parse_share
-from coordinator.kafka_config import ConfigError, KafkaConfig, kafka_config
+from coordinator.config.kafka import KafkaConfig, kafka_config
+from coordinator.errors import ConfigError
 
 __all__ = ["Config", "ConfigError", "KafkaConfig", "folder_mode", "parse"]
 

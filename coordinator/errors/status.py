@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from coordinator.errors import ErrorCode, GroupError
+from coordinator.errors.codes import ErrorCode, GroupError
 
 
 class Status(StrEnum):

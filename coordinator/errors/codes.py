@@ -143,3 +143,7 @@ _CLASSES: dict[ErrorCode, type[GroupError]] = {
 
 class IllegalStateError(AssertionError):
     """A bug in Muster: a record contradicts the state. The coordinator drops memory and stops."""
+
+
+class ConfigError(ValueError):
+    """A setting that cannot be used; the message names it and the remedy."""

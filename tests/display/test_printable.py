@@ -15,8 +15,8 @@ from coordinator import Coordinator
 from coordinator.cli import inspect
 from coordinator.cli.main import run_guarded
 from coordinator.config import Config
-from coordinator.kafka_config import kafka_config
-from coordinator.printable import VisibleFormatter, as_json, visible, visible_values
+from coordinator.config.kafka import kafka_config
+from coordinator.display.printable import VisibleFormatter, as_json, visible, visible_values
 from spark_jobs.cli import assign
 
 GROUP = "g\x1b]0;owned\x07"

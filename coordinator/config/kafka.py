@@ -11,15 +11,13 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from coordinator.errors import ConfigError
+
 INT32_MAX = 2**31 - 1
 POLICIES = ("bidirectional", "upgrade", "downgrade", "disabled")
 ENGINES = ("auto", "local", "spark", "external")
 CLASSIC_ASSIGNOR, OFF = "consumer.assignor.classic", "off"
 """The setting of a group by which Muster assigns for classic members; off: their leader does."""
-
-
-class ConfigError(ValueError):
-    """A setting that cannot be used; the message names it and the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
