@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.muster-ready
 export SPARK_LOCAL_IP ?= 127.0.0.1
-# where it is set, each of the hundreds of commands that tests start would compile the project anew
+# where it is set, each of the hundreds of commands that tests start would recompile the project
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help setup demo classes test check test-fast test-spark test-clients test-java test-kafka test-foreign test-s3 test-readers test-cluster test-matrix test-web test-install soak-web sim faults bench docs lock clean
@@ -103,7 +103,7 @@ docs: $(READY)   ## build the documentation site into build/docs; a warning is a
 	@$(BIN)/sphinx-build -M html docs build/docs -q -W --keep-going -n
 	@echo build/docs/html/index.html
 
-lock: $(READY)   ## resolve dependencies anew (needs uv)
+lock: $(READY)   ## resolve dependencies again (needs uv)
 	uv pip compile --quiet --no-header --universal --python-version 3.11 --generate-hashes \
 	  --group dev --extra kafka --extra plot --extra spark --extra web pyproject.toml --output-file requirements.lock
 	uv pip compile --quiet --no-header --universal --python-version 3.11 --generate-hashes \

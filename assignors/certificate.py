@@ -23,7 +23,7 @@ from assignors.weighted.bounds import SHARE, LowerBound, find_lower_bound, find_
 from assignors.weighted.problem import IGNORE, pose_problem
 
 _NEAR = Fraction(1, 100)
-_HELD_MAX, _TOLD = 20, 3
+_HELD_MAX, _NAMED = 20, 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,7 +284,7 @@ def _explain(
     return tuple(
         {
             "member_id": group.member_ids[member].as_py(),
-            "held_by": "; ".join([rules[at].name for at in np.flatnonzero(own)[:_TOLD]])
+            "held_by": "; ".join([rules[at].name for at in np.flatnonzero(own)[:_NAMED]])
             or _name_heaviest(group, loads, owners.now == member),
         }
         for member, own in zip(full.tolist(), held, strict=True)

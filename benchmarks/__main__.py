@@ -105,7 +105,7 @@ def main(
 
 
 def _replace(folder: Path, name: str, measured: report.Measured) -> None:
-    """Put one section into the document; read anew, as another run may have written another."""
+    """Put one section into the document; read again, as another run may have written another."""
     sections = report.load(folder / "benchmarks.json") | {name: measured}
     report.write(folder, {known: sections[known] for known in SECTIONS if known in sections})
 

@@ -1,4 +1,4 @@
-"""Building a GroupSpec: what it costs to read a group before anybody assigns."""
+"""Building a GroupSpec: what it costs to read a group before it is assigned."""
 
 from __future__ import annotations
 

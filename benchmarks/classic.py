@@ -224,4 +224,4 @@ def _clients(
             return found
 
         yield read
-        clients.terminate()  # a flood may wait for ever until the server takes more of it
+        clients.terminate()  # a flood may wait without end until the server takes more of it

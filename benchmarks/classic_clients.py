@@ -57,8 +57,8 @@ def framed(api: tuple[int, int], body: bytes) -> bytes:
     return data(struct.pack(">hhi", *api, 1) + text("bench") + body)
 
 
-def join_frame(group: str, member: bytes, told: bytes) -> bytes:
-    protocols = struct.pack(">i", 1) + text("range") + data(told)
+def join_frame(group: str, member: bytes, subscription: bytes) -> bytes:
+    protocols = struct.pack(">i", 1) + text("range") + data(subscription)
     times = struct.pack(">ii", SESSION_MS, REBALANCE_MS)
     head = text(group) + times + text(member) + NO_INSTANCE + text("consumer")
     return framed(JOIN, head + protocols)
@@ -113,7 +113,7 @@ class Member:
     group: str
     member_id: bytes = b""
     generation: int = -1
-    told: bytes = SUBSCRIPTION
+    subscription: bytes = SUBSCRIPTION
     synced: bool = False
     led_at: float | None = None
     led_ms: float | None = None
@@ -129,7 +129,7 @@ class Member:
     def join(self) -> None:
         """Join; and then sync, until an assignment is there."""
         self.heard, self.synced = self._joined, False
-        self.send(join_frame(self.group, self.member_id, self.told))
+        self.send(join_frame(self.group, self.member_id, self.subscription))
 
     def _joined(self, frame: bytes) -> None:
         fields = Fields(frame)
@@ -176,7 +176,7 @@ class Member:
         self.synced = True
 
     def commit(self, offset: int) -> None:
-        """Commit an offset of the partition that everybody is assigned."""
+        """Commit an offset of the partition that every member is assigned."""
         self.heard = self._committed
         self.committed_ms = None
         self.led_at = time.perf_counter()
@@ -253,7 +253,7 @@ class Clients:
 
 
 def find_coordinator(address: str, group: str) -> None:
-    """Wait until somebody coordinates the group: Kafka makes a topic first."""
+    """Wait until a broker coordinates the group: Kafka makes a topic first."""
     began = time.perf_counter()
     seeker = Clients(address, [group]).members[0]
     while True:
@@ -280,7 +280,7 @@ def rounds(address: str, group: str, count: int, times: int) -> dict[str, float]
     led, committed = [], []
     for number in range(times):
         for member in clients.members:
-            member.told = SUBSCRIPTION + struct.pack(">i", number)
+            member.subscription = SUBSCRIPTION + struct.pack(">i", number)
         clients.join()
         (leader,) = (one for one in clients.members if one.led_at is not None)
         led.append(leader.led_ms or 0.0)

@@ -155,11 +155,11 @@ def _beats_while_one_keeps(store: Path, sizes: Sizes) -> Iterator[Figure]:
         _beat(coordinator, joins[:1], epochs)
         _beat(coordinator, joins[1:], epochs)
         time.sleep(1.1)  # the assignment interval
-        told = _beat(coordinator, [Heartbeat(GROUP, keeper, epochs[keeper])], epochs)[keeper]
+        assigned = _beat(coordinator, [Heartbeat(GROUP, keeper, epochs[keeper])], epochs)[keeper]
         for _ in range(3):  # until all of them wait, and have looked
             _beat(coordinator, _heartbeats(others, epochs), epochs)
         waiting = _time_beats(coordinator, others, epochs)
-        gone = Heartbeat(GROUP, keeper, epochs[keeper], topic_partitions=told)
+        gone = Heartbeat(GROUP, keeper, epochs[keeper], topic_partitions=assigned)
         _beat(coordinator, [gone], epochs)
         while coordinator.consumer_group_describe(GROUP)[0]["group_state"] != "Stable":
             _beat(coordinator, _heartbeats(others, epochs), epochs)
@@ -176,13 +176,13 @@ def _beat(
     coordinator: Coordinator, beats: list[Heartbeat], epochs: dict[str, int]
 ) -> dict[str, dict[str, list[int]]]:
     """Note the epochs of the answers; return the assignments among them."""
-    told = {}
+    assigned = {}
     for answer in coordinator.consumer_group_heartbeats(beats).raise_for_error():
         assert answer.member_id is not None
         epochs[answer.member_id] = answer.member_epoch
         if answer.assignment is not None:
-            told[answer.member_id] = answer.assignment
-    return told
+            assigned[answer.member_id] = answer.assignment
+    return assigned
 
 
 def _time_beats(

@@ -84,7 +84,7 @@ def _one_joins(crowd: Crowd, member_id: str) -> None:
 
 
 def _installed(crowd: Crowd) -> None:
-    """Wait until the group has a target for its newest epoch, and a member is told."""
+    """Wait until the group has a target for its newest epoch, and a member knows it."""
     epochs = crowd.one_beats()
     while epochs[0] != epochs[1]:
         time.sleep(0.05)

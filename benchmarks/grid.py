@@ -95,13 +95,13 @@ def run(bench: Bench) -> Section:
 def _point(shape: str, members: int, topics: int, each: int, budget_s: float) -> Iterator[Figure]:
     """Measure all assignors on one group, from nothing and after one member joined."""
     parts = SHAPES[shape](members * each, topics)
-    everybody = groups.spread_over(members, len(parts.subscriptions))
-    before = everybody.without(np.array([members // 2]))
-    fresh, smaller = groups.group_of(parts, everybody), groups.group_of(parts, before)
+    members_all = groups.spread_over(members, len(parts.subscriptions))
+    before = members_all.without(np.array([members // 2]))
+    fresh, smaller = groups.group_of(parts, members_all), groups.group_of(parts, before)
     for name in ASSIGNORS:
         assignor = get_assignor(name)
         past = groups.Past(before, assignor.assign(smaller))
-        joined = groups.group_of(parts, everybody, past)
+        joined = groups.group_of(parts, members_all, past)
         for event, group in zip(EVENTS, (fresh, joined), strict=True):
             _, samples = assign_ms(assignor, group, budget_s)
             label = f"{name}, {members:,} members, {topics} topics, {each} partitions a member"

@@ -65,7 +65,7 @@ def spread_over(members: int, subscriptions: int) -> Members:
 
 
 def equal(partitions: int, topics: int) -> Topics:
-    """Everybody subscribes to everything."""
+    """Every member subscribes to everything."""
     return Topics(_sizes(partitions, topics), [np.arange(topics)])
 
 
@@ -112,10 +112,10 @@ def group_of(topics: Topics, members: Members, past: Past | None = None) -> Grou
 
 
 def scattered(group: GroupSpec, target: PartitionRanges, pieces: int) -> PartitionRanges:
-    """Cut what each member owns into pieces, and deal them out anew among members that are alike.
+    """Cut what each member owns into pieces, and redistribute them among members that are alike.
 
-    Loads and subscriptions stay as they are; everybody ends up with about `pieces` ranges from all
-    over the topics, as after a long life.
+    Loads and subscriptions stay as they are; members end up with about `pieces` ranges each from
+    all over the topics, as after a long life.
     """
     load = target.loads()
     ends = (np.arange(pieces) + 1) * load[:, None] // pieces

@@ -89,7 +89,7 @@ class Bench:
     spark_ranges
         Ranges a member of the Spark section.
     say
-        Told what is being measured.
+        Called with what is being measured.
     """
 
     sort: Sort

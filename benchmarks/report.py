@@ -100,7 +100,7 @@ class Measured:
 
 
 def load(path: Path) -> dict[str, Measured]:
-    """Read the sections measured before; none when there is no such file."""
+    """Read the sections measured before; none without the file."""
     if not path.exists():
         return {}
     found = json.loads(path.read_text(encoding="utf-8"))

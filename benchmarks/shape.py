@@ -19,7 +19,7 @@ class Shape:
 
     Members own `ranges` pieces each, that lie apart: a line of all partitions is dealt out in
     rounds. With several subscription classes each has one topic of its own; with one class
-    everybody subscribes to all of the `topic_count` topics.
+    every member subscribes to all of the `topic_count` topics.
     """
 
     members: int

@@ -1,4 +1,4 @@
-"""A store to measure on, and a settled group in it: written by its log alone, nobody joins."""
+"""A store to measure on, and a settled group in it: written by its log alone, without joins."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def temporary_store() -> Iterator[Path]:
 def write_group(
     store: Path, shape: Shape, settings: Mapping[str, str] | None = None, *, snapshot: bool = False
 ) -> None:
-    """Write the log of a group in which everybody is settled, and a snapshot if there is to be one.
+    """Write the log of a group in which every member is settled, and optionally a snapshot.
 
     Parameters
     ----------

@@ -39,7 +39,7 @@ DESCRIBE_SETTINGS = """
 "group.consumer.session.timeout.ms" = 600000
 "group.consumer.max.session.timeout.ms" = 600000
 """
-"""Nobody beats in the groups that are described."""
+"""No member beats in the groups that are described."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ def _describe(store: Path, sizes: Sizes) -> Iterator[Figure]:
 
 
 def _steady(store: Path, sizes: Sizes) -> Iterator[Figure]:
-    """As many heartbeats as the server answers: of everybody, and by access lists."""
+    """As many heartbeats as the server answers: without access lists, and with them."""
     count = sizes.connections
     write_group(store, in_thousands(count, 1))
     label = f"{RATE:,} steady heartbeats, {count:,} connections"

@@ -70,7 +70,7 @@ def type_name(text: str) -> str:
 
 
 def page(text: str) -> str:
-    """Return the page with both tables written anew."""
+    """Return the page with both tables rewritten."""
     for place, rows in (("kinds", kinds()), ("columns", columns())):
         begin, end = f"<!-- {place} -->\n", "\n<!-- end -->"
         head, rest = text.split(begin)

@@ -2,8 +2,8 @@
 
     python docs/pictures.py
 
-Three bands over the same partitions: who owned what, what nobody keeps (the pool) and who takes it,
-who owns what now. A test draws it again and compares.
+Three bands over the same partitions: who owned what, what no member keeps (the pool) and who takes
+it, who owns what now. A test draws it again and compares.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Picture:
             self.text(self.width - 72, at + 23, f"load {load}")
 
     def pool(self, y: int, before: Owners, after: Owners) -> None:
-        """Draw what nobody keeps, in its former owner's colour, and below it who takes it."""
+        """Draw what no member keeps, in its former owner's colour, and below it who takes it."""
         self.text(LEFT - 12, y + 23, "pool", "end")
         self.text(LEFT - 12, y + CELL + 23, "taken by", "end")
         for place, x in self.places.items():
@@ -131,7 +131,7 @@ def draw() -> str:
     picture.pool(y, before, after)
     y += 2 * CELL + TOP
     picture.heading(
-        y, f"after: {moved} moved, {len(changed) - moved} that nobody owned placed (red)"
+        y, f"after: {moved} moved, {len(changed) - moved} without an owner placed (red)"
     )
     picture.grid(y, after, changed)
     return picture.svg(y + rows + 16)

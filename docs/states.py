@@ -52,7 +52,7 @@ PAGES = {
 
 
 def page(name: str) -> str:
-    """Return a page of docs/design with its diagrams drawn anew."""
+    """Return a page of docs/design with its diagrams redrawn."""
     text = (DESIGN / name).read_text(encoding="utf-8")
     for place, diagram in PAGES[name].items():
         begin, end = f"<!-- {place} -->\n", "<!-- end -->"

@@ -197,7 +197,7 @@ def all_commands() -> dict[str, Any]:
 
 
 def is_argument(parameter: Any) -> bool:  # noqa: ANN401 - click's class, by way of typer
-    """Whether a parameter is told by its place."""
+    """Whether a parameter is given by its place."""
     return isinstance(parameter, TyperArgument)
 
 

@@ -15,7 +15,7 @@ from muster import Member, Stop, TopicPartition
 
 
 def main(address: str, group_id: str, topic: str) -> None:
-    """Work until told to end."""
+    """Work until asked to stop."""
 
     def work(partition: TopicPartition, stop: Stop) -> None:
         offset = member.committed(partition) or 0

@@ -115,7 +115,7 @@ def compile_packages() -> None:
     """Compile what was installed, on all cores: pip would use one.
 
     Python compiles on first import, but not where PYTHONDONTWRITEBYTECODE is set, as many images
-    set it: there each command would compile pandas, pyarrow and the rest anew, for two seconds.
+    set it: there each command would recompile pandas, pyarrow and the rest, for two seconds.
     A package may hold templates that are no Python, so the compiler's exit code says nothing.
     """
     packages = next((VENV / "lib").glob("python*/site-packages"))

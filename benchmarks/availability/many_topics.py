@@ -5,7 +5,7 @@
 
 `serve` is `muster serve` that measures its threads: a line on its input has it print the dearest
 steps since the line before. `beat` is the only member of another group, which beats all the time,
-and prints the same of its waits. Both are processes of their own, so that nobody waits for the
+and prints the same of its waits. Both are processes of their own, so that neither waits for the
 benchmark.
 """
 
@@ -77,7 +77,7 @@ class Dearest:
             self.most[thread] = took_s, what
 
     def take(self) -> dict[str, tuple[float, str]]:
-        """Return the dearest pieces, and begin anew."""
+        """Return the dearest pieces, and start over."""
         found, self.most = self.most, {}
         return found
 
@@ -224,7 +224,7 @@ class Member:
         self.owned: tuple[Mapping[str, Any], ...] = ()
 
     def beat(self, **fields: object) -> bool:
-        """Beat; whether it was told its assignment."""
+        """Beat; whether the answer had its assignment."""
         answer: Any = self.client.beat("large", self.member_id, self.epoch, **fields)
         assert not answer.error_code.value, answer.error_message
         self.epoch = answer.member_epoch

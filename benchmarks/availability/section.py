@@ -1,4 +1,4 @@
-"""Availability: how long anybody waits when the machine, the disk or the store is bad."""
+"""Availability: how long clients wait when the machine, the disk or the store is bad."""
 
 from __future__ import annotations
 

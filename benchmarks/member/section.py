@@ -16,7 +16,7 @@ One group with a partition for each member, at Kafka's default settings: a heart
 1,000 `Member`s are in a process of their own and reach the coordinator over the wire, each on a
 connection of its own; 10,000 `AsyncMember`s are in the process of their coordinator. *Joined* is
 elapsed time until each owns its partition. CPU is that of the process in percent of one core, once
-nothing changes any more; memory is what is resident then, libraries included.
+nothing changes any longer; memory is what is resident then, libraries included.
 """
 ROOT = Path(__file__).resolve().parent.parent.parent
 MIB_MAX, PERCENT_MAX = 200.0, 10.0

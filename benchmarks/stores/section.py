@@ -72,7 +72,7 @@ def _requests(server: Any, commits: int) -> Iterator[Figure]:
 
 
 def _idle(server: Any, seconds: float) -> Iterator[Figure]:
-    """What a coordinator asks that nobody asks."""
+    """What a coordinator without clients asks."""
     with Coordinator.open(server.new_store(), topics={"t": 1}):
         time.sleep(1.0)
         server.requests()

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 TITLE = "Streams: Kafka topics in Spark"
 TEXT = """\
 A Kafka 4.4.0 on this machine; all times are elapsed.
-*GroupOffsets* is told of a batch of 1,000 partitions that have all moved: for how long it holds up
-who tells it (Spark's listener bus, not the query), and when the offsets are committed.
+*GroupOffsets* gets a batch of 1,000 partitions that have all moved: how long it holds up its caller
+(Spark's listener bus, not the query), and when the offsets are committed.
 *shared_source* reads the same offsets in as many batches as Spark's own batch reader, one after the
 other in turns; both write to `noop`. *Hand-over* is from the end of a driver until another reads
 the last of its partitions, and until it has written them to a Delta table, while records arrive:
@@ -64,7 +64,7 @@ def _group_offsets(address: str, partitions: int, batches: int) -> Iterator[Figu
     from spark_jobs import GroupOffsets  # noqa: PLC0415 - pyspark takes its time
 
     offsets = GroupOffsets(address, "wide")
-    told, done = [], []
+    held_up, done = [], []
     for number in range(batches):
         ends = json.dumps({"wide": {str(one): number for one in range(partitions)}})
         source = SimpleNamespace(description="KafkaV2[Subscribe[wide]]", endOffset=ends)
@@ -73,12 +73,12 @@ def _group_offsets(address: str, partitions: int, batches: int) -> Iterator[Figu
         )
         began = time.perf_counter()
         offsets.onQueryProgress(event)
-        told.append((time.perf_counter() - began) * 1_000)
+        held_up.append((time.perf_counter() - began) * 1_000)
         assert offsets.flush(60), offsets.error
         done.append((time.perf_counter() - began) * 1_000)
     offsets.close()
     name = f"GroupOffsets, {partitions:,} partitions a batch"
-    yield Figure.of(f"{name}: held up", told, "ms", 20.0)
+    yield Figure.of(f"{name}: held up", held_up, "ms", 20.0)
     yield Figure.of(f"{name}: committed", done, "ms")
 
 

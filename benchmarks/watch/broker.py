@@ -34,7 +34,7 @@ class Broker:
     port
         Where, on loopback; 0 before it serves for one that is free.
     fetched
-        Whether anybody has fetched.
+        Whether a client has fetched.
     answers
         Whether who fetches gets an answer.
     """

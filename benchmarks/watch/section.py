@@ -88,7 +88,7 @@ def _read(broker: Broker, address: str, store: Path) -> tuple[float, float]:
     """Return the CPU seconds from the first Fetch until all is read, and the most MiB."""
     broker.fetched.clear()
     with _watching(address, store) as watcher:
-        assert broker.fetched.wait(PATIENCE_S), "nobody fetches"
+        assert broker.fetched.wait(PATIENCE_S), "no client fetches"
         before = watcher.cpu_s
         _wait_until_ready(watcher)
         return watcher.cpu_s - before, resident_mib(process=watcher.process.pid)

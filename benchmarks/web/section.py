@@ -216,8 +216,8 @@ def _beats(coordinator: Coordinator, group: str) -> Beat:
             rebalance_timeout_ms=60_000, subscribed_topic_names=["clicks"],
             topic_partitions=owned if epoch != 0 else {},
         )  # fmt: skip
-        told = answer.assignment
-        known[member] = (answer.member_epoch, owned if told is None else told)
+        assigned = answer.assignment
+        known[member] = (answer.member_epoch, owned if assigned is None else assigned)
         if epoch == -1:
             del known[member]
 

@@ -42,7 +42,7 @@ from coordinator.history.reached import ReachedTargets
 from coordinator.history.reason_codes import encode_reasons, list_codes
 from coordinator.history.view_schemas import VIEW_SCHEMAS
 
-SUBSCRIBED_ANEW = Reason.SUBSCRIPTION_CHANGED.value
+RESUBSCRIBED = Reason.SUBSCRIPTION_CHANGED.value
 """The reason caused by the epoch's member itself: it explains what that member gives up then."""
 TOPICS_CHANGED = Reason.TOPICS_CHANGED.value
 NOTICED = {TOPICS_CHANGED, Reason.FINISHING_MOVES.value}

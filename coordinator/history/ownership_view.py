@@ -38,7 +38,7 @@ from coordinator.core.state.records import (
 )
 from coordinator.history import epoch_views
 from coordinator.history.classic_views import read_classic_holdings
-from coordinator.history.epoch_views import CLIENT, SUBSCRIBED_ANEW, TargetCauses
+from coordinator.history.epoch_views import CLIENT, RESUBSCRIBED, TargetCauses
 from coordinator.history.incarnations import Incarnations
 from coordinator.history.keyed_rows import (
     Timeline,
@@ -304,7 +304,7 @@ def _find_own_changes(rows: pa.Table, held: _OwnershipRecords, target: pa.Table)
     marks = np.flatnonzero(is_kind(rows, GroupMetadata.kind))
     newest = Timeline(held.group, marks).newest(held.row)
     own = (newest >= 0) & (held.member[newest] == held.member[held.row])
-    own &= to_mask(pc.equal(pick(rows["reason"], newest), SUBSCRIBED_ANEW))
+    own &= to_mask(pc.equal(pick(rows["reason"], newest), RESUBSCRIBED))
     return _choose_rows(own, _find_epoch_causes(rows, newest), target)
 
 

@@ -43,17 +43,17 @@ class MemberSettings:
     backoff_ms: int = 100
     backoff_max_ms: int = 5_000
 
-    def interval_ms(self, told_ms: int, session_ms: int) -> int:
+    def interval_ms(self, given_ms: int, session_ms: int) -> int:
         """Return how far apart heartbeats are.
 
         Parameters
         ----------
-        told_ms
+        given_ms
             What the coordinator says.
         session_ms
             The group's session timeout: two heartbeats may fail before it is over.
         """
-        return max(INTERVAL_MIN_MS, min(told_ms, self.heartbeat_interval_ms, session_ms // 3))
+        return max(INTERVAL_MIN_MS, min(given_ms, self.heartbeat_interval_ms, session_ms // 3))
 
     def pause_ms(self, failures: int, jitter: float) -> int:
         """Return how long to wait after a failure: longer each time, and not as long as others do.

@@ -125,7 +125,7 @@ class Lease:
         self._has_waited = False
         self._seen: Holder | None = None
         self._looked_ms = 0
-        self._counted_anew = False
+        self._recounted = False
         """Whether that was done since it changed."""
         self._ends_ms = 0
         """When that has ended, by the steady clock, if it does not change before."""
@@ -293,7 +293,7 @@ class Lease:
         renew it either: we start counting again, but only once, or a slow store would never end it.
         """
         now_ms, ttl_ms = self._steady(), self._config.ttl_ms
-        was_blind = now_ms - self._looked_ms > ttl_ms and not self._counted_anew
+        was_blind = now_ms - self._looked_ms > ttl_ms and not self._recounted
         self._looked_ms = now_ms
         if held.expires_ms <= GIVEN_BACK_MS:
             return True
@@ -301,7 +301,7 @@ class Lease:
             left_ms = max(LOOKED_AT * self._config.renew_ms, held.expires_ms - self._clock())
             self._seen, self._ends_ms = held, now_ms + min(ttl_ms, left_ms)
         elif held != self._seen or was_blind:
-            self._counted_anew = held == self._seen
+            self._recounted = held == self._seen
             self._seen, self._ends_ms = held, now_ms + ttl_ms
         return now_ms >= self._ends_ms
 

@@ -20,7 +20,7 @@ def main(name: str, address: str, data: str, output: str) -> None:
     """Work until SIGTERM; then leave the group."""
 
     def work(partition: TopicPartition, stop: Stop) -> None:
-        """Write the next rows of a partition, until it goes to somebody else."""
+        """Write the next rows of a partition, until it goes to another worker."""
         table = ExactlyOnceTable(member, output)
         offset = table.next_offset(partition)
         while not stop.wait(0.05):

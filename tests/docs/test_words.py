@@ -1,4 +1,4 @@
-"""What users read has the words of docs/design/style.md, and the changelog stays short."""
+"""Pages, messages and code have the words of docs/design/style.md; the changelog stays short."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ import pytest
 
 from tests.conftest import ROOT
 
-REFUSED = re.compile(
-    r"\b(nobody|anew|who(m)?ever|(is|are|was|were)( not)? (told|said)|any more)\b", re.IGNORECASE
-)
+WORDS = "nobody|somebody|told|anew|who(m)?ever|any more|for ever"
 """Words that read as translated; docs/design/style.md has better ones."""
+REFUSED = re.compile(rf"\b({WORDS}|(is|are|was|were)( not)? said)\b", re.IGNORECASE)
+REFUSED_IN_CODE = re.compile(rf"(?<![a-z])({WORDS})(?![a-z])", re.IGNORECASE)
+"""In names, docstrings and comments too: `told_ms` says as little as "it is told"."""
 KEPT = "nobody owned it"  # a reason of `assignment_history`: jobs compare it, old stores have it
 GENERATED = ("behaviours", "benchmarks", "faults")
 """Pages that programs write, of what tests and measurements are called."""
@@ -39,11 +40,23 @@ def messages(text):
             yield node.lineno, ast.get_docstring(node) or ""  # its help
 
 
+CODE = {".py", ".sql", ".js", ".html", ".toml"}
+ROOMS = ("assignors", "benchmarks", "conf", "coordinator", "examples", "muster", "pyspark_muster",
+         "spark_jobs", "tools")  # fmt: skip
+
+
+def code():
+    """Yield the files of the product, and of what is beside it for users."""
+    for room in ROOMS:
+        yield from (file for file in sorted((ROOT / room).rglob("*")) if file.suffix in CODE)
+    yield from sorted((ROOT / "docs").glob("*.py"))
+
+
 COMMANDS = {path.stem for path in ROOT.glob("*/cli/*.py")}
 
 
-def refused_in(text):
-    return [found[0] for found in REFUSED.finditer(text.replace(KEPT, ""))]
+def refused_in(text, refused=REFUSED):
+    return [found[0] for found in refused.finditer(text.replace(KEPT, ""))]
 
 
 @pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))
@@ -61,6 +74,22 @@ def test_messages_have_the_words_of_the_style():
         if (found := refused_in(text))
     ]
     assert wrong == []
+
+
+def test_code_has_the_words_of_the_style():
+    wrong = [
+        (f"{file.relative_to(ROOT)}:{number}", found)
+        for file in code()
+        for number, line in enumerate(file.read_text().splitlines(), 1)
+        if (found := refused_in(line, REFUSED_IN_CODE))
+    ]
+    assert wrong == []
+
+
+@pytest.mark.parametrize("line", ["told_ms = 3", "# nobody waits", "NOBODY = -1", "read_anew()"])
+def test_a_planted_word_in_code_is_found(line):
+    assert refused_in(line, REFUSED_IN_CODE)
+    assert not refused_in("UNOWNED = 'nobody owned it'; stolder = cold", REFUSED_IN_CODE)
 
 
 @pytest.mark.parametrize(

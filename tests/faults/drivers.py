@@ -217,7 +217,7 @@ def between(store: Path, seed: int, times: int) -> Outcome:
         plain.close()
         shadow.follow()
     return Outcome(
-        times, "the next coordinator has the last target; the rows of the new one are nobody's"
+        times, "the next coordinator has the last target; no record names the rows of the new one"
     )
 
 

@@ -360,7 +360,7 @@ def late(store: Path, _seed: int, times: int) -> Outcome:
                 there.members.join(f"n{number}")
                 gate.wait()
             members = _taken_over(there, gate)
-    return Outcome(times, "its rows are nobody's; its coordinator learns that it is fenced")
+    return Outcome(times, "no record names its rows; its coordinator learns that it is fenced")
 
 
 def _taken_over(there: Here, gate: Gate) -> Members:

@@ -35,7 +35,7 @@ from coordinator.core.state.records import (
     Tombstone,
     TopicChanged,
 )
-from coordinator.history.epoch_views import NOTICED, SUBSCRIBED_ANEW, TOPICS_NAMED
+from coordinator.history.epoch_views import NOTICED, RESUBSCRIBED, TOPICS_NAMED
 from coordinator.history.log_reader import format_time
 from coordinator.history.ownership_view import STATIC_RETURN
 
@@ -369,7 +369,7 @@ class History:
     def _takes(self, member_id: str) -> Cause:
         """Return why the member is to give something up at this moment."""
         newest, target = self.epochs.newest, self.epochs.target
-        if newest and newest.member_id == member_id and newest.reason == SUBSCRIBED_ANEW:
+        if newest and newest.member_id == member_id and newest.reason == RESUBSCRIBED:
             return newest.cause
         return target.cause if target else Cause(None, None, None)
 

@@ -24,7 +24,7 @@ from coordinator.errors import ErrorCode, GroupError
 
 MEMBERS, TOPICS, TARGET = "members", "topics", "target"
 WEIGHTS, CONSTRAINTS, SETTINGS = "weights", "constraints", "settings"
-NAMES_TOLD = 50
+NAMES_SHOWN = 50
 NO_TARGET = "none"
 
 
@@ -206,7 +206,7 @@ def _compare(before: str, after: str) -> str:
     if old == new:
         return f"changed, still {new}" if new else "changed"
     was, has = (set(text.split(", ")) for text in (old, new))
-    if NAMES_TOLD >= len(was | has) > 1 and was & has:
+    if NAMES_SHOWN >= len(was | has) > 1 and was & has:
         gone, come = sorted(was - has), sorted(has - was)
         parts = [f"no longer {', '.join(gone)}"] * bool(gone) + [f"now {', '.join(come)}"] * bool(
             come
@@ -218,7 +218,7 @@ def _compare(before: str, after: str) -> str:
 def _list_names(names: list[str], what: str) -> str:
     if not names:
         return "none"
-    return ", ".join(names) if len(names) <= NAMES_TOLD else f"{len(names)} {what}"
+    return ", ".join(names) if len(names) <= NAMES_SHOWN else f"{len(names)} {what}"
 
 
 def _describe_target(basis: Basis) -> tuple[list[Column], str]:

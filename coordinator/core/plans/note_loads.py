@@ -43,9 +43,9 @@ def note_loads(state: State, config: Config, event: ReportLoads, now_ms: int) ->
     records: list[Record] = [loads]
     first = before is None and not (loads.capacities or loads.constraints)
     if group is not None and group.members and group.epoch == group.assignment_epoch:
-        ruled_anew = ruled and not first
-        reason = Reason.CONSTRAINTS_CHANGED if ruled_anew else Reason.WEIGHTS_CHANGED
-        if knows_loads(group.assignor) and (event.pays or ruled_anew):
+        new_rules = ruled and not first
+        reason = Reason.CONSTRAINTS_CHANGED if new_rules else Reason.WEIGHTS_CHANGED
+        if knows_loads(group.assignor) and (event.pays or new_rules):
             records.append(GroupMetadata(group_id, group.epoch + 1, group.topics_hash, reason))
     return Result(records)
 
