@@ -90,7 +90,7 @@ FOUND = {
     "add an audit action": ("coordinator/core/audit.py", r"^GROUP_DELETED, .* = "),
     "add an assignor": ("assignors/registry.py", r"^    UniformAssignor,"),
     "add a setting of a group": ("coordinator/config/kafka.py", r"^GROUP_NAMES = \("),
-    "mend the lease": ("coordinator/storage/lease.py", r"_config\.ttl_ms"),
+    "fix the lease": ("coordinator/storage/lease.py", r"_config\.ttl_ms"),
     "add a finding of `muster doctor`": (
         "coordinator/history/findings/limits.py", r"^_FINDINGS = \{",
     ),
