@@ -137,7 +137,7 @@ def _addresses(settings: Config) -> dict[str, str]:
     """Return the addresses that a node has, by their options."""
     server = settings.server
     found = {"--listen": server.listen, "--advertised": server.advertised}
-    found["--http"] = server.http_listen
+    found |= {"--http": server.http_listen, "--web": settings.web.listen}
     return {name: address for name, address in found.items() if address}
 
 

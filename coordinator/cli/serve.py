@@ -205,7 +205,6 @@ def _refuse_with_shards(settings: Config, store: str, takeover: str) -> None:
         "server.tls_certificate": server.tls_certificate,
         "server.sasl_mechanisms": server.sasl_mechanisms,
         "--push (push.workers)": settings.push.workers,
-        "--web (web.listen)": settings.web.listen,
         f"--takeover {takeover}": takeover != "wait",
     }
     for name, given in refused.items():

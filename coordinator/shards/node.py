@@ -16,12 +16,13 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Self
 
-from coordinator.config import Config, ConfigError
+from coordinator.config import Config
 from coordinator.core.classic_events import JoinGroup
-from coordinator.core.events import Answer, Event, Heartbeat
+from coordinator.core.events import Answer, Event, Heartbeat, RecordAudit
 from coordinator.core.state.groups import Topic, TopicView
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.errors.status import LOST, STUCK, Status
+from coordinator.extras import require
 from coordinator.member.member import Member
 from coordinator.runtime.coordinator import Coordinator
 from coordinator.runtime.metrics import Metrics
@@ -234,16 +235,21 @@ class Node:
         return self._holds.epoch
 
     def serve_web(self) -> WebServer:
-        """Refuse: pages show one log.
+        """Show the groups of all shards to browsers, whichever nodes have them.
 
         Raises
         ------
-        ConfigError
-            Always.
+        ConfigError, OSError
+            As `Coordinator.serve_web`.
         """
-        raise ConfigError(
-            f"{self._root} is a store of shards, which have no page together: leave --web "
-            "(web.listen) out, and show a shard with `muster web`"
+        require("the pages of a node", "web")
+        from coordinator.web.server import WebServer  # noqa: PLC0415 - an extra
+
+        return WebServer(
+            self._root,
+            self.config,
+            audit=lambda records: self.submit([RecordAudit(records)]),
+            status=lambda: self.status,
         )
 
     # Its life ------------------------------------------------------------------------------------

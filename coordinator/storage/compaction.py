@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
 
@@ -23,9 +23,9 @@ from coordinator.core.state.records import GroupMetadata, TargetMetadata
 from coordinator.display import progress
 from coordinator.storage.data_files import list_parts
 from coordinator.storage.delta_log import DeltaLog, find_root, open_log_table
-from coordinator.storage.holders import watch_holder
+from coordinator.storage.holders import FindHolder, watch_holder
 from coordinator.storage.inbox import Compact, Inbox
-from coordinator.storage.lease import Holder, Lease
+from coordinator.storage.lease import Lease
 from coordinator.storage.log_scan import scan_all_groups
 from coordinator.storage.record_log import AS_BEFORE, LogError
 from coordinator.storage.state_loader import pack_log
@@ -112,9 +112,7 @@ def _compact_log(store: str, config: Config, now_ms: int, patience_s: float) -> 
     return "us"
 
 
-def _ask_coordinator(
-    store: str, find_holder: Callable[[], Holder | None], patience_s: float
-) -> None:
+def _ask_coordinator(store: str, find_holder: FindHolder, patience_s: float) -> None:
     """Wait until the live coordinator has compacted the log."""
     inbox, request_id = Inbox(store), f"compact-{uuid.uuid4().hex}"
     inbox.put(Compact(request_id))

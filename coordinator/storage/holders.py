@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from typing import TypeAlias
 
 from coordinator.clock import wall_ms
 from coordinator.config import LeaseConfig
@@ -11,8 +12,10 @@ from coordinator.storage.lease import Holder, Lease
 from coordinator.storage.nodes import StoreNodes
 from coordinator.storage.shards import ROOT, whole_of
 
+FindHolder: TypeAlias = Callable[[], Holder | None]
 
-def watch_holder(store: str | os.PathLike[str], config: LeaseConfig) -> Callable[[], Holder | None]:
+
+def watch_holder(store: str | os.PathLike[str], config: LeaseConfig) -> FindHolder:
     """Return what looks who has a store, None where no server does.
 
     It is the holder of the store's lease. A shard has none: its holder is the node that claimed it
@@ -23,13 +26,18 @@ def watch_holder(store: str | os.PathLike[str], config: LeaseConfig) -> Callable
         return Lease(os.fspath(store), "", "", config, wall_ms).holder
     root, part = whole
     nodes = StoreNodes(root, config)
-    return lambda: _find_node(nodes, int(part), config)
+
+    def look() -> Holder | None:
+        nodes.look()
+        return holder_of(nodes, int(part), config)
+
+    return look
 
 
-def _find_node(nodes: StoreNodes, shard: int, config: LeaseConfig) -> Holder | None:
-    others = nodes.look()
+def holder_of(nodes: StoreNodes, shard: int, config: LeaseConfig) -> Holder | None:
+    """Return who has a shard, as `watch_holder` does, by the nodes as they were seen last."""
     owner, epoch = nodes.owner_of(shard)
-    found = owner or (others[0] if others else None)
+    found = owner or next(iter(nodes.others), None)
     if found is None:
         return None
     until = found.renewed_ms + config.ttl_ms

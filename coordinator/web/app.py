@@ -68,6 +68,7 @@ HEADERS = {
     "Cache-Control": "no-store",
 }
 PARTS = {
+    "nodes": ({"nodes": "nodes_now.html"}, "nodes"),
     "groups": (
         {"store": "store_now.html", "list": "groups_list.html", "as-of": "as_of.html"},
         "groups",
@@ -113,7 +114,7 @@ class Site:
         status = self.status()
         if status not in {Status.FENCED, Status.BROKEN}:
             return ""
-        servers = await self.read(partial(self.pages.reader.servers.read, wall_ms(), fresh=True))
+        servers = await self.read(partial(self.pages.reader.find_servers, wall_ms(), fresh=True))
         return explain_loss(status, servers.holder)
 
 
@@ -124,6 +125,8 @@ def make_app(site: Site) -> Starlette:
     routes = [
         _page(site, "/", "groups.html", pages.groups),
         _page(site, "/group", "group.html", pages.group),
+        _page(site, "/nodes", "nodes.html", pages.nodes),
+        _json(site, "/nodes.json", pages.nodes, shown.nodes_json),
         _json(site, "/groups.json", pages.groups_by_id, shown.groups_json),
         _json(site, "/group.json", pages.group, shown.group_json),
         _page(site, "/picture", "picture.html", past.picture),

@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 
 from coordinator.core.audit import CONFIG_ALTERED, GROUP_DELETED, OFFSETS_DELETED
 from coordinator.history.keyed_rows import to_numbers
+from coordinator.history.view_schemas import SCHEMAS
 from coordinator.storage.record_log import LostTarget
 from coordinator.web import group_now
 from coordinator.web.access import Viewer
@@ -30,7 +31,10 @@ from coordinator.web.store_reader import Look
 from coordinator.web.weights import read_weights
 
 OFFSETS = ("topic", "partition", "offset", "weight", "committed_at", "leader_epoch")
-AUDIT = ("position", "action", "principal", "client_host", "group_id", "resource_name", "count")
+AUDIT = (
+    "position", "recorded_at", "action", "principal", "client_host", "group_id", "resource_name",
+    "count",
+)  # fmt: skip
 ACTIONS = (*REFUSALS, GROUP_DELETED, OFFSETS_DELETED, CONFIG_ALTERED)
 SEARCHED = ("principal", "client_id", "client_host", "group_id", "resource_name")
 NAMES_MAX, RANGES_MAX = 200, 200
@@ -46,7 +50,7 @@ class DetailPages:
     def offsets(self, query: Query, viewer: Viewer) -> Values:
         """Return the values of the table of committed offsets, with the weights noted for them."""
         group_id = find_group(query, viewer)
-        look = self._pages.look(query)
+        look = self._pages.look(query, group_id)
         found = look.view_of("offsets", group_id)
         refuse_topics(viewer, found)
         weights = read_weights(look, group_id)
@@ -69,8 +73,9 @@ class DetailPages:
 
     def audit(self, query: Query, viewer: Viewer) -> Values:
         """Return the values of who was refused what, and who deleted or altered what."""
-        look = self._pages.look(query)
-        found = look.view("audit")
+        looks = self._pages.look_at_all(query)
+        empty = [SCHEMAS["audit"].empty_table()]  # of a store of shards that has no log yet
+        found = pa.concat_tables([one.view("audit") for one in looks] or empty)
         if not viewer.sees_audit:  # of the groups alone that this one may see
             ids = pc.fill_null(found["group_id"], "").to_pylist()
             sees = {one: bool(one) and viewer.sees(one) for one in set(ids)}
@@ -80,8 +85,9 @@ class DetailPages:
             if action not in ACTIONS:
                 raise QueryError(f"action is {action!r}: give one of {', '.join(ACTIONS)}")
             found = found.filter(pc.equal(found["action"], action))
-        page = Paging.of(query, AUDIT, "-position").cut(contains(found, SEARCHED, text), "position")
-        return self._pages.base(look) | {
+        paging = Paging.of(query, AUDIT, "-position" if len(looks) == 1 else "-recorded_at")
+        page = paging.cut(contains(found, SEARCHED, text), "position", "group_id")
+        return self._pages.base(*looks) | {
             "page": page, "action": action, "actions": ACTIONS, "text": text,
             "past": is_past(query),
             "query": kept_words(query, "at", "at_ms", "action", "q", "sort", "rows"),
@@ -93,7 +99,7 @@ class DetailPages:
         member_id = query.get("member")
         if member_id is None:
             raise QueryError("member is missing: give the id of a member")
-        look = self._pages.look(query)
+        look = self._pages.look(query, group_id)
         now = group_now.read_group(look, group_id)
         row = _find(now.members, member_id)
         known = _find(look.view("members", group_id), member_id)

@@ -9,7 +9,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from coordinator.history.findings import LEVELS, Finding, Limits, examine, find_end
+from coordinator.history.findings import (
+    LEVELS,
+    Finding,
+    Limits,
+    examine,
+    find_end,
+    join_findings,
+)
 from coordinator.history.findings.limits import parse_length
 from coordinator.history.json_rows import to_json_rows
 from coordinator.history.log_reader import format_time, parse_as_of
@@ -40,12 +47,17 @@ class DoctorPage:
         only = query.get("only", "")
         if only and only not in LEVELS:
             raise QueryError(f"only is {only[:TEXT_MAX]!r}: give one of {', '.join(LEVELS)}")
-        look = self._pages.look(query)
-        if group_id is not None and not look.has_group(group_id):
-            raise NoGroupError(group_id)
-        found, until_ms = self._examine(look, query, group_id, window_ms)
+        if group_id is None:
+            looks = self._pages.look_at_all(query)
+        else:
+            looks = [self._pages.look(query, group_id)]
+            if not looks[0].has_group(group_id):
+                raise NoGroupError(group_id)
+        parts = [self._examine(one, query, group_id, window_ms) for one in looks]
+        found = parts[0][0] if len(parts) == 1 else join_findings(rows for rows, _ in parts)
+        until_ms = max((until for _, until in parts), default=self._pages.now_ms())
         seen = [(one, _see(one.rows, viewer)) for one in found if only in ("", one.name)]
-        return self._pages.base(look) | {
+        return self._pages.base(*looks) | {
             "group_id": group_id, "window": window, "windows": WINDOWS, "until_ms": until_ms,
             "only": only, "findings": [_show(one, rows) for one, rows in seen if len(rows)],
             "names": list(LEVELS), "rows_max": ROWS, "past": is_past(query),

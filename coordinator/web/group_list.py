@@ -10,6 +10,7 @@ from assignors.arrays import Longs
 from coordinator.core.state.groups import GroupState
 from coordinator.history.current_views import count_ranges, find_waited
 from coordinator.history.keyed_rows import combine_chunks, to_mask, to_numbers
+from coordinator.history.view_schemas import SCHEMAS
 from coordinator.web.activity import Activity
 from coordinator.web.store_reader import Look
 from coordinator.web.weights import sum_weights
@@ -19,6 +20,14 @@ COLUMNS = (
     "group_id", "state", "group_type", "members", "partitions", "group_epoch", "assignment_epoch",
     "waits_for", "since", "rebalances", "weight", "unsettled_since",
 )  # fmt: skip
+ADDED = {
+    "partitions": pa.int64(), "waits_for": pa.int64(), "first_waited_for": pa.string(),
+    "since": pa.int64(), "unsettled_since": pa.int64(), "plans_waiting": pa.int64(),
+    "weight": pa.float64(), "rebalances": pa.int64(),
+}  # fmt: skip
+"""Columns beside those of the view."""
+LEFT_OUT = {"incarnation", "observed", "observed_since"}
+"""Of that view: what pages do not show, and what is of groups that Kafka coordinates."""
 UNSETTLED = (GroupState.ASSIGNING.value, GroupState.RECONCILING.value)
 
 
@@ -65,6 +74,14 @@ def list_groups(look: Look, activity: Activity, now_ms: int) -> pa.Table:
         .append_column("weight", sum_weights(look, ids))
         .append_column("rebalances", pa.array(activity.rebalances(ids, now_ms - HOUR_MS)))
     )
+
+
+def no_groups() -> pa.Table:
+    """Return the table that `list_groups` returns of a store without any."""
+    schema = pa.schema([one for one in SCHEMAS["groups"] if one.name not in LEFT_OUT])
+    for name, type_ in ADDED.items():
+        schema = schema.append(pa.field(name, type_))
+    return schema.empty_table()
 
 
 def _count_owned(members: pa.Table, place: Longs, groups: int) -> Longs:

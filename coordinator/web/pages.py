@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -14,14 +16,16 @@ from coordinator.core.state.groups import GroupState
 from coordinator.core.state.records import GroupConfigured, KafkaWatched
 from coordinator.history.json_rows import to_json_rows
 from coordinator.history.keyed_rows import combine_chunks, to_numbers
-from coordinator.history.log_reader import format_time, parse_as_of
+from coordinator.history.log_reader import AsOf, BeforeLogError, format_time, parse_as_of
 from coordinator.storage.record_log import CLAIM
+from coordinator.storage.shards import NODES, shard_at
 from coordinator.web import group_list, group_now
 from coordinator.web.access import Viewer
 from coordinator.web.errors import ForbiddenError, NoGroupError, QueryError
 from coordinator.web.group_list import HOUR_MS
 from coordinator.web.group_now import GroupNow
 from coordinator.web.paging import TEXT_MAX, Page, Paging, contains, read_time
+from coordinator.web.shards_reader import ShardsReader
 from coordinator.web.store_reader import Look, StoreReader
 from coordinator.web.weights import LAG
 
@@ -56,7 +60,7 @@ class Pages:
 
     def __init__(
         self,
-        reader: StoreReader,
+        reader: StoreReader | ShardsReader,
         name: str,
         now_ms: Callable[[], int] | None = None,
         *,
@@ -73,8 +77,7 @@ class Pages:
 
     def groups(self, query: Query, viewer: Viewer) -> Values:
         """Return the values of the list of groups."""
-        look = self.reader.newest()
-        found = self._list_groups(look, viewer)
+        found, looks = self._list_groups(viewer)
         total, weighed = len(found), found["weight"].null_count < len(found)
         states = {
             row["values"]: row["counts"] for row in pc.value_counts(found["state"]).to_pylist()
@@ -86,7 +89,7 @@ class Pages:
                 raise QueryError(f"state is {state[:TEXT_MAX]!r}: give one of {', '.join(STATES)}")
             found = found.filter(pc.equal(found["state"], state))
         found = contains(found, ("group_id",), text)
-        return self.base(look) | {
+        return self.base(*looks) | {
             # Where to look first: what has not settled for longest, what waits for approval.
             "page": paging.cut(found, "-plans_waiting", "-rebalances", "group_id"),
             "query": kept_words(query, "q", "state", "sort", "rows"),
@@ -95,8 +98,9 @@ class Pages:
             "state": state,
             "all_groups": total,
             "weighed": weighed,
-            "servers": self.reader.servers.read(self.now_ms()),
-            "claim": look.once(None, "claim", lambda: _read_claim(look)),
+            "servers": self.reader.find_servers(self.now_ms()),
+            "shards": self._count_shards(),
+            "claim": _read_claim(looks[0]) if len(looks) == 1 else {},
             "refusals": self._count_refusals() if viewer.sees_audit else {},
         }
 
@@ -107,7 +111,7 @@ class Pages:
     def group(self, query: Query, viewer: Viewer) -> Values:
         """Return the values of the page of a group."""
         group_id = find_group(query, viewer)
-        look = self.look(query)
+        look = self.look(query, group_id)
         try:
             now = group_now.read_group(look, group_id)
         except NoGroupError:  # there may have been one before, or after
@@ -131,31 +135,86 @@ class Pages:
             "text": text,
             "only": only,
             "past": is_past(query),
-            "servers": self.reader.servers.read(self.now_ms()),
+            "servers": self.reader.find_servers(self.now_ms(), group_id),
             "plans_waiting": 0 if is_past(query) else self._count_waiting(group_id),
             "settings": _read_settings(look, group_id) if viewer.sees_settings(group_id) else {},
             "slider": self._make_slider(look, now, past=is_past(query)),
             "load_max": max(1, pc.max(now.members["owned"]).as_py() or 0),
         }
 
-    def look(self, query: Query) -> Look:
-        """Return a look at the position or time of an address, else at the newest."""
-        if not is_past(query):
-            return self.reader.newest()
-        at = query.get("at")
-        if at:
-            return self.reader.past(parse_as_of(at[:TEXT_MAX], "at"))
-        return self.reader.past(read_time(query, "at_ms"))
+    def look(self, query: Query, group_id: str) -> Look:
+        """Return a look at a group at the position or time of an address, else at the newest."""
+        return _look(self.reader.of(group_id), _read_as_of(query))
+
+    def look_at_all(self, query: Query) -> list[Look]:
+        """Return looks at all logs at the time of an address, else at the newest.
+
+        Raises
+        ------
+        QueryError
+            The address has a position, and there are several logs.
+        """
+        as_of, readers = _read_as_of(query), self.reader.parts()
+        if len(readers) == 1:
+            return [_look(readers[0], as_of)]
+        if isinstance(as_of, int) and query.get("at"):
+            raise QueryError(
+                f"at is the position {as_of}, and this store has {len(readers)} logs: give a time"
+            )
+        found = []
+        for one in readers:
+            with suppress(BeforeLogError):  # its shard had no groups then
+                found.append(_look(one, as_of))
+        return found
+
+    def nodes(self, _query: Query, _viewer: Viewer) -> Values:
+        """Return the values of the page of nodes and shards.
+
+        Raises
+        ------
+        QueryError
+            The store is one shard, so that it has no nodes.
+        """
+        reader = self.reader
+        if isinstance(reader, StoreReader):
+            raise QueryError("This store is one shard, which has no nodes.")
+        looks = {one.store: one.newest() for one in reader.parts()}
+        rows = reader.list_owners()
+        for row in rows:
+            look = looks.get(shard_at(reader.store, row["shard"]))
+            row["groups"] = 0 if look is None else len(look.view("groups"))
+            row["since"] = None if look is None else _read_claim(look).get("at")
+        found = reader.list_nodes()
+        return self.base(*looks.values()) | {
+            "nodes": found,
+            "rows": rows,
+            "query": {},
+            "group_id": NODES,
+        }
+
+    def _count_shards(self) -> Values | None:
+        """Return how many shards and nodes there are; None for a store of one shard."""
+        reader = self.reader
+        if isinstance(reader, StoreReader):
+            return None
+        rows = reader.list_owners()
+        owners = Counter(row["node_id"] for row in rows if row["node_id"] is not None)
+        return {"count": len(rows), "owned": owners.total(), "nodes": len(reader.list_nodes())}
 
     def _count_refusals(self) -> dict[str, int]:
-        return self.reader.activity.refusals(self.now_ms() // 10_000 * 10_000 - HOUR_MS)
+        since = self.now_ms() // 10_000 * 10_000 - HOUR_MS
+        found: Counter[str] = Counter()
+        for one in self.reader.parts():
+            found.update(one.activity.refusals(since))
+        return dict(found)
 
     def _count_waiting(self, group_id: str) -> int:
-        return int(self.reader.activity.waiting_plans(pa.array([group_id]))[0])
+        activity = self.reader.of(group_id).activity
+        return int(activity.waiting_plans(pa.array([group_id]))[0])
 
     def _make_slider(self, look: Look, now: GroupNow, *, past: bool) -> Values:
         """Return the times that the slider goes through, and the epochs before and after."""
-        last = self.reader.newest() if past else look
+        last = self.reader.of(now.row["group_id"]).newest() if past else look
         newest = last.reading
         positions = last.view("epochs", now.row["group_id"])
         at = to_numbers(positions["position"])
@@ -169,39 +228,61 @@ class Pages:
             "after": int(at[here]) if here < len(at) and not is_newest else None,
         }
 
-    def base(self, look: Look) -> Values:
-        """Return the values that all pages have."""
-        reading, watched = look.reading, self.reader.activity.watched
+    def base(self, *looks: Look) -> Values:
+        """Return the values that all pages have: of one log, or of those of all shards."""
+        watched = next((one.activity.watched for one in self.reader.parts()), None)
         return {
             "store": self.name,
-            "position": reading.position,
-            "at_ms": reading.at_ms,
+            "position": looks[0].reading.position if len(looks) == 1 else None,
+            "at_ms": max((one.reading.at_ms for one in looks), default=self.now_ms()),
             "live": self._live,
             "watched": watched,
             "weight": self._weight if watched is None else LAG,
         }
 
-    def _list_groups(self, look: Look, viewer: Viewer) -> pa.Table:
+    def _list_groups(self, viewer: Viewer) -> tuple[pa.Table, list[Look]]:
+        readers = self.reader.parts()
+        looks = [one.newest() for one in readers]
+        tables = [self._groups_of(*both) for both in zip(readers, looks, strict=True)]
+        found = pa.concat_tables(tables) if tables else group_list.no_groups()
+        if viewer.access.acls is None or viewer.sees_all:
+            return found, looks
+        ids = found["group_id"].to_pylist()
+        seen = pa.array(np.fromiter(map(viewer.sees, ids), np.bool_, len(ids)))
+        return found.filter(seen), looks
+
+    def _groups_of(self, reader: StoreReader, look: Look) -> pa.Table:
         # Rebalances of the last hour are of a time, not of a position: look again each 10 s.
         now_ms = self.now_ms()
-        activity = self.reader.activity
-        found = look.once(
+        return look.once(
             None,
             ("groups", now_ms // 10_000),
-            lambda: group_list.list_groups(look, activity, now_ms),
+            lambda: group_list.list_groups(look, reader.activity, now_ms),
         )
-        if viewer.access.acls is None or viewer.sees_all:
-            return found
-        ids = found["group_id"].to_pylist()
-        return found.filter(pa.array(np.fromiter(map(viewer.sees, ids), np.bool_, len(ids))))
 
 
 def _read_claim(look: Look) -> dict[str, Any]:
     """Return the claim of the log that is in force."""
-    columns = ["position", "at", "coordinator_epoch", "owner", "address"]
-    rows = look.rows().past([CLAIM], columns)
-    found: list[dict[str, Any]] = rows.slice(max(0, len(rows) - 1)).to_pylist()
-    return found[0] if found else {}
+
+    def read() -> dict[str, Any]:
+        columns = ["position", "at", "coordinator_epoch", "owner", "address"]
+        rows = look.rows().past([CLAIM], columns)
+        found: list[dict[str, Any]] = rows.slice(max(0, len(rows) - 1)).to_pylist()
+        return found[0] if found else {}
+
+    return look.once(None, "claim", read)
+
+
+def _read_as_of(query: Query) -> AsOf:
+    """Return the position or time of an address; None is now."""
+    if not is_past(query):
+        return None
+    at = query.get("at")
+    return parse_as_of(at[:TEXT_MAX], "at") if at else read_time(query, "at_ms")
+
+
+def _look(reader: StoreReader, as_of: AsOf) -> Look:
+    return reader.newest() if as_of is None else reader.past(as_of)
 
 
 def _read_settings(look: Look, group_id: str) -> dict[str, str]:
@@ -247,6 +328,15 @@ def refuse_topics(viewer: Viewer, *tables: pa.Table) -> None:
 def groups_json(values: Values) -> Values:
     """Return the list of groups as JSON values."""
     return head(values) | show_page(values["page"], "groups")
+
+
+def nodes_json(values: Values) -> Values:
+    """Return nodes and shards as JSON values."""
+    shards = [
+        row | {"since": row["since"] and format_time(int(row["since"].timestamp() * 1000))}
+        for row in values["rows"]
+    ]
+    return head(values) | {"nodes": values["nodes"], "shards": shards}
 
 
 def group_json(values: Values) -> Values:

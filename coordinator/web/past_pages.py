@@ -52,13 +52,13 @@ class PastPages:
     def picture(self, query: Query, viewer: Viewer) -> Values:
         """Return the values of the picture over time, and of the loads."""
         group_id = find_group(query, viewer)
-        look = self._pages.reader.newest()
+        look = self._pages.reader.of(group_id).newest()
         history, epochs = self._read(look, group_id)
         refuse_topics(viewer, history)
         changes = [epochs["recorded_at"], history["since"], history["until"]]
         window, span = _find_window(query, changes, self._pages.now_ms(), look.reading.at_ms)
         only = _find_lanes(query)
-        cursor = self._pages.look(query).reading.at_ms if is_past(query) else None
+        cursor = self._pages.look(query, group_id).reading.at_ms if is_past(query) else None
         picture = look.once(
             group_id,
             ("lanes", window, only, cursor),
@@ -78,7 +78,7 @@ class PastPages:
     def loads(self, query: Query, viewer: Viewer) -> Values:
         """Return the values of the loads before the last epoch, now, and by the target."""
         group_id = find_group(query, viewer)
-        look = self._pages.look(query)
+        look = self._pages.look(query, group_id)
         now = group_now.read_group(look, group_id)
         history, _ = self._read(look, group_id)
         found = loads.count_loads(now, history)
@@ -92,7 +92,7 @@ class PastPages:
     def history(self, query: Query, viewer: Viewer) -> Values:
         """Return the values of the tables: who owned what, and the epochs."""
         group_id = find_group(query, viewer)
-        look = self._pages.look(query)
+        look = self._pages.look(query, group_id)
         history, epochs = self._read(look, group_id)
         refuse_topics(viewer, history)
         filters = {name: query[name] for name in ("member", "topic") if query.get(name)}
@@ -120,7 +120,7 @@ class PastPages:
         number = read_number(query, "partition", 0, PARTITION_MAX)
         if topic is None or number is None:
             raise QueryError("topic and partition are missing: give both")
-        look = self._pages.look(query)
+        look = self._pages.look(query, group_id)
         history, _ = self._read(look, group_id)
         refuse_topics(viewer, history)
         ours = history.filter(pc.equal(history["topic"], topic))

@@ -15,7 +15,8 @@ from coordinator.core.events import Action, DecidePlan
 from coordinator.engines.plan_answers import ask_about_plan
 from coordinator.history.log_reader import LogReader
 from coordinator.history.watched import refuse_watched
-from coordinator.storage.holders import watch_holder
+from coordinator.storage.holders import FindHolder, watch_holder
+from coordinator.storage.shards import store_of
 from coordinator.storage.tables.table_io import BusyError
 
 LOOK_S = 0.2
@@ -37,7 +38,7 @@ class PlanDecider:
 
     def __init__(self, store: str, lease: LeaseConfig) -> None:
         self._store = store
-        self._find_holder = watch_holder(store, lease)
+        self._lease = lease
         self._closed = threading.Event()
         self._threads = ThreadPoolExecutor(AT_ONCE, "muster-web-decide")
 
@@ -63,9 +64,13 @@ class PlanDecider:
         request = DecidePlan(action, group_id, plan_id, None, by, reason, uuid.uuid4().hex)
 
         def ask() -> int:
-            refuse_watched(LogReader(self._store))
-            self._refuse_alone()
-            return ask_about_plan(self._store, request, after, self._wait, PATIENCE_S)
+            store = store_of(self._store, group_id)
+            find_holder = watch_holder(store, self._lease)
+            refuse_watched(LogReader(store))
+            _refuse_alone(store, find_holder)
+            return ask_about_plan(
+                store, request, after, lambda: self._wait(store, find_holder), PATIENCE_S
+            )
 
         return self._threads.submit(ask)
 
@@ -74,14 +79,15 @@ class PlanDecider:
         self._closed.set()
         self._threads.shutdown(wait=True, cancel_futures=True)
 
-    def _wait(self) -> None:
+    def _wait(self, store: str, find_holder: FindHolder) -> None:
         if self._closed.wait(LOOK_S):
             raise BusyError("the pages are closed: try again")
-        self._refuse_alone()
+        _refuse_alone(store, find_holder)
 
-    def _refuse_alone(self) -> None:
-        if self._find_holder() is None:
-            raise BusyError(
-                f"no coordinator is running on {self._store}, so the plan cannot be decided: "
-                "start one, or use `muster approve` or `muster reject`"
-            )
+
+def _refuse_alone(store: str, find_holder: FindHolder) -> None:
+    if find_holder() is None:
+        raise BusyError(
+            f"no coordinator is running on {store}, so the plan cannot be decided: "
+            "start one, or use `muster approve` or `muster reject`"
+        )

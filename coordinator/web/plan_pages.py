@@ -40,7 +40,7 @@ class PlanPages:
     def plans(self, query: Query, viewer: Viewer) -> Values:
         """Return the values of the list of a group's plans."""
         group_id = find_group(query, viewer)
-        look = self._pages.look(query)
+        look = self._pages.look(query, group_id)
         found = look.view_of("plans", group_id).drop_columns(["moves"])
         status = query.get("status", "")
         if status:
@@ -61,7 +61,7 @@ class PlanPages:
         plan_id = query.get("plan")
         if plan_id is None:
             raise QueryError("plan is missing: give the id of a plan")
-        look = self._pages.look(query)
+        look = self._pages.look(query, group_id)
         plan = read_plan(look, group_id, plan_id)
         refuse_topics(viewer, plan.moves, look.view("assignment_history", group_id))
         moves = Paging.of(query, MOVES, "topic")

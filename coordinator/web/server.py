@@ -24,7 +24,7 @@ from coordinator.web.live import STALL_S, Hub
 from coordinator.web.pages import Pages
 from coordinator.web.plan_decider import PlanDecider
 from coordinator.web.rendering import compile_templates
-from coordinator.web.store_reader import StoreReader
+from coordinator.web.shards_reader import open_reader
 from coordinator.web.weights import name_weights
 from coordinator.wire.listener import bind_socket
 from coordinator.wire.refusal_audit import Audit
@@ -79,7 +79,7 @@ class WebServer:
         config = config or Config()
         listen = listen or config.web.listen
         self._access = WebAccess(config, listen)
-        reader = StoreReader(store, config.lease)
+        reader = open_reader(store, config)
         name = os.path.basename(root_of(store))
         kept_ms = config.kafka.offsets_retention_minutes * MINUTE_MS
         weight = name_weights(config.weights)

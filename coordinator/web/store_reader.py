@@ -20,7 +20,7 @@ from coordinator.clock import wall_ms
 from coordinator.config import LeaseConfig
 from coordinator.history.current_views import read_group_states, read_member_states
 from coordinator.history.epoch_views import read_begun_epochs
-from coordinator.history.followed_log import FollowedLog
+from coordinator.history.followed_log import KEPT_BYTES_MAX, FollowedLog
 from coordinator.history.frames import compute_view, sort_rows
 from coordinator.history.log_reader import AsOf, LogReader
 from coordinator.history.log_rows import LogRows
@@ -176,8 +176,8 @@ class Look:
 class Followed:
     """A log that is followed, and what was read of it."""
 
-    def __init__(self, reading: LogReader) -> None:
-        self.log = FollowedLog(reading)
+    def __init__(self, reading: LogReader, bytes_max: int = KEPT_BYTES_MAX) -> None:
+        self.log = FollowedLog(reading, bytes_max)
         self.activity = Activity()
         self.kept = Kept()
         self.look = self.advance(reading)
@@ -278,6 +278,8 @@ class StoreReader:
         The folder that a coordinator was opened with, of one that runs or has run; or its URL.
     lease
         How long a lease lives.
+    bytes_max
+        Of what is kept of its log.
 
     Raises
     ------
@@ -285,7 +287,13 @@ class StoreReader:
         The store is missing.
     """
 
-    def __init__(self, store: str | os.PathLike[str], lease: LeaseConfig | None = None) -> None:
+    def __init__(
+        self,
+        store: str | os.PathLike[str],
+        lease: LeaseConfig | None = None,
+        bytes_max: int = KEPT_BYTES_MAX,
+    ) -> None:
+        self._bytes_max = bytes_max
         self.store = find_root(store)
         self._folder = os.path.join(self.store, "log")
         self._disk = files_at(self.store)
@@ -295,8 +303,22 @@ class StoreReader:
         self._next_look, self._changed, self._looks = 0.0, False, 0
         self._unseen = ""
         """Why the last look failed; empty if it did not."""
-        self._followed = Followed(LogReader(self.store))
+        self._followed = Followed(LogReader(self.store), bytes_max)
         self._commit = self._stamp(self._followed.look.reading.version)
+
+    def of(self, _group_id: str) -> StoreReader:
+        """Return the reader of the log that has a group."""
+        return self
+
+    def parts(self) -> list[StoreReader]:
+        """Return the readers of all logs."""
+        return [self]
+
+    def find_servers(
+        self, now_ms: int, _group_id: str | None = None, *, fresh: bool = False
+    ) -> Servers:
+        """Return who coordinates a group, or all; see `ServersReader.read`."""
+        return self.servers.read(now_ms, fresh=fresh)
 
     @property
     def activity(self) -> Activity:
@@ -343,9 +365,14 @@ class StoreReader:
 
         Who asks for it learns of each change, though another reader may have looked at it already.
         """
-        looks = self._looks  # first: one that is taken meanwhile must not be counted twice
+        commits = self.count_commits()
         self.servers.read(wall_ms())
-        return looks + self.has_changed() + self.servers.changes
+        return commits + self.servers.changes
+
+    def count_commits(self) -> int:
+        """Return a number that is another one once the log has new commits."""
+        looks = self._looks  # first: one that is taken meanwhile must not be counted twice
+        return looks + self.has_changed()
 
     def newest(self) -> Look:
         """Return a look at the newest position.
@@ -381,7 +408,8 @@ class StoreReader:
         except SpecError as error:
             raise NoLog(str(error)) from None
         if reading.table_id != before.table_id or reading.position < before.position:
-            self._followed = Followed(reading)  # another store was made in the same place
+            # Another store was made in the same place.
+            self._followed = Followed(reading, self._bytes_max)
         elif reading.position > before.position:
             self._followed.advance(reading)
         self._commit, self._changed = self._stamp(reading.version), False

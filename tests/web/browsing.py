@@ -14,7 +14,7 @@ from coordinator.web.app import Site, make_app
 from coordinator.web.live import Hub
 from coordinator.web.pages import Pages
 from coordinator.web.plan_decider import PlanDecider
-from coordinator.web.store_reader import StoreReader
+from coordinator.web.shards_reader import open_reader
 from coordinator.web.weights import name_weights
 from tests.support.stories import NOON, alerts, billing, ledger, search, shipping
 
@@ -28,7 +28,7 @@ def browse(store, config=None, listen=HERE, now_ms=LATER):
     """Return a client of the pages of a store."""
     config = config or Config()
     weight = name_weights(config.weights)
-    pages = Pages(StoreReader(store), "store", lambda: now_ms, weight=weight)
+    pages = Pages(open_reader(store, config), "store", lambda: now_ms, weight=weight)
     site = Site(
         pages, WebAccess(config, listen), ThreadPoolExecutor(1), Hub(pages.reader.count_changes, 10),
         PlanDecider(str(store), config.lease),
