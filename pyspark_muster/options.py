@@ -168,7 +168,7 @@ class ReadOptions:
 
 
 def _parse_arguments(view: str, given: Mapping[str, str]) -> dict[str, object]:
-    """Return the arguments of a table function; what is missing is said when it is called."""
+    """Return the arguments of a table function, which itself refuses missing ones."""
     wanted = FUNCTION_ARGUMENTS.get(view, {})
     found: dict[str, object] = {}
     for option, argument in ARGUMENTS.items():

@@ -98,7 +98,7 @@ def parse_load_tables(
     *,
     topic_of: Longs | None = None,
 ) -> RawLoads | None:
-    """Read the columns of docs/reference/formats.md#tables; None where there are none.
+    """Read the columns of docs/reference/formats.md#tables; None without any.
 
     Parameters
     ----------
@@ -264,7 +264,7 @@ def _with_racks(
 def parse_load_fields(
     spec: Mapping[str, Any], topics: pa.StringArray, counts: Longs, as_of_ms: int | None
 ) -> RawLoads | None:
-    """Read the fields of docs/reference/formats.md#assignment-spec; None where there are none.
+    """Read the fields of docs/reference/formats.md#assignment-spec; None without any.
 
     Raises
     ------

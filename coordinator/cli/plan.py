@@ -48,7 +48,7 @@ Output = Annotated[
 NAMED = 10
 """Members that have too much, of which so many are named; and rows of each finding."""
 RESTLESS = ("unowned_partitions", "ownership_gaps", "flapping_partitions")
-"""What is said beside a plan for a group that Kafka coordinates."""
+"""What the command adds to a plan for a group that Kafka coordinates."""
 PlanId = Annotated[str, typer.Argument(help="The plan's id, as `muster plans` lists it.")]
 
 

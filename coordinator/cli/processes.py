@@ -122,7 +122,7 @@ def _signal(nodes: Sequence[_Process], number: signal.Signals) -> None:
 
 
 def _command(settings: Config, words: Sequence[str], at: int) -> list[str]:
-    """Return the command of a node: what is said last counts."""
+    """Return the command of a node: of a repeated option the last one counts."""
     kept, skip = [], False
     for word in words:
         if not skip and word != OPTION and not word.startswith(f"{OPTION}="):

@@ -103,7 +103,7 @@ class LeaseConfig:
 
 @dataclass(frozen=True, slots=True)
 class StoreConfig:
-    """How object stores are reached; who may is said by the environment alone."""
+    """How object stores are reached; credentials come only from the environment."""
 
     endpoint: str = ""
     region: str = ""

@@ -33,7 +33,7 @@ class GroupColumns:
     mark
         Where its changes were when the input was prepared; None: no other group is made from it.
         Then what members own in `spec` is not just their targets, or more than the records of a
-        member decides what is said of it.
+        member decides what is written of it.
     """
 
     spec: GroupSpec

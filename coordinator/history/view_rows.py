@@ -145,7 +145,7 @@ def describe_with_offsets(state: State, config: Config, group_id: str) -> dict[s
 
 
 def _describe_classic(group: ClassicGroup) -> dict[str, Any]:
-    """Return what is said of a classic group, in the words of the others."""
+    """Describe a classic group in the words of the others."""
     written = record_of(group)
     return {
         "error_code": 0,

@@ -1,4 +1,4 @@
-"""What is said to a worker that listens, and what it answers: JSON. Pure.
+"""Requests to a worker that listens, and its answers: JSON. Pure.
 
 docs/reference/push.md describes the same for those who write workers.
 """

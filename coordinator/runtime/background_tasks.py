@@ -70,7 +70,7 @@ class BackgroundTasks:
         self._lease = lease
         self._given_up = False
         self._not_renewed = False
-        """Whether that was said since a renewal went well."""
+        """Whether that was logged since a renewal went well."""
         self._stopped = False
         self.maintenance = LogMaintenance(loop.processor)
         config = loop.processor.config

@@ -74,7 +74,7 @@ class ParkedRequests:
             )
 
     def settle(self, event: Event, result: Result) -> None:
-        """Take in what a step decided that is durable: who waits now, and who no more."""
+        """Take in what a step decided that is durable: who waits now, and who no longer does."""
         for request_id, answer in result.completed:
             self._answer(request_id, answer)
         for request_id in result.superseded:

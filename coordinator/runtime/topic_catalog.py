@@ -89,7 +89,7 @@ class TopicWatch:
     def look(self, known: Mapping[str, Topic]) -> TopicsReported | None:
         """Return the topics when they are not those known; any thread may ask.
 
-        That they cannot be read is said once, and again when it is for another mistake in them.
+        If they cannot be read, that is logged once, and again for another mistake in them.
         """
         try:
             found = find_changes(self._catalog.topics(), known)

@@ -71,12 +71,12 @@ def _measure(before: _Measured | None, epoch: int, asked: int, now: float) -> _M
 class ShardWeights:
     """The weights by which the root divides shards, as a source of weights.
 
-    A shard weighs what its node says; while none says it, such as in a move, what was said last.
+    A shard weighs what its node says; while none says it, such as in a move, the last one counts.
 
     Parameters
     ----------
     source
-        What else is said of the group of the nodes: capacities, states and constraints.
+        What else the tables say of the group of the nodes: capacities, states and constraints.
     """
 
     def __init__(self, count: int, nodes: StoreNodes, source: WeightSource | None) -> None:

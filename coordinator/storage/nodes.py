@@ -37,7 +37,7 @@ class Node(msgspec.Struct, frozen=True):
     coordinator_epoch
         Of its claim of the log; 0 while it stands by.
     renewed_ms
-        When it was written: a file that is written no more is that of a server that has ended.
+        When it was written: a file that is no longer rewritten is that of a server that has ended.
     token
         Of this very server.
     shards

@@ -30,7 +30,7 @@ def _recheck_topics(state: State) -> None:
 
 
 def read_targets(state: State, log: RecordLog) -> list[TargetLost]:
-    """Read the whole targets that a state names, and return what is to be said of those lost.
+    """Read the whole targets that a state names, and return the events for those that are lost.
 
     The members of such a group keep what they have, until the next target is computed.
     """

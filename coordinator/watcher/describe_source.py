@@ -343,7 +343,7 @@ def _compare(before: KnownGroup | None, group_id: str, now: KnownGroup) -> Kafka
 
 
 def _end(group_id: str, known: KnownGroup) -> Iterator[Record]:
-    """Yield the records that end a group that is listed no more."""
+    """Yield the records that end a group that is no longer listed."""
     for topic, partition in sorted(known.offsets):
         yield Tombstone(OffsetCommitted.kind, group_id, name=topic, partition=partition)
     if known.consumer is not None:

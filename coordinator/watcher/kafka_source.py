@@ -152,7 +152,7 @@ class _Following:
         self._writing = asyncio.Lock()
         self._described_s = 0.0
         self._said: dict[int | str, str] = {}
-        """What was said of why something is not read: by broker, `ANY` for the cluster, or text."""
+        """What was logged about unread parts: by broker, `ANY` for the cluster, or text."""
         self._answered_s: dict[int, float] = {}
         self._asked_again_s: dict[int, float] = {}
         """When partitions were read last, and when one that could not be is asked for again."""

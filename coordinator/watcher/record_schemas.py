@@ -23,7 +23,7 @@ class Shape(NamedTuple):
     kind
         Kafka's type, or the shapes of a struct's fields.
     since, until
-        The first version that has it, and the first that has it no more.
+        The first version that has it, and the first that no longer has it.
     default
         Its value where the version does not have it, or the tag is left out.
     tag

@@ -47,7 +47,7 @@ LISTED = 100
 """Records that cannot be decoded, of which the last are kept for people to see."""
 TEXT_MAX = 500
 ASK_MS = 1_000
-"""By the time of records, topics are asked for no more often because groups have others."""
+"""The least time between two looks at topics because groups have others, by the records' time."""
 logger = logging.getLogger("muster.watch")
 
 

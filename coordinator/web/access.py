@@ -48,7 +48,7 @@ class Viewer:
         return self._may(Operation.DESCRIBE, Resource(ResourceType.GROUP, group_id))
 
     def sees_topics(self, names: Iterable[str]) -> bool:
-        """Whether this one may see what is said of topics: DESCRIBE on each of them."""
+        """Whether this viewer may see these topics: DESCRIBE on each of them."""
         return all(
             self._may(Operation.DESCRIBE, Resource(ResourceType.TOPIC, name)) for name in names
         )

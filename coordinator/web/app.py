@@ -110,7 +110,7 @@ class Site:
         return await asyncio.get_running_loop().run_in_executor(self.readers, work, *values)
 
     async def tell_loss(self) -> str:
-        """Return what is to be said of a coordinator that has lost its store; "" if it has not."""
+        """Explain that a coordinator has lost its store; "" if it has not."""
         status = self.status()
         if status not in {Status.FENCED, Status.BROKEN}:
             return ""
@@ -269,7 +269,7 @@ async def _follow(site: Site, request: Request, viewer: Viewer) -> Response:
     def may_see() -> bool:
         return viewer.is_known() and (view != "group" or viewer.sees(query.get("id", "")))
 
-    await site.read(show, query, viewer)  # what is wrong with the address is said at once
+    await site.read(show, query, viewer)  # a wrong address is refused at once
     # The list has the groups that one may see; a group is the same for all who may see it.
     whose = (viewer.principal, viewer.host) if view == "groups" else ()
     key = (view, tuple(sorted(query.items())), whose)

@@ -227,7 +227,7 @@ class EventStream:
         self._headers = headers
 
     async def __call__(self, _scope: object, receive: Receive, send: Send) -> None:
-        """Send events until the browser goes, stalls, or may see the view no more."""
+        """Send events until the browser goes, stalls, or may no longer see the view."""
         box = self._hub.join(self._key, self._make)
         gone = asyncio.create_task(_wait_for_end(receive))
         try:

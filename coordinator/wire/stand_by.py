@@ -92,7 +92,7 @@ class NoGroups:
         self._read_at = monotonic_ms()
 
     def submit(self, events: Sequence[Event]) -> Future[list[Answer]]:
-        """Refuse what only the coordinator may answer; of groups there are none."""
+        """Refuse what only the coordinator may answer; lists of groups are empty."""
         found: Future[list[Answer]] = Future()
         found.set_result(
             [

@@ -67,7 +67,7 @@ def run_query(
 
 
 def _ask(spark: SparkSession, query: str) -> DataFrame:
-    """Return the rows of a query, and refuse statements that are none: they could write."""
+    """Return the rows of a query, and refuse other statements: they could write."""
     try:  # a view can only be a query
         spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW answer AS {query}")
     except PySparkException as error:

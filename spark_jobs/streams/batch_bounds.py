@@ -8,7 +8,7 @@ from math import floor
 from coordinator.member.transport import TopicPartition
 
 Weights = Mapping[str | tuple[str, int], float]
-"""What a record counts for, by topic or partition; 1 where nothing is said."""
+"""What a record counts for, by topic or partition; 1 by default."""
 
 
 def weight_of(place: TopicPartition, weights: Weights) -> float:

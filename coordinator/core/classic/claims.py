@@ -88,7 +88,7 @@ class Owners(NamedTuple):
     owner: Longs
 
     def find(self, positions: Longs, default: Longs | int) -> Longs:
-        """Return the owner at each position; the default where there is none."""
+        """Return the owner at each position; the default without one."""
         if not len(self.position):
             return np.broadcast_to(np.asarray(default, dtype=np.int64), positions.shape)
         at = np.minimum(np.searchsorted(self.position, positions), len(self.position) - 1)

@@ -61,7 +61,7 @@ def join_group(state: State, config: Config, event: JoinGroup, now_ms: int) -> R
 def _refuse_growth(
     state: State, config: Config, event: JoinGroup, group: ClassicGroup | None
 ) -> None:
-    """Refuse a member that needs more memory than there may be; who needs no more goes on."""
+    """Refuse a member that needs more memory than allowed; one that grows no further may stay."""
     most = config.quotas.classic_bytes_max
     before = None if group is None else group.members.get(event.member_id)
     needed = size_of(event.member_id or event.drawn_id, event.client_id, event.protocols)

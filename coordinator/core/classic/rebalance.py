@@ -100,7 +100,7 @@ class ClassicUpdate:
         return changed(member, parked_sync=request_id)
 
     def take_answer(self, request_id: int) -> Parked | Waiting:
-        """Take the answer to the step's own request, or return WAITING if there is none."""
+        """Take the answer to the step's own request, or return WAITING without one."""
         for at, (completed, answer) in enumerate(self.completed):
             if completed == request_id:
                 del self.completed[at]

@@ -110,7 +110,7 @@ def explain_partition(
     assignor
         That computed it.
     plan_id
-        Of the plan that was applied; None where there was none.
+        Of the plan that was applied; None without one.
 
     Raises
     ------

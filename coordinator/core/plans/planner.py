@@ -84,7 +84,7 @@ class PlanOptions:
 
 @dataclass(frozen=True, slots=True)
 class ShownPlan:
-    """A plan and what is said of it.
+    """A plan and what commands show with it.
 
     Attributes
     ----------
@@ -220,7 +220,7 @@ def find_member(metas: Mapping[str, MemberMetadata], name: str, option: str) -> 
     Raises
     ------
     SpecError
-        There is none.
+        The group has no such member.
     """
     if name in metas:
         return name

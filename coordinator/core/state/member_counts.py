@@ -33,7 +33,7 @@ def count_member(group: Group, meta: MemberMetadata) -> None:
 
 
 def uncount_member(state: State, group: Group, member: Member) -> None:
-    """Count a member no more, and its names."""
+    """Stop counting a member and its names."""
     meta = member.meta
     member.listed.members -= 1
     if member.listed.members == 0:

@@ -135,7 +135,7 @@ def fields_of(record_type: type[Any]) -> tuple[RecordField, ...]:
 
 
 def take_apart(annotation: Any) -> tuple[Any, bool, list[Any]]:  # noqa: ANN401 - of any type
-    """Return the type that is annotated, whether it may be None, and what is said of it.
+    """Return the type that is annotated, whether it may be None, and its documentation.
 
     Raises
     ------

@@ -357,7 +357,7 @@ class PlanMade(Record, frozen=True, gc=False, forbid_unknown_fields=False):
     summary: Annotated[PlanSummary, "of a plan"]
     plan_digest: Annotated[str, "of a plan: of its inputs, options and moves"]
     drains: Annotated[tuple[str, ...], "members that a plan drains"] = ()
-    undrains: Annotated[tuple[str, ...], "members that a plan drains no more"] = ()
+    undrains: Annotated[tuple[str, ...], "members that a plan no longer drains"] = ()
     supposes: Annotated[str, "members that a plan adds or leaves out: it cannot be applied"] = ""
     owner: str = ""
     """Who asked for it."""

@@ -99,7 +99,7 @@ def is_to_notice(state: State, group: Group) -> bool:
 
 
 def matched_now(group: Group, record: RegexResolved) -> tuple[Sequence[str], Sequence[str]]:
-    """Return the topics that a regex matches now and did not, in order, and those it does no more.
+    """Return the topics that a regex matches newly, in order, and those it no longer matches.
 
     There is nothing to look at where it matches what it did, as is mostly found.
     """

@@ -40,7 +40,7 @@ class TargetMoves:
         return record
 
     def _count_lost(self, record: TargetMember) -> int:
-        """Return how many partitions a member has no more, not counting topics that are gone."""
+        """Return how many partitions a member no longer has, not counting topics that are gone."""
         state, now = self._state, self._now.setdefault(record.group_id, {})
         before = now.get(record.member_id)
         if before is None:

@@ -80,7 +80,7 @@ class DataFile:
 
 @dataclass(slots=True)
 class TableFiles:
-    """One version of a table: its data files, and what is said of the table itself.
+    """One version of a table: its data files, and what commits say of the table itself.
 
     Attributes
     ----------

@@ -320,7 +320,7 @@ class FencedTable:
         return Commit(known + 1, actions, epoch, self._digest or "", stays=stays, notes=notes)
 
     def _land(self, commit: Commit) -> None:
-        """Get a commit into its version, whatever is said of it."""
+        """Get a commit into its version, whatever the first answer is."""
         self.unsure, failure = True, None
         try:
             self._write_commit(self._disk, self.path, commit)

@@ -2,7 +2,7 @@
 
 delta-rs reads all entries since a checkpoint for each thing that it is asked, so a start behind
 many of them would be long. This reader is `muster verify`'s. Whatever it does not like, it leaves
-to delta-rs, and to what is said of a table that is damaged.
+to delta-rs, and to the messages about a damaged table.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class ReadTable(DeltaTable):
         return Schema.from_json(str(self._found.metadata["schemaString"]))
 
     def get_add_actions(self, flatten: bool = False) -> Any:  # noqa: ANN401, FBT001 - as there
-        """Return its data files, and what is said of their rows."""
+        """Return its data files, and what commits say of their rows."""
         assert flatten, "that is how it is asked for"
         files, known = self._found.files, self._described
         fields = json.loads(self._found.metadata["schemaString"])["fields"]
