@@ -11,8 +11,9 @@ they are first asked for: who wants only the error waits for no solver.
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from assignors.late_names import late_names
 
 if TYPE_CHECKING:
     from assignors.errors import SpecError
@@ -40,9 +41,4 @@ _MODULES = {
     "get_assignor": "assignors.registry",
 }
 
-
-def __getattr__(name: str) -> object:
-    """Import a public name when it is asked for."""
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_MODULES[name]), name)
+__getattr__ = late_names(__name__, _MODULES)

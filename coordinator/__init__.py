@@ -10,8 +10,9 @@ Importing it starts nothing and needs no JVM.
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from assignors.late_names import late_names
 
 if TYPE_CHECKING:
     from coordinator.core.plans.planner import ShownPlan
@@ -75,9 +76,4 @@ _ROOMS = {
     "watch": "coordinator.watcher.watch",
 }
 
-
-def __getattr__(name: str) -> object:
-    """Import a public name when it is asked for: `muster --help` needs none of them."""
-    if name not in _ROOMS:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_ROOMS[name]), name)
+__getattr__ = late_names(__name__, _ROOMS)  # `muster --help` needs none of them

@@ -185,7 +185,7 @@ _PLACES = {
 }
 
 
-def __getattr__(name: str) -> object:
+def __getattr__(name: str) -> object:  # not `late_names`: `import muster` imports no other package
     """Import a public name when it is first asked for."""
     if name == "__version__":
         return import_module("importlib.metadata").version("muster")

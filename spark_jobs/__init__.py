@@ -10,8 +10,10 @@ entry points. Importing this package starts no JVM.
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from assignors.late_names import late_names
+from coordinator.extras import explain
 
 if TYPE_CHECKING:
     from spark_jobs.assignors import range, sticky, uniform, weighted  # noqa: A004 - the assignor's name
@@ -52,13 +54,4 @@ _ROOMS = {
     "weighted": "spark_jobs.assignors",
 }
 
-
-def __getattr__(name: str) -> object:
-    """Import a public name on first use: set-up imports this package before its dependencies."""
-    if name not in _ROOMS:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    try:
-        room = import_module(_ROOMS[name])
-        return getattr(room, name, None) or import_module(f"{room.__name__}.{name}")
-    except ImportError as error:
-        raise import_module("coordinator.extras").explain(error, f"spark_jobs.{name}") from None
+__getattr__ = late_names(__name__, _ROOMS, explain)  # set-up imports this before its dependencies
