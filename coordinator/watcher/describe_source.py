@@ -53,6 +53,9 @@ from coordinator.wire.call import from_uuid
 from coordinator.wire.codec import Api
 
 CONSUMER = "consumer"
+CONSUMER_GROUPS = (Api.CONSUMER_GROUP_DESCRIBE, "group_ids")
+CLASSIC_GROUPS = (Api.DESCRIBE_GROUPS, "groups")
+"""What describes groups of either protocol, and its field of their ids."""
 GROUPS_A_REQUEST = 100
 GROUP_ID_NOT_FOUND = 69
 SETTLED = {"Stable", "Empty"}
@@ -225,14 +228,14 @@ class _Asking:
         classic = [one for one, kind in kinds.items() if kind.lower() == "classic"]
         found: dict[str, KnownGroup] = {}
         faulty: dict[str, Unreadable] = {}
-        for one in await self._consumer_groups(node_id, consumer):
+        for one in await self._described(node_id, CONSUMER_GROUPS, consumer):
             group_id = str(one.group_id)
             if self._is_there(one):
                 try:
                     found[group_id] = KnownGroup(consumer=_consumer_group(one))
                 except UndecodableError as error:
                     faulty[group_id] = Unreadable(group_id, -1, str(error))
-        for one in await self._classic_groups(node_id, classic):
+        for one in await self._described(node_id, CLASSIC_GROUPS, classic):
             if self._is_there(one) and one.group_state in SETTLED:
                 made = _classic_group(one, self._names)
                 found[str(one.group_id)] = KnownGroup(classic=made)
@@ -260,36 +263,25 @@ class _Asking:
             classic = [one for one in theirs if known[one].consumer is None]
             gone += [
                 str(one.group_id)
-                for one in await self._consumer_groups(node_id, consumer)
+                for one in await self._described(node_id, CONSUMER_GROUPS, consumer)
                 if int(one.error_code) == GROUP_ID_NOT_FOUND
             ]
             gone += [
                 str(one.group_id)
-                for one in await self._classic_groups(node_id, classic)
+                for one in await self._described(node_id, CLASSIC_GROUPS, classic)
                 if int(one.error_code) == GROUP_ID_NOT_FOUND
                 or (self._is_there(one) and one.group_state == DEAD)
             ]
         return [one for one in gone if one in missing]
 
-    async def _consumer_groups(self, node_id: int, group_ids: Sequence[str]) -> Sequence[Any]:
+    async def _described(
+        self, node_id: int, kind: tuple[Api, str], group_ids: Sequence[str]
+    ) -> Sequence[Any]:
         if not group_ids:
             return ()
+        api, field = kind
         answer = await self._brokers.ask(
-            node_id,
-            Api.CONSUMER_GROUP_DESCRIBE,
-            group_ids=list(group_ids),
-            include_authorized_operations=False,
-        )
-        return answer.groups  # type: ignore[no-any-return]
-
-    async def _classic_groups(self, node_id: int, group_ids: Sequence[str]) -> Sequence[Any]:
-        if not group_ids:
-            return ()
-        answer = await self._brokers.ask(
-            node_id,
-            Api.DESCRIBE_GROUPS,
-            groups=list(group_ids),
-            include_authorized_operations=False,
+            node_id, api, **{field: list(group_ids)}, include_authorized_operations=False
         )
         return answer.groups  # type: ignore[no-any-return]
 
