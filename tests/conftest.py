@@ -39,7 +39,7 @@ os.environ.setdefault("SPARK_SUBMIT_OPTS", class_archive.jvm_options())
 
 
 def pytest_addoption(parser):
-    said = "write tests/traces/*.txt anew, with what happens now"
+    said = "rewrite tests/traces/*.txt with what happens now"
     parser.addoption("--rewrite", action="store_true", help=said)
 
 

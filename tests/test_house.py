@@ -57,7 +57,7 @@ def test_functions_and_files_are_short():
 
 
 def test_folders_have_few_files():
-    """Golden stores and answers are data: nobody looks for a place there."""
+    """Golden stores and answers are data: no one looks for a place there."""
     folders = Counter(
         str(file.parent.relative_to(ROOT))
         for top in (*PACKAGES, "benchmarks", "conf", "docs", "examples", "tests", "tools")

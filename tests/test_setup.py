@@ -16,7 +16,7 @@ import pytest
 from spark_jobs import jars
 from tests.conftest import ROOT
 
-NOWHERE = "http://127.0.0.1:9"  # nobody listens here
+NOWHERE = "http://127.0.0.1:9"  # nothing listens here
 
 
 @pytest.fixture

@@ -91,11 +91,11 @@ class Judge:
     Attributes
     ----------
     partitions
-        Those that somebody subscribes to.
+        Those with subscribers.
     every
         int (assignments, partitions): the member of each.
     before
-        int (partitions,): who owned it; −1 for nobody.
+        int (partitions,): who owned it; −1 for no owner.
     """
 
     spec: Spec
@@ -129,7 +129,7 @@ class Judge:
         return cls(spec, rack, members, partitions, every, before, weight, capacity)
 
     def rows_of(self, assignment: Assignment) -> np.ndarray:
-        """Return an assignment as the one row of its kind; −1 for what nobody has."""
+        """Return an assignment as the one row of its kind; −1 for what has no owner."""
         owner = {
             (t, at): self.members.index(m)
             for m, topics in assignment.items()

@@ -1,4 +1,4 @@
-"""The certificate judges any ranges, whoever made them."""
+"""The certificate judges any ranges, from any assignor."""
 
 from __future__ import annotations
 

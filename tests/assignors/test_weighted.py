@@ -308,7 +308,7 @@ def test_what_weighs_nothing_makes_way_for_what_must_be_apart_from_it():
 
 
 def test_a_partition_that_fills_what_another_cell_lacks_moves_alone():
-    """m2 may have `a` only: it moves there, and what nobody owns takes its place."""
+    """m2 may have `a` only: it moves there, and a partition without an owner takes its place."""
     members = {m: {"subscribed": ["a", "b"], "owned": {}} for m in ("m0", "m1", "m2")}
     members["m0"]["owned"], members["m1"]["owned"] = {"b": [1]}, {"a": [0]}
     members["m2"]["subscribed"] = ["a"]
@@ -362,7 +362,7 @@ def test_bad_options_are_refused(case):
 
 
 IMPOSSIBLE = {
-    "nobody": (
+    "no owners": (
         [{"kind": "exclude", "selector": "a/1", "value": m} for m in ("m1", "m2")],
         "partition 1 of topic 'a' cannot be on any member: exclude a/1 from m1; exclude a/1 from m2",
     ),

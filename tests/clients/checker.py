@@ -116,7 +116,7 @@ class Seen(NamedTuple):
 
 
 def check_epochs(seen):
-    """Epochs never fall: the group's, the assignment's, each member's; whoever coordinates."""
+    """Epochs never fall: the group's, the assignment's, each member's; under any coordinator."""
     last, epoch_of = Seen(0, 0, {}), {}
     for now in seen:
         assert now.group_epoch >= last.group_epoch, f"the group epoch falls: {last}, {now}"

@@ -130,7 +130,7 @@ def test_members_come_and_go_and_resume_where_others_stopped(group, client):
     group.members["m1"].kill()
     group.settled(["m2"], CLICKS)
     group.works(["m2"])
-    group.members["m2"].leave()  # nobody is left; the offsets are
+    group.members["m2"].leave()  # no member is left; the offsets are
     last = group.join("m3", **client)
     group.settled(["m3"], CLICKS)
     group.works(["m3"])

@@ -196,7 +196,7 @@ def test_twelve_members_under_constant_change(group):
     names = [f"m{number}" for number in range(12)]
     for name in names:
         group.join(name, ["clicks", "orders"])
-    group.settled(names, CLICKS + ORDERS)  # eleven partitions: somebody has none
+    group.settled(names, CLICKS + ORDERS)  # eleven partitions: one member has none
     busy = [name for name, held in group.held().items() if held]
     group.works(busy)
     for name in ("m0", "m1"):

@@ -140,7 +140,7 @@ class Coordinators:
         return self.servers[-1]
 
     def await_served(self, address=None):
-        """Wait until somebody serves the address."""
+        """Wait until a server is at the address."""
         host, port = (address or self.address).split(":")
 
         def served():
@@ -170,7 +170,7 @@ class Group:
     Attributes
     ----------
     seen
-        Every description of the group that the watcher got, in order, from whoever served it.
+        Every description of the group that the watcher got, in order, from any server.
     begins
         Offsets that were committed before there were members, by partition.
     """

@@ -1,4 +1,4 @@
-"""A program of somebody who has Spark and Muster's wheel: no session, jars or settings of ours.
+"""A program of a user who has Spark and Muster's wheel: no session, jars or settings of ours.
 
 `python plain_session.py STORE` prints the rows of a view, read in Python and in SQL, as JSON.
 """

@@ -105,7 +105,7 @@ class Consumers:
         )  # fmt: skip
 
     def end_join_phase(self):
-        for _ in range(2):  # a first generation waits once more when somebody came
+        for _ in range(2):  # a first generation waits once more when a member came
             if self.group.state is ClassicState.PREPARING:
                 self.run(TimerFired(JOIN_PHASE, "g", "", self.group.generation))
 
@@ -146,7 +146,7 @@ class Consumers:
         assert len(held) == len(set(held)), self.has
 
     def rebalance(self, *members):
-        """Let these join, then all others, and go on until nobody joins again; say how often."""
+        """Let these join, then all others, and go on until no member joins again; say how often."""
         for rounds in range(1, 5):
             for member in members:
                 self.join(member)
@@ -276,7 +276,7 @@ def test_the_leader_assigns_where_a_member_cannot_be_understood(told):
 
 def test_who_is_not_known_to_give_up_what_it_owns_keeps_its_leader():
     group = Consumers("uniform", "my own cooperative one", t=4)
-    assert group.enter("a") == 1  # whoever owns nothing need not give it up
+    assert group.enter("a") == 1  # a member that owns nothing has nothing to give up
     group = Consumers("uniform", "my own", t=4)
     group.enter("a")
     owned = write_subscription(Subscription(3, ["t"], None, {"t": [0]}, 1))

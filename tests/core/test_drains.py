@@ -100,13 +100,13 @@ def test_the_last_member_is_not_drained_and_a_drained_one_that_left_is_forgotten
     group.beat("m2", "m1")
     group.leave("m1")
     group.beat("m2")
-    assert targets(group) == {"m2": 0}  # nobody may have them, and the group goes on
+    assert targets(group) == {"m2": 0}  # no member may have them, and the group goes on
     group.beat("m3", "m2")
     assert targets(group) == {"m2": 0, "m3": 6}
     group.leave("m2")
     group.beat("m4", "m3", "m4")
     assert targets(group) == {"m3": 3, "m4": 3}
-    group.coordinator.apply_plan(group.coordinator.plan("g"))  # the drain names nobody by now
+    group.coordinator.apply_plan(group.coordinator.plan("g"))  # the drained member is gone by now
 
 
 def test_explain_names_the_drain_in_a_group_of_equal_members(running, tmp_path):

@@ -118,7 +118,7 @@ def test_only_an_empty_group_is_deleted(group):
         "group_metadata",
     ]
     assert group.state.groups == {}
-    assert group.join("m1", "a").member_epoch == 2  # a new group begins anew
+    assert group.join("m1", "a").member_epoch == 2  # a new group starts over
 
 
 # Settings ----------------------------------------------------------------------------------------

@@ -205,7 +205,7 @@ def test_the_epoch_before_is_taken_once_when_the_answer_was_lost(group, owned, t
         assert group.run(event).response.member_epoch == now
     else:
         assert group.refused(event) is Code.FENCED_MEMBER_EPOCH
-    assert "m1" in group.group.members  # a fence removes nobody; timers do
+    assert "m1" in group.group.members  # a fence removes no member; timers do
 
 
 @pytest.mark.behaviour("G-31", "S-12")
@@ -312,7 +312,7 @@ def test_the_groups_assignor_is_the_one_most_members_ask_for(group):
         return group.describe()["assignor_name"]
 
     group.join("m1", "a")
-    assert assignor() == "uniform"  # nobody asks: the first configured
+    assert assignor() == "uniform"  # no wish: the first configured
     group.join("m2", "a", server_assignor="range")
     assert assignor() == "range"
     group.join("m3", "a", server_assignor="sticky")

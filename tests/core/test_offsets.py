@@ -104,7 +104,7 @@ def test_what_a_static_member_had_when_it_left_for_a_while(group):
     group.beat("s1", -2, instance_id="i1")
     assert group.refused(commit("s1", -3, {"a": {0: 1}})) is Code.STALE_MEMBER_EPOCH
     group.join("s2", "a", instance_id="i1")
-    group.run(commit("s2", 1, {"a": {0: 1}}))  # epochs began anew when it left: any is late enough
+    group.run(commit("s2", 1, {"a": {0: 1}}))  # epochs restarted when it left: any is late enough
     assert committed(group) == {("a", 0): 1}
 
 

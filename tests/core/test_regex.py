@@ -277,7 +277,7 @@ def test_the_first_member_gets_what_its_pattern_matches_at_its_next_heartbeat(gr
 
 @pytest.mark.behaviour("G-34", "G-85")
 def test_another_pattern_moves_the_epoch_once_when_it_is_resolved(resolved):
-    """A target in between, for nothing but what the old one no longer matches, helps nobody."""
+    """A target in between, for nothing but what the old one no longer matches, helps no member."""
     resolved.advance(REGEX_REFRESH_MIN_MS + 1)
     assert reasons(resolved.beat_result("m1", subscribed_topic_regex="a.*")) == []
     assert reasons(resolved.beat_result("m1", owned={})) == []

@@ -366,7 +366,7 @@ class Machine(RuleBasedStateMachine):
             }
             for partition in range(topic.partitions if subscribers else 0):
                 assert owners.pop((topic.key, partition), None) in subscribers
-        assert owners == {}, "partitions that nobody subscribes to are owned"
+        assert owners == {}, "partitions without subscribers are owned"
 
 
 def known_epochs(member):

@@ -181,7 +181,7 @@ def test_a_dynamic_member_becomes_a_static_one(pair):
 
 @pytest.mark.behaviour("G-48")
 def test_a_member_of_the_group_cannot_be_the_next_incarnation_of_another(pair):
-    """It would get the other one's partitions for its own, and nobody would own those any more."""
+    """It would get the other one's partitions for its own, and those would have no owner."""
     away(pair)
     assert pair.refused(pair.joining("m2", "a", instance_id="i1")) is Code.INVALID_REQUEST
     assert pair.target("m2") == {"a": [3, 4, 5]}

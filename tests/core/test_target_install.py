@@ -143,7 +143,7 @@ def test_a_group_that_moved_on_installs_it_and_the_next_is_due_at_once(outside):
     outside.configure(**{"group.consumer.assignment.interval.ms": 15_000})
     prepared = prepare(outside)
     outside.join("m3", "a")  # and gets an empty target
-    outside.beat("m2", -1)  # and its part falls to nobody
+    outside.beat("m2", -1)  # and its part has no owner
     install(outside, prepared, answer(prepared))
     assert outside.group.assignment_epoch == prepared["group_epoch"] < outside.group.epoch
     assert outside.target("m1") == {"a": [0, 1, 2]}
@@ -216,7 +216,7 @@ def test_a_computation_that_never_ends_holds_the_group_up_until_its_deadline(gro
     epoch = group.group.assignment_epoch
     group.topics(a=8)
     group.beat("m1")
-    # That computation is for the target there is: it can not be installed, nobody waits for it.
+    # That computation is for the target there is: it can not be installed, it is not awaited.
     assert group.group.assignment_epoch == group.group.epoch == epoch + 1
     group.run(ConfigureGroup("g", {"consumer.assignor.engine": "external"}))
     group.topics(a=9)

@@ -32,7 +32,7 @@ def terminal(monkeypatch):
     monkeypatch.setenv("COLUMNS", "100")
 
     @contextmanager
-    def opened():  # by the test, for pytest sets standard error anew before each
+    def opened():  # by the test, because pytest replaces standard error before each
         reader, writer = pty.openpty()
         said = []
 

@@ -109,7 +109,7 @@ FOUND = {
         "spark_jobs/jobs/target_job.py", r'^    say\("sorting", ',
     ),
 }  # fmt: skip
-"""Where somebody who has never seen the project is to find each change, and what is there."""
+"""Where a newcomer to the project finds each change, and what is there."""
 
 
 def lists():

@@ -117,7 +117,7 @@ def test_the_example_of_a_groups_life(spark, tmp_path, monkeypatch, capsys):
     assert [row[1:] for row in rows[1:6]] == [
         ["member joined", "ann", "0"],
         ["member joined", "bob", "2"],
-        ["topics changed", rows[3][2], "0"],  # by whoever asked first
+        ["topics changed", rows[3][2], "0"],  # by the first to ask
         ["session timeout", "bob", "0"],
         ["member joined", "bob", "3"],
     ]

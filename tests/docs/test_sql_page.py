@@ -27,7 +27,7 @@ BLOCK = re.compile(rf"^```(sql|shell|python)\n{LINES}```\n```text\n{LINES}```\n"
 SECTION = re.compile(r"^### `(\w+)`[^\n]*\n(.*?)(?=^##)", re.DOTALL | re.MULTILINE)
 COLUMNS = re.compile(r"^\| (`[^|]*`) \|", re.MULTILINE)
 REWRITE = "MUSTER_REWRITE"
-"""Set, the answers in the page are written anew; read the difference before you commit it."""
+"""Set, the answers in the page are rewritten; read the difference before you commit it."""
 WIDTH = 100
 
 

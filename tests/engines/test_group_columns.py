@@ -113,7 +113,7 @@ def test_only_who_changed_is_converted(monkeypatch):
         change(state, (name, LISTS[0], False))
     prepare(state)
     first = GroupColumns.of(restore_input(group, group.computation), "uniform")
-    change(state, (NAMES[8], LISTS[1], False))  # b was nobody's: the topics are others
+    change(state, (NAMES[8], LISTS[1], False))  # b had no subscriber: the topics are others
     prepare(state)
     second = GroupColumns.of(restore_input(group, group.computation), "uniform", first)
     assert sizes == []

@@ -212,7 +212,7 @@ class Crowd:
     # After a fault -------------------------------------------------------------------------------
 
     def check(self, node: Node) -> None:
-        """Everything that was acknowledged is there, and nothing that nobody asked for."""
+        """Everything that was acknowledged is there, and nothing that was not asked for."""
         asked = {member.asked[0] for member in self.members if member.asked is not None}
         node.wait(lambda: asked <= node.answers.keys())
         self.take(node)

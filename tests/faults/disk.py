@@ -138,7 +138,7 @@ def _refused(crowd: Crowd, node: Node) -> None:
     while crowd.refused == refused:
         crowd.live(node, 0.05)
         if time.monotonic() > end:
-            raise Broken("nobody is refused")
+            raise Broken("no request is refused")
     crowd.live(node, 0.3)
 
 

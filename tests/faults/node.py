@@ -28,7 +28,7 @@ class Teller:
         self._lock = threading.Lock()
 
     def __call__(self, kind: str, *what: object) -> None:
-        with self._lock, suppress(OSError):  # nobody listens any more
+        with self._lock, suppress(OSError):  # the parent no longer reads
             self._pipe.send((kind, *what))
 
 
@@ -46,7 +46,7 @@ def serve(pipe: Connection, store: str, config: Config, takeover: str) -> None:
         coordinator = Coordinator.open(
             store, config=config, topics=SMALL | LARGE, takeover=takeover
         )
-    except Exception as error:  # noqa: BLE001 - told to whoever started us
+    except Exception as error:  # noqa: BLE001 - reported to the parent
         tell("failed", f"{type(error).__name__}: {error}")
         return
     with coordinator:

@@ -55,7 +55,7 @@ class Node:
     said
         What it logged.
     answers
-        What it answered and nobody has taken yet, by the number of the request.
+        What it answered and is not taken yet, by the number of the request.
     """
 
     def __init__(

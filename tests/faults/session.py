@@ -81,7 +81,7 @@ class Here:
         try:
             wait_for(there)
         except AssertionError:
-            raise Broken(f"nobody says {texts}, but {self.heard[self.told :]}") from None
+            raise Broken(f"no log says {texts}, but {self.heard[self.told :]}") from None
 
     def keeps(self, owned: dict[str, Any]) -> None:
         """Members beat, and have what they had; newcomers have nothing yet."""
@@ -294,7 +294,7 @@ def lost_before_a_load(store: Path, seed: int, times: int) -> Outcome:
 
 
 class Gate:
-    """Holds up whoever calls `real` through it, until it is opened."""
+    """Holds up callers of `real` through it, until it is opened."""
 
     def __init__(self, real: Callable[..., Any]) -> None:
         self._real = real
@@ -310,7 +310,7 @@ class Gate:
 
     def wait(self) -> None:
         """Wait until a caller is held up."""
-        assert self._arrived.wait(PATIENCE_S), "nobody came"
+        assert self._arrived.wait(PATIENCE_S), "no call came"
 
     def open(self) -> None:
         """Let all callers continue."""

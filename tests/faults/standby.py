@@ -47,11 +47,11 @@ def two_wait(store: Path, seed: int, times: int) -> Outcome:
 
 
 def _only_one(waiting: list[Node]) -> Node:
-    """Return who serves now, taken out of those that wait; nobody else serves, even later."""
+    """Return who serves now, taken out of those that wait; no other serves, even later."""
     end = time.monotonic() + PATIENCE_S
     while not any(node.serves for node in waiting):
         if time.monotonic() > end:
-            raise Broken("nobody takes over")
+            raise Broken("no stand-by takes over")
         for node in waiting:
             node.hear(0.01)
     time.sleep(2 * LEASE.ttl_ms / 1000)

@@ -120,7 +120,7 @@ def _refuses(zombie: Node, two: Two) -> None:
 def confirms(store: Path, seed: int, times: int) -> Outcome:
     """Take over by force while a member beats at the old coordinator only, stopped or not.
 
-    Whatever the old one still confirms, nobody else gets the member's partitions before its
+    Whatever the old one still confirms, no other member gets its partitions before its
     session, counted from its last confirmed heartbeat, is over.
     """
     chance = random.Random(seed)

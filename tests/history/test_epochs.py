@@ -23,7 +23,7 @@ def store(tmp_path_factory):
 
 
 def test_an_epoch_has_a_key(store, tmp_path):
-    """Also where a group was deleted and made anew, or went on under the other protocol."""
+    """Also where a group was deleted and recreated, or went on under the other protocol."""
     anew = [
         GroupMetadata("again", 2, 0, "member joined", "m"),
         Tombstone(GroupMetadata.kind, "again"),

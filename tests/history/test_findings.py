@@ -80,7 +80,7 @@ def pair(**topics):
 
 
 def leave_unsettled(story, member, seconds):
-    """Let a member leave, and nobody send a heartbeat for a while."""
+    """Let a member leave, and no heartbeat come for a while."""
     fields = story.members.pop(member)[2]
     story.run(op="heartbeat", group="g", member=member, epoch=-1, **fields)
     story.run(op="advance", ms=seconds * SECOND)
@@ -127,7 +127,7 @@ def test_unreadable_groups(found):
 
 
 def test_unowned_partitions(found):
-    """A topic has grown, and nobody was given what is new."""
+    """A topic has grown, and no member has the new part yet."""
     story = pair().at(1).topics(t=6)
     (row,) = found("unowned_partitions", story)
     assert (row["topic"], row["first_partition"], row["partition_count"]) == ("t", 4, 2)
@@ -347,7 +347,7 @@ def test_classic_groups(found):
     (row,) = found("classic_groups", classic("c", 3, 3))
     assert (row["group_id"], row["members"], row["generation"]) == ("c", 2, 3)
     assert found("classic_groups", classic("c", 3, 3, protocol_type="connect")) == []
-    assert found("classic_groups", classic("c")) == [], "nobody is in it"
+    assert found("classic_groups", classic("c")) == [], "it has no members"
     assert found("classic_groups", pair()) == []
 
 

@@ -1,4 +1,4 @@
-"""A log that is followed has the rows that a log read anew has."""
+"""A log that is followed has the rows of one that is read from the start."""
 
 from __future__ import annotations
 

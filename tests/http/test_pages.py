@@ -83,7 +83,7 @@ def test_half_requests_do_not_block_probes():
 
 @pytest.mark.parametrize("count", [12, 49, 120])
 def test_silent_connections_of_the_prober_s_own_address_starve_no_probe(count):
-    """Behind one address there may be a kubelet and whoever else is on its node."""
+    """Behind one address there may be a kubelet and others on its node."""
     with pages_of(head_s=30.0) as pages, contextlib.ExitStack() as closing:
         for _ in range(count):
             closing.enter_context(connected(pages))

@@ -113,7 +113,7 @@ class Running:
     def _run(self, work):
         try:
             self.outcome.set_result(self.member.run(work))
-        except Exception as error:  # noqa: BLE001 - handed to whoever waits
+        except Exception as error:  # noqa: BLE001 - handed to the caller
             self.outcome.set_exception(error)
 
     def __enter__(self):

@@ -1,4 +1,4 @@
-"""Rows of partitions, each once in a Delta table, whoever writes them how often."""
+"""Rows of partitions, each once in a Delta table, however many write them how often."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ def test_what_is_lost_in_the_block_can_not_be_committed_and_comes_back_after_it(
             with pytest.raises(Fenced):
                 ann.commit(dict.fromkeys(held.partitions, 5))
             time.sleep(0.3)
-            assert ann.owned == frozenset()  # nothing begins anew beside the block
+            assert ann.owned == frozenset()  # nothing restarts beside the block
         assert until(lambda: ann.owned == BOTH)
         with ann.holding() as again:
             assert again.changes > held.changes

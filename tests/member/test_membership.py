@@ -167,7 +167,7 @@ def test_it_commits_then_revokes_then_takes_then_says_so_at_once(stable):
     assert list(beat.request.topic_partitions.values()) == [[2, 3, 4, 5]]
     stable.answer(3)
     assert stable.membership.has_settled
-    assert stable.tell(Wake(), INTERVAL_MS - 1) == []  # the interval begins anew
+    assert stable.tell(Wake(), INTERVAL_MS - 1) == []  # the interval restarts
     assert stable.tell(Wake(), 1) != []
 
 

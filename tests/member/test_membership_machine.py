@@ -127,7 +127,7 @@ class Machine(RuleBasedStateMachine):
         self.world.check()
 
     def teardown(self):
-        """When all is quiet, everything is worked on, and nobody waits."""
+        """When all is quiet, everything is worked on, and no member waits."""
         for player in self.world.players:
             player.paused = False
             player.tell(Resume())

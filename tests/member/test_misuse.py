@@ -93,7 +93,7 @@ def test_what_is_no_time_is_refused(coordinator, timeout):
 
 def test_what_can_be_no_work_is_refused(coordinator):
     async def work(partition, stop):
-        raise AssertionError("nobody awaits it")
+        raise AssertionError("it is not awaited")
 
     with Member(coordinator, group_id="g", topics="clicks") as member:
         with pytest.raises(TypeError, match="work is 'work': give a function"):
@@ -119,7 +119,7 @@ def test_a_member_that_is_not_open_says_so(coordinator):
         member.leave()
         with pytest.raises(RuntimeError, match="the member is not open"):
             member.commit({("clicks", 0): 1})
-    with member:  # it joins anew
+    with member:  # it joins again
         assert len(member.wait_for_change(PATIENCE_S).owned) == 2
 
 

@@ -113,7 +113,7 @@ def test_an_async_member_pauses_too(coordinator):
 
     async def is_soon(condition):
         end = time.monotonic() + PATIENCE_S
-        while not condition() and time.monotonic() < end:  # noqa: ASYNC110 - nobody tells
+        while not condition() and time.monotonic() < end:  # noqa: ASYNC110 - no event says it
             await asyncio.sleep(0.01)
         assert condition()
 

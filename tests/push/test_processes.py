@@ -107,6 +107,6 @@ def test_a_server_that_is_killed_is_followed_by_another(crew, tmp_path):
 
 
 def quiet(crew):
-    """Whether nobody says anything for a moment."""
+    """Whether no process says anything for a moment."""
     before = [len(worker.said()) for worker in crew]
     return not until(lambda: [len(worker.said()) for worker in crew] != before, 0.5)

@@ -301,7 +301,7 @@ def test_workers_are_reached_over_tls(coordinator, certificates):
     with closing(Worker(tls=tls)) as worker:
         with push(coordinator, worker):
             assert until(lambda: count(coordinator, "push_lost_total", reason="unreachable"))
-        assert worker.log == []  # an authority that nobody trusts
+        assert worker.log == []  # an untrusted authority
         with push(coordinator, worker, tls_ca=str(certificates / "ca.pem")):
             assert until(lambda: owned(worker) == [0, 1])
 

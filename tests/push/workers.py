@@ -55,7 +55,7 @@ class Worker:
         self.url = f"http{'s' if tls else ''}://127.0.0.1:{self.port}"
         if tls:
             self.server.socket = tls.wrap_socket(self.server.socket, server_side=True)
-        self.server.handle_error = lambda *_: None  # of clients that trust nobody
+        self.server.handle_error = lambda *_: None  # of clients that trust no one
         threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
 
     def serve(self, handler):
@@ -75,7 +75,7 @@ class Worker:
         handler.send_response(status)
         handler.send_header("Content-Length", str(len(body)))
         handler.end_headers()
-        with suppress(OSError):  # nobody waits any more
+        with suppress(OSError):  # the client no longer waits
             handler.wfile.write(body)
 
     def right_answer(self, kind, asked):

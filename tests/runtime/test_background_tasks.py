@@ -25,7 +25,7 @@ def commit(coordinator, times):
 
 @pytest.mark.parametrize("maintenance_ms", [60_000, 10**20])
 def test_a_busy_log_is_maintained_at_once(tmp_path, maintenance_ms):
-    """However seldom it is looked for, as nobody would before the test is over."""
+    """However seldom it is looked for, as none would be before the test is over."""
     config = replace(BUSY, log=replace(BUSY.log, maintenance_ms=maintenance_ms))
     with Coordinator.open(tmp_path, topics={"a": 1}, config=config) as coordinator:
         commit(coordinator, BUSY.log.reopen_commits)
@@ -73,7 +73,7 @@ def test_who_closes_does_not_wait_for_maintenance(tmp_path, monkeypatch):
 
 
 def test_commits_slow_down_for_maintenance_that_is_late(tmp_path, monkeypatch):
-    """They share commits then; nobody is refused, and it catches up."""
+    """They share commits then; none is refused, and it catches up."""
     config = Config(log=LogConfig(reopen_commits=1, fsync=False))
     with Coordinator.open(tmp_path, topics={"a": 1}, config=config) as coordinator:
         log = coordinator._processor.log

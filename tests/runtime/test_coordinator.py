@@ -38,7 +38,7 @@ def test_two_members_share_and_one_leaves(coordinator):
 
 
 def test_many_threads_get_one_consistent_group(coordinator):
-    """Every partition has one owner whoever asks at once; all answers leave after the commit."""
+    """Every partition has one owner, however many ask at once; all answers leave after the commit."""
     with ThreadPoolExecutor(8) as pool:
         answers = list(
             pool.map(lambda n: join(coordinator, f"m{n:02}", topics=("a", "b")), range(40))

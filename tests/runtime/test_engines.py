@@ -90,7 +90,7 @@ class HoldingEngine(LocalEngine):
 
 
 def test_a_stale_target_is_installed_and_the_next_one_computed():
-    """K-49: computed for epoch X, the group is at X+1: installed, then computed anew."""
+    """K-49: computed for epoch X, the group is at X+1: installed, then recomputed."""
     engine = HoldingEngine()
     config = replace(DELEGATED, kafka=AT_ONCE)
     with Coordinator.open(None, topics={"a": 4}, config=config, engine=engine) as coordinator:

@@ -50,7 +50,7 @@ def test_a_cancelled_call_is_not_done_and_the_others_are(coordinator):
 
 
 def test_a_heartbeat_does_not_wait_for_requests_about_groups_that_came_before_it(coordinator):
-    """Whoever asks about thousands of groups, or joins thousands, fences nobody."""
+    """A client that asks about thousands of groups, or joins thousands, fences no member."""
     let = held(coordinator)
     done = []
     asked = [coordinator.submit([ListGroups()]) for _ in range(2_000)]

@@ -74,7 +74,7 @@ def test_a_commit_that_fails_releases_those_whom_it_would_have_answered():
     processor = processor_of(AT_ONCE, MemoryLog(MemoryRecords(), fault))
     leader, follower = join(), join()
     processor.run([leader, follower])
-    processor.tick()  # somebody joined since the delay of 0 began: another one begins
+    processor.tick()  # a member joined since the delay of 0 began: another one begins
     processor.tick()
     told = answers_of(processor)
     assert {one.generation for one in told.values()} == {1}

@@ -44,7 +44,7 @@ class SlowLog:
         assert self._begun.wait(PATIENCE_S)
 
     def end(self, how):
-        """Let it end: it lands, fails before or after that, or somebody else has the log."""
+        """Let it end: it lands, fails before or after that, or another coordinator has the log."""
         if how == "another has the log":
             MemoryLog(self._log.storage).claim("another", "", 0)
         elif how != "lands":
@@ -147,7 +147,7 @@ def test_a_join_while_the_assignment_is_not_written(coordinator, how):
 
 @pytest.mark.behaviour("H-28", "H-33")
 def test_nothing_is_kept_of_a_batch_that_is_not_written(coordinator):
-    """The join was decided behind the sync; nobody waits for a rebalance that never was."""
+    """The join was decided behind the sync; no member waits for a rebalance that never was."""
     (follower,) = ask(coordinator, sync("m2", GENERATION))
     log = SlowLog(coordinator)
     events = sync("m1", GENERATION), join(name="m3"), ClassicHeartbeat("g", "m2", GENERATION)

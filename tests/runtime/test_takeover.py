@@ -114,7 +114,7 @@ def test_one_look_at_the_log_is_enough_for_a_batch_of_fetches(tmp_path, monkeypa
 
 
 def test_an_idle_zombie_does_not_take_the_lease_after_its_successor_closed(tmp_path):
-    """It was stopped all the time, so it has seen nothing; nobody asks it anything."""
+    """It was stopped all the time, so it has seen nothing; no client asks it anything."""
     config = Config(lease=LeaseConfig(renew_ms=3_600_000))
     lease = tmp_path / "_lease.json"
     with Coordinator.open(tmp_path, config=config) as zombie:

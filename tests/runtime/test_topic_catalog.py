@@ -182,7 +182,7 @@ def test_an_invalid_topics_file_is_refused_by_name(tmp_path, text):
 
 @pytest.mark.behaviour("G-128")
 def test_a_file_that_is_being_written_deletes_no_topics(tmp_path):
-    """Whoever writes it anew empties it first: then no topic is gone, nor are its offsets."""
+    """A program that rewrites it empties it first: then no topic is gone, nor are its offsets."""
     from tests.support.coordinator_shell import Shell
 
     file = tmp_path / "topics.toml"
@@ -226,7 +226,7 @@ def test_a_source_that_cannot_be_read_is_said_once(caplog):
 
 
 def test_a_cluster_that_does_not_answer_is_said_in_one_line(capfd, caplog):
-    """Its client writes twenty lines a second to stderr, if nobody takes them."""
+    """Its client writes twenty lines a second to stderr, unless they are taken."""
     caplog.set_level("INFO")
     with Coordinator.open(
         None, topics=KafkaCatalog({"bootstrap.servers": "127.0.0.1:1"}, 0.5)

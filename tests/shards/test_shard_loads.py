@@ -32,7 +32,7 @@ def test_a_load_is_what_was_asked_a_second_since_the_last_measure():
     now[0] += MEASURED_S
     assert loads.measure() == {3: round(9_800 / (1.5 * MEASURED_S), 1)}
     asked[3], asked[4] = (2, 7), (1, 0)
-    assert loads.measure() == {}, "another claim counts anew"
+    assert loads.measure() == {}, "another claim restarts the count"
     asked.clear()
     assert loads.measure() == {}
 
@@ -61,7 +61,7 @@ def test_a_shard_weighs_what_its_last_owner_says_or_said(store):
     other.renew()
     one.clear()
     nodes.renew()
-    assert found() == [10.0, 99.0, 30.0, 0.0], "nobody has them now"
+    assert found() == [10.0, 99.0, 30.0, 0.0], "no node has them now"
 
 
 def test_rules_of_the_nodes_are_those_that_name_their_group(tmp_path, store):
@@ -108,6 +108,6 @@ def test_a_shard_is_pinned_to_a_node_and_a_node_has_a_capacity(tmp_path, store):
 
 
 def write_table(path, row):
-    """Write a table of one row, at once for whoever reads it."""
+    """Write a table of one row, at once for its readers."""
     path.with_suffix(".new").write_text(json.dumps({"group_id": NODES} | row))
     path.with_suffix(".new").rename(path)

@@ -298,7 +298,7 @@ class Checker:
         mine, logged = fingerprint(node.processor.state), fingerprint(self.state)
         for group_id, group in mine["groups"].items():  # type: ignore[attr-defined]
             if group["computation"] is None:
-                # A snapshot leaves a computation out whose input is no more: it has to begin anew.
+                # A snapshot leaves a computation out whose input is no more: it has to start over.
                 logged["groups"][group_id]["computation"] = None  # type: ignore[index]
         if mine != logged:
             where = "; ".join(differences(mine, logged))
@@ -319,7 +319,7 @@ class Checker:
             )
 
     def begins(self, member: Member, partitions: set[Partition]) -> None:
-        """A member begins to use partitions: nobody else may use them."""
+        """A member begins to use partitions: no other member may use them."""
         now = self.world.schedule.now
         if now >= member.uses_until:
             self.fail(f"{member.member_id} begins to use partitions when it must not")

@@ -24,7 +24,7 @@ class Crowd:
         self._static = world.chance.pick((0.0, 0.5, 1.0), "static members")
         self._regexes = world.chance.pick((0.0, 0.3), "regexes")
         self._left: list[Member] = []
-        """Members that left or died: somebody may come back for them."""
+        """Members that left or died: others may come back for them."""
 
     def joins(self, *key: object) -> None:
         """Let a new member join."""

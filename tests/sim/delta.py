@@ -1,7 +1,7 @@
 """The real DeltaLog in a folder that all coordinators share, on a disk that fails.
 
 The disk forgets, when the power fails, whatever was not synced; so it need not really sync. What
-the checkers take for the log is what is durable: nobody may act on anything else.
+the checkers take for the log is what is durable: nothing may act on anything else.
 """
 
 from __future__ import annotations

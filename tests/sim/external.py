@@ -23,7 +23,7 @@ REFUSALS = {
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.NOT_COORDINATOR,
 }
-"""What may be told to somebody who computed rightly."""
+"""Errors that a correct computation may get."""
 
 
 class Computer:

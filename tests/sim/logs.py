@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 OPERATOR_MS = 4_000
-"""When somebody has seen to a disk that could not sync, and starts the coordinator again."""
+"""How long until a disk that could not sync is repaired, and the coordinator restarted."""
 
 
 class Crash(BaseException):

@@ -30,7 +30,7 @@ class Request:
     member
         Who sends this heartbeat; None for other requests.
     decided
-        Whether a coordinator has decided it; where it is doubled, nobody waits for another answer.
+        Whether a coordinator has decided it; where it is doubled, no client waits for another answer.
     local
         Whether it comes from the coordinator's own process, and no network carries it.
     """

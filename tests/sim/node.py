@@ -38,7 +38,7 @@ RETRY_MS = 1_000
 BACKOFF_MS = 500
 NEVER = 2**62
 METRICS = Metrics()
-"""Of all event processors of all simulations: nobody reads them, and making one takes time."""
+"""Of all event processors of all simulations: they are not read, and making one takes time."""
 
 
 class Catalog:

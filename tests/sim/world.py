@@ -175,7 +175,7 @@ class World:
         self.store.power_fails()
 
     def died(self, node: Node) -> None:
-        """A process ended: it is started again, as long as nobody else has taken over."""
+        """A process ended: it is started again, as long as no other has taken over."""
         wait = self.chance.between(100, 8_000, "restart", node.name, node.life)
         self.schedule.after(wait, self._restart, node, node.life)
 

@@ -119,7 +119,7 @@ def test_kept_rows_are_gone_with_the_last_reference(spark):
 
 
 def test_rows_that_cannot_be_computed_are_not_kept(spark):
-    """As when somebody cancels all jobs: the blocks that are there already would stay for ever."""
+    """As when a user cancels all jobs: the blocks that are there already would never go."""
     from pyspark.sql.functions import count, lit, raise_error
 
     from spark_jobs.session.work_session import WorkSession

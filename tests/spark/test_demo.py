@@ -81,7 +81,7 @@ def test_missing_cases_are_refused(muster, tmp_path):
 
 
 def test_a_recorded_topic_is_watched(tmp_path):
-    for _ in range(2):  # its store is made anew
+    for _ in range(2):  # its store is recreated
         found = watched.watch_recorded(tmp_path / "watched")
     assert "the Kafka cluster of-" in found.who
     assert (found.groups, len(found.reasons)) == (2, watched.SHOWN)

@@ -47,7 +47,7 @@ def test_partitions_of_others_are_refused_with_all_the_batch(spark, tmp_path):
 
 
 def test_a_driver_that_was_overtaken_while_it_wrote(spark, tmp_path):
-    """Its files are written when the next owner commits: they are left out, and written anew."""
+    """Its files are written when the next owner commits: they are left out, and rewritten."""
     out = tmp_path / "out"
     spark_jobs.foreach_partition_owner(Holder(P0), out)(batch(spark, ("t", 0, 0, "a")), 0)
 

@@ -1,4 +1,4 @@
-"""Views that a Python worker reads: the rows of the SQL views, read anew by each query."""
+"""Views that a Python worker reads: the rows of the SQL views, reread by each query."""
 
 from __future__ import annotations
 

@@ -195,7 +195,7 @@ OTHER_ROWS = {
     ],
 )
 def test_members_that_change_between_reads_are_refused(spark, assignor, driver_rows, name):
-    """Some would be lost: those whose topics nobody had when subscriptions were read."""
+    """Some would be lost: those whose topics had no subscriber when subscriptions were read."""
     from spark_jobs.assignors.dispatch import assign_frames
 
     topics = spark.createDataFrame(

@@ -50,7 +50,7 @@ def listing(folder):
 
 @pytest.fixture
 def broken_home(tmp_path):
-    """~/.m2 with a pom but no jar, ~/.ivy2 with settings that nobody can read."""
+    """~/.m2 with a pom but no jar, ~/.ivy2 with unreadable settings."""
     home = tmp_path / "home"
     group, name, version = jars.fitting(jars.own_jars()).artifact
     module = home.joinpath(".m2", "repository", *group.split("."), name, version)
@@ -65,7 +65,7 @@ def broken_home(tmp_path):
 
 @pytest.fixture
 def filled_cache(tmp_path):
-    """What Ivy fetched at set-up, but no jars yet: they are resolved anew, without a network."""
+    """What Ivy fetched at set-up, but no jars yet: they are resolved again, without a network."""
     fetched = jars.cache_folder() / "ivy"
     if not fetched.is_dir():
         pytest.skip("Ivy's cache is not here: make setup fills it")

@@ -187,7 +187,7 @@ def test_names_that_spark_cannot_read_are_refused(spark, tmp_path, name):
 
 
 def test_an_output_of_something_else_is_called_the_output(folder):
-    """On Spark, too, and nobody gave --previous."""
+    """On Spark, too, and without --previous."""
     write_deltalake(folder / "some", pa.table({"member_id": ["m"], "subscribed": [["a"]]}))
     nobody = {"member_id": pa.nulls(1, pa.string()), "topic": ["a"], "first_partition": [0]}
     write_deltalake(folder / "foreign", pa.table(nobody | {"partition_count": [1]}))

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.spark
 
 QUESTIONS = sorted((ROOT / "tests" / "sql").glob("*.txt"))
 REWRITE = "MUSTER_REWRITE"
-"""Set, the answers in tests/sql are written anew; read the difference before you commit it."""
+"""Set, the answers in tests/sql are rewritten; read the difference before you commit it."""
 
 TRACES = ["batching", "commits", "configs-racks", "coordinator", "timers-regex-topics"]
 BEFORE = ("assignment_history", "epochs", "members", "offsets", "partition_owners")

@@ -198,7 +198,7 @@ def test_targets_in_the_table_and_in_the_log(spark, tmp_path):
 
 @pytest.mark.parametrize("engine", ["local", "spark"])
 def test_targets_are_as_of_the_position_too(spark, tmp_path, engine):
-    """The table has what was asked for, installed and refused later, and what nobody knows of."""
+    """The table has what was asked for, installed and refused later, and what no record names."""
     from spark_jobs.sql.views import register
 
     for run_id in ("run-1", "run-2", "run-3", "run-unknown"):

@@ -1,4 +1,4 @@
-"""`muster compact`: fewer files, the same rows; only targets that nobody can ask for are dropped."""
+"""`muster compact`: fewer files, the same rows; only targets that cannot be asked for are dropped."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ TTL_MS, LATE_MS = 10_000, 2_500
 
 
 class Clock:
-    """Time passes when somebody sleeps."""
+    """Time passes when a thread sleeps."""
 
     def __init__(self, now_ms=1_000_000):
         self.now_ms = now_ms
@@ -63,7 +63,7 @@ def lease(place, clock):
 
 @pytest.fixture
 def write(place):
-    """Return what writes the lease's file, as somebody else would."""
+    """Return what writes the lease's file, as another process would."""
     root, files = place
     return lambda content: files.replace(f"{root}/_lease.json", content)
 
@@ -142,7 +142,7 @@ def test_a_clock_that_is_set_takes_nothing_from_who_renews(place, clock, whose, 
 def test_a_clock_that_was_wrong_before_takes_nothing_from_who_renews(
     place, clock, step_ms, takeover
 ):
-    """The date of a live lease may have passed for whoever sees it for the first time."""
+    """The date of a live lease may have passed for a process that sees it for the first time."""
     root, files = place
     one = Lease(root, "one", "", LeaseConfig(), clock, clock.sleep, files, clock)
     two = Lease(
@@ -326,7 +326,7 @@ def test_a_renewal_of_an_object_is_one_request_as_long_as_it_is_ours(place, leas
     files.read_tagged = lambda path: reads.append(path) or read(path)
     assert one.renew(clock())
     assert len(reads) == files.has_locks
-    write(b"{}")  # by somebody who knows nothing of tags
+    write(b"{}")  # by a writer without tags
     assert not one.renew(clock())
     assert one.retake()
     assert lease("two").holder().owner == "one"

@@ -214,7 +214,7 @@ def test_a_zombie_whose_last_entry_alone_was_left_by_a_clean_up_is_fenced(tmp_pa
 
 
 def test_a_claim_made_for_an_old_version_where_entries_were_removed_is_void(tmp_path):
-    """It lands, since nothing is there, and nobody would read what follows it."""
+    """It lands, since nothing is there, and no reader would see what follows it."""
     old = claimed(tmp_path, config=LogConfig(reopen_commits=5, commits_kept_ms=0))
     old.append(life(1), 2)
 
@@ -353,7 +353,7 @@ def test_an_append_waits_for_the_disk_and_in_order(tmp_path, disk):
 
     def fail(call, path):
         if call == "sync" and path.endswith(".parquet"):
-            assert not os.path.exists(commit)  # nobody can see the commit yet
+            assert not os.path.exists(commit)  # no reader can see the commit yet
 
     disk.fail = fail
     log.append(life(1), 2)

@@ -86,7 +86,7 @@ def start(tmp_path):
 
 
 def check_order(store):
-    """Every claim has an epoch of its own, and nobody writes after a higher claim."""
+    """Every claim has an epoch of its own, and no one writes after a higher claim."""
     rows = read_delta(open_log_table(store)).sort_by("position")
     positions, epochs = rows["position"].to_numpy(), rows["coordinator_epoch"].to_numpy()
     assert np.array_equal(positions, np.arange(1, len(positions) + 1))

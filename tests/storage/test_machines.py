@@ -62,6 +62,6 @@ def test_a_killed_machine_is_taken_over_by_one_that_shares_the_bucket_alone(ever
     assert second.returncode == 0, failed
     found = json.loads(said)
     assert found["host"] == machines[1].name
-    assert 0.2 < found["took"] < 60  # it waited for the lease, which nobody gave back
+    assert 0.2 < found["took"] < 60  # it waited for the lease, which was not given back
     assert {f"m{int(number)}" for number in acknowledged if number.strip()} <= {*found["members"]}
     assert found["joined"]

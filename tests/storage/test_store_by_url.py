@@ -88,7 +88,7 @@ def test_what_is_written_is_read_by_everybody(store, muster_here):
         said = muster_here(*words, "--store", store)
         assert said.returncode == 0, (words, said.stderr)
         assert json.loads(said.stdout.splitlines()[0])
-    assert verify(store).coordinator_epoch == 2  # as nobody had it, `compact` claimed it
+    assert verify(store).coordinator_epoch == 2  # it was free, so `compact` claimed it
     with Coordinator.open(store, topics=TOPICS) as coordinator:
         (group,) = coordinator.consumer_group_describe("g")
         assert len(group["members"]) == 8

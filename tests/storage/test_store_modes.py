@@ -33,7 +33,7 @@ def umask(mask):
     before = os.umask(mask)
     try:
         yield
-        assert os.umask(mask) == mask, "somebody changed the process's umask"
+        assert os.umask(mask) == mask, "the process's umask has changed"
     finally:
         os.umask(before)
 
@@ -117,7 +117,7 @@ def test_packed_files_and_targets_have_it_too(tmp_path):
 
 
 def test_a_folder_that_was_there_stays_as_it_is(tmp_path, caplog):
-    """It is not ours; what is in it is: nobody else gets in there."""
+    """It is not ours; what is in it is: no one else gets in there."""
     tmp_path.chmod(0o755)
     with umask(0o022), Coordinator.open(tmp_path, topics={"a": 1}):
         tmp_path.chmod(0o700)
@@ -161,7 +161,7 @@ def test_a_store_that_is_there_keeps_its_mode_and_is_named(
             assert wrong(store, found) == {} or found == 0o777
             assert [p for p in store.rglob("*") if p.is_file() and mode(p) & 0o111] == []
         newest = max(store.glob("log/*.parquet"), key=lambda path: path.stat().st_mtime_ns)
-        assert mode(newest) == found & 0o664  # nobody but owner and group ever writes
+        assert mode(newest) == found & 0o664  # only owner and group ever write
         caplog.clear()
         subprocess.run(line.rpartition(", ")[2].split(), check=True)
         with Coordinator.open(store, topics={"a": 3}, config=config(folder_mode)):

@@ -69,7 +69,7 @@ def test_its_views_have_the_same_rows(view, answers):
     derived = [name for name in found.column_names if name in DERIVED]
     assert all(found[name].null_count <= max(len(found) - 1, 0) for name in derived)
     found = found.drop_columns(derived)
-    if view == "partition_owners":  # what nobody owns came later
+    if view == "partition_owners":  # rows without an owner came later
         found = found.filter(pc.is_valid(found["member_id"]))
     rows = json.loads(json.dumps(found.to_pylist(), default=str))
     since = dict.fromkeys(found.column_names)  # columns that came later are null

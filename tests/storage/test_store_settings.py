@@ -1,4 +1,4 @@
-"""[store]: how object stores are reached, and that nobody hears of credentials."""
+"""[store]: how object stores are reached, and that credentials stay secret."""
 
 from __future__ import annotations
 

@@ -202,7 +202,7 @@ def test_what_waits_for_a_broker_folds(served, group, listen, caplog):
 
 
 def test_idle_partitions_stay_committed_beside_busy_ones(served, group):
-    """Kafka deletes the offset of a partition that nobody commits, whatever others do."""
+    """Kafka deletes the offset of a partition that is not committed, whatever others do."""
     commits = BackgroundCommits(served[1], group, refresh_s=0.3)
     try:
         commits.put(at({0: 5}))

@@ -1,6 +1,6 @@
 """The pure core with a classic group "g": its members, their requests, and who waits for what.
 
-A member is called as in the test: whoever is not in the group yet gets that id. A request that has
+A member is called as in the test: one that is not in the group yet gets that id. A request that has
 to wait returns its number; `heard` has the answer once there is one, None where none will come.
 """
 

@@ -63,7 +63,7 @@ class Classic(Side):
         return read_response(encode(request, call.respond(answers)), api, version)[1]
 
     def hear(self):
-        """Return the answers to those that waited, by number; None where nobody waits any more."""
+        """Return the answers to those that waited, by number; None if the member no longer waits."""
         found = self.processor.parked.take_answered()
         return {number: self._read(number, answer) for number, answer in found}
 

@@ -18,7 +18,7 @@ from tests.support.fingerprint import fingerprint
 
 
 def check(state):
-    """Every group: one owner a partition, epochs in order, derived values as counted anew."""
+    """Every group: one owner a partition, epochs in order, derived values as recounted."""
     for group in state.groups.values():
         held = holders(group)
         doubles = {partition: who for partition, who in held.items() if len(who) > 1}
@@ -33,7 +33,7 @@ def check(state):
 
 
 def _check_classic(group):
-    """What is counted is what is there; somebody leads who is a member."""
+    """What is counted is what is there; the leader is a member."""
     members = list(group.members.values())
     assert group.parked_joins == sum(one.parked_join is not None for one in members)
     assert group.supported == Counter(name for one in members for name, _ in one.protocols)

@@ -210,7 +210,7 @@ def random_spec(seed: int, *, members: int = 7, topics: int = 5, partitions: int
 
 
 def claim(spec: Spec, draw: random.Random) -> None:
-    """Give out partitions to members, mostly to subscribers, some to nobody, a few twice."""
+    """Give out partitions to members, mostly to subscribers, some to none, a few twice."""
     share = draw.choice([0, 0.5, 0.9, 1, 1])
     skew = draw.random() < 0.5
     twice = draw.random() < 0.1

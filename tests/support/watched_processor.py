@@ -1,4 +1,4 @@
-"""The event processor, with somebody who is told what it decides."""
+"""The event processor, with a listener for what it decides."""
 
 from __future__ import annotations
 

@@ -113,7 +113,7 @@ class Walk:
 
 
 def check_answer(op, answer, waiting):
-    """Nobody is told that the coordinator failed, and nobody is answered twice.
+    """No client learns that the coordinator failed, and none is answered twice.
 
     But for H-12: an id that was handed out to a dynamic member comes back as a static one.
     """

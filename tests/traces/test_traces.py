@@ -1,4 +1,4 @@
-"""Every file here is played, and tells what happened word for word; `--rewrite` writes it anew."""
+"""Every file here is played, and says what happened word for word; `--rewrite` rewrites it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_trace_tells_what_happens(path, request):
     if request.config.getoption("--rewrite"):
         path.write_text(now, encoding="utf-8")
     else:
-        remedy = f"pytest {path.parent.name}/… --rewrite writes it anew: read the difference then"
+        remedy = f"pytest {path.parent.name}/… --rewrite rewrites it: read the difference then"
         assert now == text, remedy
 
 

@@ -361,7 +361,7 @@ def test_missing_or_changed_target_is_damage(targets, muster_here):
 
 
 def swap_members(path, folder):
-    """Write the rows anew with another owner, and let the commits say so."""
+    """Rewrite the rows with another owner, and let the commits say so."""
     rows = pq.read_table(path, partitioning=None)
     names = rows["member_id"].to_pylist()[::-1]
     column = rows.column_names.index("member_id")

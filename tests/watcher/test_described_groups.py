@@ -239,7 +239,7 @@ def test_a_broker_that_loads_its_groups_ends_none(poll):
     assert before is not None
     assert poll() == before
     poll.brokers.codes, poll.brokers.listed = {}, False
-    assert poll() == before, "nobody lists it, and its coordinator has it"
+    assert poll() == before, "no broker lists it, and its coordinator has it"
     poll.brokers.codes = {Api.CONSUMER_GROUP_DESCRIBE: NOT_COORDINATOR}
     assert poll() == before
     poll.brokers.codes = {Api.CONSUMER_GROUP_DESCRIBE: NO_GROUP}

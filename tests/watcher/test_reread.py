@@ -1,4 +1,4 @@
-"""What is read anew: after a long stop, of groups that could not be read, of a longer dump."""
+"""What is read again: after a long stop, of groups that could not be read, of a longer dump."""
 
 import base64
 import json
@@ -85,9 +85,7 @@ def test_a_group_that_could_not_be_read_comes_back_when_its_records_are_sound(tm
     follow_until(tmp_path, cluster)
     cluster.write(0, [DAMAGED])
     follow_until(tmp_path, cluster, is_unread)
-    _, before = follow_until(
-        tmp_path, cluster, is_unread
-    )  # it is read anew, and as wrong as it was
+    _, before = follow_until(tmp_path, cluster, is_unread)  # it is reread, and as wrong as it was
     _, after = follow_until(tmp_path, cluster, is_unread)
     assert after - before <= 3, "claims and places"
     cluster.write(0, group_of("bad", epoch=7))

@@ -70,7 +70,7 @@ def classic_group(group_id, protocol_type="consumer"):
 
 @pytest.fixture
 def folder(tmp_path):
-    """A watched store that nobody watches now, and weights beside it."""
+    """A store that is no longer watched, and weights beside it."""
     with WatchedStore.open(tmp_path / "store", CLUSTER, is_live=False) as store:
         store.report_topics({"t": CatalogTopic(ID, 4)}, 1)
         at = 0

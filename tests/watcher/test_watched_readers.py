@@ -116,7 +116,7 @@ def test_commands_that_change_are_refused_at_once(store, arguments):
     assert "the Kafka cluster of-" in line
     assert "coordinates the groups" in line
     assert Inbox(str(store)).waiting() == []
-    assert LogReader(store).position == before, "nobody claimed the store for it"
+    assert LogReader(store).position == before, "the store was not claimed for it"
 
 
 def test_pages_say_who_coordinates(store):

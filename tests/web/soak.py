@@ -1,7 +1,7 @@
 """Pages that stay open while a group rebalances: `make soak-web`, `python -m tests.web.soak`.
 
 An hour of one rebalance a second is pressed into some minutes. Memory must stay flat, every page
-that reads must be up to date, and one that does not read must cost nobody anything, and be let go.
+that reads must be up to date, and one that does not read must cost the others nothing, and be let go.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Page(threading.Thread):
 
 
 def stall(url: str) -> socket.socket:
-    """Open a page that nobody reads."""
+    """Open a page that is not read."""
     at = urlsplit(url)
     opened = socket.socket()
     opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -119,7 +119,7 @@ def soak(store: Path, seconds: float) -> list[str]:
             group.beat("a", 0)  # opening pages may have taken longer than a session
             memory, turns = follow(group, pages, store, process.pid, seconds, wrong)
             if seconds > 2 * STALL_S and (kept := count_open(stalled)):
-                wrong.append(f"{kept} pages that nobody reads were kept")
+                wrong.append(f"{kept} unread pages were kept")
     grown = statistics.median(memory[-4:]) - statistics.median(memory[4:8])
     p99 = statistics.quantiles(group.took_ms, n=100)[98]
     say(f"{turns:,} turns, memory grew by {grown:.1f} MB, heartbeats' p99 {p99:.1f} ms")

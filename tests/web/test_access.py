@@ -237,7 +237,7 @@ def test_pages_that_name_topics_are_for_those_who_may_see_them(store, secured, t
 
 
 def test_findings_are_of_groups_and_topics_that_one_may_see(secured, tmp_path):
-    """Topics have grown, and nobody owns what is new: of billing and of another group."""
+    """Topics have grown, and the new part has no owner: of billing and of another group."""
     story = Story("billing").topics(orders=2).join("m1", "orders").topics(orders=3)
     other = Story("ledger").topics(entries=2).join("m1", "entries").topics(entries=3)
     store = stored([*story.batches, *other.batches], tmp_path / "store")

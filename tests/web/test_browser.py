@@ -186,7 +186,7 @@ def test_the_time_here_is_beside_utc(tmp_path, opened):
         await_true(page, "document.querySelector('#slider + output').textContent.endsWith(' here')")
         page.goto("about:blank")  # a page that is open asks again while the server closes
         page = opened(f"{pages.url}history?id=billing", timezone_id="America/Los_Angeles")
-        page.click("#epochs >> text=Began")  # that draws the table anew
+        page.click("#epochs >> text=Began")  # that redraws the table
         page.wait_for_selector("#epochs th[aria-sort]")
         await_true(page, "document.querySelector('#epochs time').textContent.endsWith(' here')")
         page = opened(f"{pages.url}history?id=billing", timezone_id="UTC")
@@ -292,7 +292,7 @@ def test_a_group_that_is_gone_comes_back_and_former_times_without_it_are_told(li
 
 
 def test_what_a_reader_does_outlives_changes(live, opened):
-    """The order stays when a filter is typed, and the focus when a part is drawn anew."""
+    """The order stays when a filter is typed, and the focus when a part is redrawn."""
     crowd, url = live
     page = opened(f"{url}group?id=billing")
     page.wait_for_selector("#live:text('live')")

@@ -57,7 +57,7 @@ def test_committed_offsets_the_oldest_commit_first(committed, tmp_path):
 
 
 def test_new_commits_are_seen_though_nothing_else_changes(tmp_path):
-    """They are no reason to read a group anew, but its offsets are read up to the newest row."""
+    """They are no reason to reread a group, but its offsets are read up to the newest row."""
     with Coordinator.open(tmp_path / "store", topics={"orders": 3}) as coordinator:
         client = browse(tmp_path / "store")
         for offset in (1, 2, 3):

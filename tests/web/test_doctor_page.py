@@ -1,4 +1,4 @@
-"""The page of findings: the same as of the command, for whoever may see which groups."""
+"""The page of findings: the same as of the command, by what a viewer may see."""
 
 from __future__ import annotations
 

@@ -193,7 +193,7 @@ def test_without_a_coordinator_nothing_is_decided(tmp_path):
     client = browse(store, config)
     answer = decide(client, plan)
     assert (answer.status_code, "no coordinator is running" in answer.text) == (503, True)
-    assert list((store / "plans").glob("*")) == [], "what nobody answers is withdrawn"
+    assert list((store / "plans").glob("*")) == [], "an unanswered request is withdrawn"
     with Coordinator.open(store, config=config, topics={"clicks": 6}):
         assert decide(client, plan).status_code == 303
     assert plans_of(store) == [("applied", "User:ann", "")]

@@ -107,7 +107,7 @@ def users(tmp_path):
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
 def test_librdkafka_logs_in_over_tls(certificates, users, acls, mechanism):
-    """As users configure it; a wrong password joins nobody."""
+    """As users configure it; a wrong password lets no member join."""
     from confluent_kafka import Consumer
 
     def joined(password, patience_s):

@@ -55,7 +55,7 @@ def served(folder, *words):
 
 
 def free_address():
-    """Return an address that nobody listens on."""
+    """Return an address that nothing listens on."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         return "{}:{}".format(*free.getsockname())
@@ -122,7 +122,9 @@ def test_a_stop_hands_the_store_over_to_whoever_stands_by(tmp_path):
                 assert client.beat("g", "m1", 2).member_epoch == 2
             successor.send_signal(signal.SIGINT)
             assert successor.wait(PATIENCE_S) == 0
-    assert not (tmp_path / "store" / "_lease.json").exists()  # nobody has to wait for its end
+    assert not (
+        tmp_path / "store" / "_lease.json"
+    ).exists()  # a successor need not wait for its end
     said = [(folder / "errors").read_text() for folder in (tmp_path, second)]
     assert [one.partition(" INFO ")[2] for one in said] == [
         f"stopped by {number}\n" for number in ("SIGTERM", "SIGINT")

@@ -74,7 +74,7 @@ def damaged(rng):
 
 
 def greedy(rng):
-    """Many requests, whose answers nobody reads."""
+    """Many requests, whose answers are not read."""
     return rng.choice(VALID) * rng.randrange(100, 1000)
 
 

@@ -306,7 +306,7 @@ def login_code(client):
 
 @pytest.mark.usefixtures("loop")
 def test_members_do_not_wait_while_passwords_are_hashed(guarded, monkeypatch):
-    """A guess costs some milliseconds, with many iterations half a second; nobody waits for it."""
+    """A guess costs some milliseconds, with many iterations half a second; no other client waits for it."""
     let, real = threading.Event(), Verifier.matches
 
     def matches(self, password):
@@ -397,7 +397,7 @@ def test_requests_that_others_wait_for_are_asked_some_a_turn_one_connection_afte
     greedy, *others = links = [TurnLink(turns, n, asked) for n in (500, *[1] * MANY)]
     for link in links:
         link.have_turn()
-    assert asked == [greedy] * REQUESTS_A_TURN, "at once, while nobody else waits"
+    assert asked == [greedy] * REQUESTS_A_TURN, "at once, while no other waits"
     for _ in range(3):
         before = len(asked)
         loop.take_turn()
@@ -408,7 +408,7 @@ def test_requests_that_others_wait_for_are_asked_some_a_turn_one_connection_afte
     assert asked.count(greedy) == 500
     newcomer = TurnLink(turns, 1, asked)
     newcomer.have_turn()
-    assert asked[-1] is newcomer, "with nobody behind it waits for nothing"
+    assert asked[-1] is newcomer, "with none behind it, it waits for nothing"
 
 
 def test_turns_go_on_when_a_connection_has_gone_meanwhile():

@@ -177,7 +177,7 @@ def test_many_connections_of_a_client_share_its_quota(login):
         assert attack.answers > 0
         for client in clients[1:]:
             client.socket.close()
-        assert attack.ask(clients[0], 20), "who has gone holds up nobody"
+        assert attack.ask(clients[0], 20), "a client that is gone holds up no other"
         clients[0].socket.close()
 
 

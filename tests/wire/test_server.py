@@ -374,7 +374,7 @@ def test_a_zombie_is_not_ready_once_check_ms_have_passed(tmp_path):
 
 @pytest.mark.parametrize("first", ["/healthz", "/metrics"])
 def test_a_zombie_says_so_at_the_first_page_that_it_is_asked_for(tmp_path, first):
-    """Not as it was when it was stopped: nobody else asks it, and no renewal is due."""
+    """Not as it was when it was stopped: no other client asks it, and no renewal is due."""
     idle = LeaseConfig(ttl_ms=600_000, renew_ms=300_000, check_ms=200)
     pages = PageServer(ServerConfig(http_listen="127.0.0.1:0"))
     try:

@@ -62,7 +62,7 @@ class Kafka:
         self.stop()
 
     def start(self):
-        """Start it, anew or again with what it has on disk."""
+        """Start it, empty or with what it has on disk."""
         self._run("start", str(self.port), *SETTINGS, *self.settings)
 
     def stop(self):

@@ -32,7 +32,7 @@ def name_of(key):
 
 
 class Worker:
-    """Holds partitions from `assigned` to `revoked`; nobody else may meanwhile.
+    """Holds partitions from `assigned` to `revoked`; no other member may meanwhile.
 
     A partition is named by (topic, number). A client's own subclass says how offsets are read and
     written, and calls `assigned`, `revoked` and `lost` where the client calls back.

@@ -172,7 +172,7 @@ def test_a_rejoin_in_a_stable_group(core):
     core.join("m1")
     core.assign()
     core.join("m1")
-    assert core.g.state is Preparing, "the leader wants to assign anew"
+    assert core.g.state is Preparing, "the leader wants to assign again"
 
 
 @pytest.mark.behaviour("H-14", "G-106")

@@ -30,7 +30,7 @@ WEEK_MS = 7 * 86_400_000
 
 @pytest.mark.behaviour("H-34", "G-123", "W-24", "W-40", "W-75", "W-76", "W-77", "W-78", "W-113")
 def test_a_commit_in_each_state(core):
-    assert core.commit("", -1) is Code.NONE, "nobody's group, or an Empty one"
+    assert core.commit("", -1) is Code.NONE, "an unknown group, or an Empty one"
     core.generation_of("m1", "m2", instances=["i1"])
     assert core.commit("m1", 1) is Code.REBALANCE_IN_PROGRESS, "the leader assigns"
     core.assign()
@@ -81,7 +81,7 @@ def test_offsets_expire_as_the_group_lets_them(core):
         core.commit("m1", 1, topic=topic)
     core.now += WEEK_MS
     core.run(ExpireOffsets())
-    assert list(core.state.offsets["g"]) == [("a", 0)], "nobody subscribes to b"
+    assert list(core.state.offsets["g"]) == [("a", 0)], "b has no subscriber"
     core.timers.clear()
     core.leave("m1")
     core.now += WEEK_MS - 1

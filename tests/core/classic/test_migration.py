@@ -368,7 +368,7 @@ def test_a_static_replacement_of_the_last_one_is_stable_at_once(core):
     epoch = core.group.epoch
     told = core.join("c2", instance="i1", **EVERYTHING)
     assert (told.generation, core.g.generation, core.g.state) == (epoch, epoch, Stable)
-    assert core.ping("c1", epoch) is Code.NONE, "nobody rebalances"
+    assert core.ping("c1", epoch) is Code.NONE, "no member rebalances"
 
 
 @pytest.mark.behaviour("M2-18", "G-97", "M2-21")
@@ -394,7 +394,7 @@ def test_a_conversion_is_one_set_of_records(core):
 
 @pytest.mark.behaviour("M2-20")
 def test_after_a_fail_over_of_a_mixed_group(core):
-    """As in Kafka: its time for a SyncGroup is not watched; whoever is silent expires."""
+    """As in Kafka: its time for a SyncGroup is not watched; a silent member expires."""
     upgraded(core, "c1")
     core.join("c1", **EVERYTHING)
     assert core.runs(SYNC_PHASE, "c1") is not None
@@ -429,7 +429,7 @@ def test_up_down_and_up_again(core):
 
 @pytest.mark.behaviour("M2-13")
 def test_classic_members_that_are_left_alone_get_what_nobody_owns(core):
-    """In Kafka it has no owner until somebody joins; and here for a minute."""
+    """In Kafka it has no owner until a member joins; and here for a minute."""
 
     def wait():
         epoch = core.member("c1").epoch

@@ -34,7 +34,7 @@ def test_a_first_generation_waits_for_more_members_and_again_for_each(core):
     core.advance(1_000)
     core.join("m2", rebalance_timeout_ms=7_000)
     core.advance(2_000)
-    assert first not in core.heard, "somebody has come: another 3 s"
+    assert first not in core.heard, "a member has come: another 3 s"
     core.join("m3", rebalance_timeout_ms=7_000)
     core.advance(3_000)
     assert (first in core.heard, core.runs(JOIN_PHASE, "")) == (False, 1_000), "7 s in all"

@@ -78,7 +78,7 @@ def test_a_heartbeat_in_each_state(core):
     core.join("m2", ("range", topics("a", "b")))
     core.advance(4_000)
     assert (core.g.state, core.ping("m1")) == (Preparing, Code.REBALANCE_IN_PROGRESS)
-    assert core.runs(HEARTBEAT, "m1") == 10_000, "its session begins anew all the same"
+    assert core.runs(HEARTBEAT, "m1") == 10_000, "its session restarts all the same"
     for generation in (0, 2):
         assert core.ping("m1", generation) is Code.ILLEGAL_GENERATION
     core.leave("m1", "m2")

@@ -4,7 +4,7 @@
 - No partition has two owners in one generation.
 - Commits are of the generation that runs; what was answered is in the log, and no offset goes back.
 - The memory of a coordinator agrees with the log on every group that is Stable.
-- Everyone who waits is known to the core and to whoever owes the answer.
+- Every waiting member is known to the core and to what owes the answer.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ class ClassicChecker(Checker):
             self._still_ours(node)
 
     def waiting(self, node: Node, owed: Collection[int]) -> None:
-        """Who waits in the core is owed an answer, and nobody else."""
+        """Exactly the members that wait in the core are owed an answer."""
         processor = node.processor
         if processor is None or processor.status is not Status.ACTIVE:
             return
@@ -165,7 +165,7 @@ class ClassicChecker(Checker):
         self._sent.setdefault((member.group_id, generation), []).append(dict(share))
 
     def owns(self, member: ClassicMember, partitions: set[tuple[str, int]]) -> None:
-        """A member was told its share: in this generation nobody else has any of it."""
+        """A member got its share: in this generation no other has any of it."""
         owners = self._owners.setdefault((member.group_id, member.generation), {})
         for one in partitions:
             other = owners.setdefault(one, member)

@@ -79,7 +79,7 @@ class ClassicCrowd:
                 continue
             if self._chance.likely(0.7, "dies first", *key):
                 member.die()
-            # Of other topics nobody would hear before the next rebalance, as in Kafka.
+            # Members learn of other topics only at the next rebalance, as in Kafka.
             self._begin(member.group_id, member.instance_id, member.topics, *key)
 
     def _living(self) -> list[ClassicMember]:

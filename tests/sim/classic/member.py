@@ -339,7 +339,7 @@ class ClassicMember:
         if code is ErrorCode.FENCED_INSTANCE_ID and self.world.has_successor(self):
             self.die()
         elif code is ErrorCode.FENCED_INSTANCE_ID:
-            # A join of its own that was doubled has its place: as after a restart it joins anew.
+            # A join of its own that was doubled has its place: as after a restart it joins again.
             self.member_id = ""
             self._give_up()
             self._wake(BACKOFF_MS)

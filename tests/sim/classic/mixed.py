@@ -188,7 +188,7 @@ class MixedWorld(ClassicWorld):
     def _unrest(self) -> Iterator[str]:
         leader = self.leader()
         if leader is None or leader.processor is None:
-            yield "nobody leads"
+            yield "no member leads"
             return
         state = leader.processor.state
         for group_id in self.groups:

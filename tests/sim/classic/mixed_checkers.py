@@ -4,7 +4,7 @@
 - A group that changes its protocol keeps what it was assigned: what a classic group's members had
   is what they have in the consumer group, and its targets are what they have in the classic group.
 - What a classic member is told in a generation is what the log had of it then.
-- No offset goes back but by the member that committed it: nobody commits for what is another's.
+- No offset goes back but by the member that committed it: no member commits for another's partitions.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class MixedChecker(ClassicChecker):
         self.generations += by_leader
         self.downgrades += converted and not by_leader
         if not (by_leader or rewritten or converted):
-            self.fail(f"{group_id}: nobody assigned generation {generation} so: {shares}")
+            self.fail(f"{group_id}: no member assigned generation {generation} so: {shares}")
 
     def _classic_shares(self, group_id: str) -> list[Names]:
         members = self.state.classic[group_id].members.values()
@@ -133,7 +133,7 @@ class MixedChecker(ClassicChecker):
         return frozenset(one for one in names if one[0] in topics)
 
     def _offset_rises(self, record: OffsetCommitted) -> None:
-        """What somebody else committed is not undone; one's own may be overtaken."""
+        """What another member committed is not undone; its own may be overtaken."""
         key = (record.group_id, record.topic, record.partition)
         mark, _, name = record.metadata.partition(" ")
         was = self._committed.get(key)
@@ -179,7 +179,7 @@ class MixedChecker(ClassicChecker):
         """A consumer begins to use partitions; a classic member does not know when it is out."""
 
     def confirmed(self, member: Member, answer: HeartbeatAnswer) -> None:
-        """A member that is out of its group for a while may come back to one that began anew."""
+        """A member that is out of its group for a while may come back to one that started over."""
 
 
 def names_in(raw: bytes) -> Names:

@@ -66,7 +66,7 @@ class ClassicWorld(World):
         )
 
     def come_to_rest(self) -> None:
-        """See that every group is Stable, with all that lives and nobody else."""
+        """See that every group is Stable, with exactly the live members."""
         self.tell("faults stop")
         for process in (*self.nodes, *self.processes()):
             process.resume()
@@ -87,7 +87,7 @@ class ClassicWorld(World):
     def _unrest(self) -> Iterator[str]:
         leader = self.leader()
         if leader is None or leader.processor is None:
-            yield "nobody leads"
+            yield "no member leads"
             return
         for group_id in self.groups:
             live = [one for one in self.members if one.group_id == group_id and not one.gone]

@@ -145,7 +145,7 @@ def listing(faults: LogFaults) -> OpenTable:
         versions = [v for v in list_commits(Filesystem(), path) if v <= table.version()]
         lacks = min(faults.between(1, OLD_MAX, "lacks"), len(versions) - 1)
         if lacks > 0:
-            with suppress(Exception):  # a checkpoint is newer: nobody would list it so
+            with suppress(Exception):  # a checkpoint is newer: no reader would list it so
                 return DeltaTable(path, version=versions[-1 - lacks])
         return table
 
@@ -169,7 +169,7 @@ class ObjectLog(FaultyDeltaLog):
         self._store = store
 
     def append(self, records: Sequence[Record], at_ms: int) -> int:
-        """Make records durable; somebody may begin to copy the store before."""
+        """Make records durable; a copy of the store may begin before."""
         if records and self._faults.happens("store is copied"):
             self._store.begin_copy()
         return super().append(records, at_ms)
@@ -203,7 +203,7 @@ class ObjectStore(DeltaStore):
         shutil.copytree(self._log, f"{self._copy}/log")
 
     def end_copy(self) -> None:
-        """Copy the snapshots, as they are now; whoever opens the copy believes its log alone."""
+        """Copy the snapshots, as they are now; a coordinator on the copy believes its log alone."""
         if self._copy is None:
             return
         shutil.copytree(f"{self.folder}/snapshots", f"{self._copy}/snapshots")

@@ -147,7 +147,7 @@ def test_a_store_that_passes_over_conditions_is_refused(s3):
 
 @pytest.mark.parametrize("kind", ["weak", "odd"])
 def test_a_store_whose_tags_never_match_is_refused_in_words_of_its_own(s3, kind):
-    """Not in those of a race that somebody else won."""
+    """Not in those of a race that another writer won."""
     root = s3.new_store()
     s3.fault(kind, "_probe", times=99)
     with pytest.raises(ConfigError, match=r"refuses its own tags \(ETag\), such"):

@@ -1,4 +1,4 @@
-"""An object store that does not answer now: it is waited for, and nobody takes it for damaged."""
+"""An object store that does not answer now: it is waited for, and not taken for damaged."""
 
 from __future__ import annotations
 

@@ -114,7 +114,7 @@ class TextTrace(Player):
         return processor
 
     def _do_config(self, words: list[str]) -> None:
-        """Begin anew with these settings of the coordinator, under Kafka's names."""
+        """Start over with these settings of the coordinator, under Kafka's names."""
         self._begin(values(words))
 
     def _do_topics(self, words: list[str]) -> None:
@@ -143,7 +143,7 @@ class TextTrace(Player):
         self._tell_timers(())
 
     def _do_advance(self, words: list[str]) -> None:
-        """Let time pass; nobody beats, timers fire each at its instant."""
+        """Let time pass; no member beats, timers fire each at its instant."""
         self._own = False
         self.advance(milliseconds(words[0]))
 

@@ -1,7 +1,7 @@
 """Record what a real Kafka 4.4.0 answers: `python -m tests.support.wire_cases.record`.
 
 It needs Java 17 and Maven, and Maven Central once; it takes two minutes and writes
-`tests/golden/wire/broker-4.4.0.jsonl` anew. The broker has a login by PLAIN, and access lists by which
+`tests/golden/wire/broker-4.4.0.jsonl` again. The broker has a login by PLAIN, and access lists by which
 `admin` may do everything and `alice` little.
 """
 

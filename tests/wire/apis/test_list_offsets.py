@@ -49,7 +49,7 @@ def offsets(side, version, timestamp):
     return known.offset, int(known.error_code)
 
 
-# Topics that nobody can be asked about -----------------------------------------------------------
+# Topics of no cluster ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", range(1, 12))
@@ -217,7 +217,7 @@ def test_a_cluster_whose_client_has_ended_is_answered_for():
 
 
 def test_others_are_answered_while_the_cluster_is_silent(mock):
-    """The request waits for its deadline, 10 s; nobody else does."""
+    """The request waits for its deadline, 10 s; no other does."""
     with served(catalog("127.0.0.1:1")) as (coordinator, address):
         assert coordinator.find_offsets is not None
         admin = AdminClient({"bootstrap.servers": address})
