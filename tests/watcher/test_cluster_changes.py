@@ -43,7 +43,7 @@ def test_another_cluster_at_the_same_address_is_not_read(monkeypatch, told):
 
     monkeypatch.setattr(KafkaConnection, "open", connect)
     brokers = KafkaBrokers(ClientSettings.read("kafka://h:1", {}), cluster_id="cluster-1")
-    with pytest.raises(ConnectionError, match=f"h:1: it is the Kafka cluster {told} by now"):
+    with pytest.raises(ConnectionError, match=f"h:1: this is now Kafka cluster {told}, but"):
         asyncio.run(brokers.describe("t"))
     assert not broker.is_open
     broker.cluster_id = "cluster-1"
