@@ -128,8 +128,8 @@ def test_a_name_that_needs_spark_says_so(bare):
     done = subprocess.run(
         [sys.executable, "-c", code], env=bare, cwd=ROOT, capture_output=True, text=True, check=True
     )
-    told = [f"{what} needs {SPARK}" for what in NEED_SPARK.values()]
-    assert done.stdout.splitlines() == told
+    expected = [f"{what} needs {SPARK}" for what in NEED_SPARK.values()]
+    assert done.stdout.splitlines() == expected
 
 
 def test_a_coordinator_without_spark_computes_large_targets_itself(monkeypatch, caplog):
@@ -212,8 +212,8 @@ def test_the_wheel_alone_serves_kafka_clients(wheel, tmp_path, monkeypatch):
         found & {"confluent-kafka", "matplotlib", "pandas", "py4j", "pyspark", "starlette"} == set()
     )
     muster = tmp_path / "venv/bin/muster"
-    told = subprocess.check_output([muster, "--version"], text=True, cwd=tmp_path)
-    assert told == f"muster {version('muster')}\n"
+    expected = subprocess.check_output([muster, "--version"], text=True, cwd=tmp_path)
+    assert expected == f"muster {version('muster')}\n"
     (tmp_path / "topics.json").write_text('{"clicks": 4}')
     command = [
         muster,

@@ -69,11 +69,11 @@ def test_folders_have_few_files():
 
 def texts_in(tree):
     """Yield strings outside of docstrings, with the line; `{}` stands for what an f-string has."""
-    told = {id(one.value) for one in ast.walk(tree) if isinstance(one, ast.Expr)}
+    docs = {id(one.value) for one in ast.walk(tree) if isinstance(one, ast.Expr)}
     for node in ast.walk(tree):
         parts = node.values if isinstance(node, ast.JoinedStr) else [node]
-        told |= {id(part) for part in parts if part is not node}
-        if id(node) in told or not isinstance(node, ast.JoinedStr | ast.Constant):
+        docs |= {id(part) for part in parts if part is not node}
+        if id(node) in docs or not isinstance(node, ast.JoinedStr | ast.Constant):
             continue
         yield (
             node.lineno,
@@ -182,9 +182,9 @@ def test_every_process_of_a_test_ends_with_it():
 def test_a_process_that_a_test_starts_is_ended():
     with processes.ended():
         left = processes.start([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-        with processes.running(["sleep", "60"], start_new_session=True) as told:
-            assert (left.poll(), told.poll()) == (None, None)
-        assert told.returncode == -signal.SIGKILL
+        with processes.running(["sleep", "60"], start_new_session=True) as docs:
+            assert (left.poll(), docs.poll()) == (None, None)
+        assert docs.returncode == -signal.SIGKILL
         left.send_signal(signal.SIGSTOP)
     assert (left.returncode, left.stdin.closed) == (-signal.SIGKILL, True)
 
@@ -295,7 +295,7 @@ def test_spark_submit_and_our_own_sessions_have_the_same_settings():
     assert {key: submitted[key] for key in submitted.keys() & own} == {
         key: own[key] for key in submitted.keys() & own
     }
-    # What only a submitted job says: a session of ours is told these by its caller, or by the user.
+    # What only a submitted job says: the caller or the user gives these to a session of ours.
     assert submitted.keys() - own == {
         "spark.master", "spark.driver.memory", "spark.log.level",
     }  # fmt: skip

@@ -140,8 +140,8 @@ def test_groups_side_by_side_have_the_rows_of_each_alone(seed):
         wanted = ranges.to_arrow().select(names)
         assert own.select(names).to_pylist() == wanted.to_pylist(), row["group_id"]
         proof = quality.report(group, ranges).certificate
-        told = [row[name] for name in ("makespan", "lower_bound", "term", "weights_known")]
-        assert told == [proof.makespan, proof.lower_bound, proof.term, proof.weights_known]
+        row_values = [row[name] for name in ("makespan", "lower_bound", "term", "weights_known")]
+        assert row_values == [proof.makespan, proof.lower_bound, proof.term, proof.weights_known]
         assert (row["moved_weight"], row["problem"]) == (proof.moved_weight, None)
 
 

@@ -52,10 +52,10 @@ def test_shards_are_examined_as_one_store(doctor, store, tmp_path):
     shards = make_shards(root, 2, Config())
     for shard in range(2):  # the group is in one of them; a row of each shows that both are read
         shutil.copytree(store, shard_at(root, shard))
-    code, told, _ = doctor(*SLOW, "--json", of=root)
-    assert (code, [row["finding"] for row in rows(told)]) == (1, ["slow_rebalances"] * 2)
-    code, told, _ = doctor(*SLOW, "--json", "shipping", of=root)
-    assert (code, [row["finding"] for row in rows(told)]) == (1, ["slow_rebalances"])
+    code, output, _ = doctor(*SLOW, "--json", of=root)
+    assert (code, [row["finding"] for row in rows(output)]) == (1, ["slow_rebalances"] * 2)
+    code, output, _ = doctor(*SLOW, "--json", "shipping", of=root)
+    assert (code, [row["finding"] for row in rows(output)]) == (1, ["slow_rebalances"])
     shutil.rmtree(shard_at(root, 1 - shards.shard_of("shipping")))
     assert doctor("shipping", *SLOW, of=root)[0] == 1
     assert doctor("absent", *SLOW, of=root)[0] == 2
@@ -66,8 +66,8 @@ SLOW = ("--as-of", "2026-03-01T12:10Z", "--patience", "30s")
 
 
 def test_a_problem_is_a_row_and_an_exit_code(doctor):
-    code, told, _ = doctor(*SLOW, "--json")
-    (row,) = rows(told)
+    code, output, _ = doctor(*SLOW, "--json")
+    (row,) = rows(output)
     assert (code, row["finding"], row["level"]) == (1, "slow_rebalances", "problem")
     assert ["finding", "level", *SCHEMAS["slow_rebalances"].names] == list(row)
     assert doctor("--as-of", "2026-03-01T12:10Z") == (0, "", ""), "a minute is allowed"
@@ -85,8 +85,8 @@ def test_the_window_ends_at_the_position_that_is_asked_for(doctor):
 def test_notes_count_only_if_they_are_asked_for(doctor, tmp_path):
     story = Story("g").topics(t=1).at(0).join("m1", "t").join("m2", "t")
     quiet = stored(story.batches, tmp_path / "s")
-    code, told, _ = doctor(of=quiet)
-    assert (code, [row["level"] for row in rows(told)]) == (0, ["note"])
+    code, output, _ = doctor(of=quiet)
+    assert (code, [row["level"] for row in rows(output)]) == (0, ["note"])
     assert doctor("--only", "idle_members", of=quiet)[0] == 1
 
 
@@ -109,8 +109,8 @@ def test_notes_count_only_if_they_are_asked_for(doctor, tmp_path):
     ],
 )
 def test_bad_input_is_refused(doctor, option, value, said):
-    code, told, error = doctor(f"{option}={value}")
-    assert (code, told) == (2, "")
+    code, output, error = doctor(f"{option}={value}")
+    assert (code, output) == (2, "")
     assert said in error
     assert len(error.splitlines()) == 1
 
@@ -133,8 +133,8 @@ def test_an_unknown_group_is_refused(doctor, tmp_path):
 @pytest.fixture(scope="module")
 def hostile(tmp_path_factory):
     """A classic group whose names could control a terminal or a page."""
-    told = {"client_id": HOSTILE, "client_host": HOSTILE, "subscribed_topic_names": (HOSTILE,)}
-    member = ClassicMemberWritten(HOSTILE, **told)
+    output = {"client_id": HOSTILE, "client_host": HOSTILE, "subscribed_topic_names": (HOSTILE,)}
+    member = ClassicMemberWritten(HOSTILE, **output)
     records = [
         TopicChanged(HOSTILE, "id", 3, version=1),
         ClassicGroupWritten(HOSTILE, 1, "consumer", "range", HOSTILE, NOON, (member,)),
@@ -153,13 +153,13 @@ def test_names_cannot_control_a_terminal(doctor, hostile, monkeypatch):
     ]
     monkeypatch.setattr(command, "wants_json", lambda _: False)
     monkeypatch.setenv("COLUMNS", "300")
-    code, told, _ = doctor(of=hostile)
+    code, output, _ = doctor(of=hostile)
     assert code == 1
-    assert "\x1b" not in told
-    assert "\u202e" not in told
-    assert r"<b>\n\x1b[31m'\u202e" in told
-    assert "problem: Partitions that no member owns (unowned_partitions)" in told
-    assert "│ 0-2 " in told
+    assert "\x1b" not in output
+    assert "\u202e" not in output
+    assert r"<b>\n\x1b[31m'\u202e" in output
+    assert "problem: Partitions that no member owns (unowned_partitions)" in output
+    assert "│ 0-2 " in output
 
 
 def test_a_terminal_says_that_nothing_was_found(doctor, monkeypatch):
@@ -188,15 +188,15 @@ def test_a_watched_store_is_judged_as_of_when_it_was_watched(doctor, tmp_path):
 
 def test_an_old_store_is_looked_at_and_a_damaged_one_is_refused(doctor, tmp_path):
     old = GOLDEN / ".." / "store-0.1" / "store"
-    code, told, error = doctor("--window", "36500d", of=old)
+    code, output, error = doctor("--window", "36500d", of=old)
     assert (code, error) == (1, "")
-    assert [row["finding"] for row in rows(told)] == ["slow_rebalances"]
+    assert [row["finding"] for row in rows(output)] == ["slow_rebalances"]
     damaged = stored(shipping().batches, tmp_path / "damaged")
     (part,) = (damaged / "log").glob("*.parquet")
     for text in (b"no rows", None):
         part.unlink() if text is None else part.write_bytes(text)
-        code, told, error = doctor(of=damaged)
-        assert (code, told, len(error.splitlines())) == (2, "", 1)
+        code, output, error = doctor(of=damaged)
+        assert (code, output, len(error.splitlines())) == (2, "", 1)
         assert "cannot be read" in error
 
 

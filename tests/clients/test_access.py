@@ -60,7 +60,7 @@ def login(address, user):
 
 
 def consume(address, user, group_id, topic, until):
-    """Return how many partitions a user gets, and the errors that are told, up to one of these."""
+    """Return how many partitions a user gets, and the errors that it gets, up to one of these."""
     words = {"group.id": group_id, "group.protocol": "consumer"}
     errors = set()
 

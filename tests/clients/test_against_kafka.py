@@ -162,20 +162,20 @@ def errors_of(address, folder):
         )
 
     def joining(group, **config):
-        """Return the first error that a consumer is told as it joins."""
-        told = []
-        failed = consumer(group, {"error_cb": told.append}, **config)
+        """Return the first error that a consumer gets as it joins."""
+        errors = []
+        failed = consumer(group, {"error_cb": errors.append}, **config)
         failed.subscribe(["clicks"])
 
         def heard():
             message = failed.poll(0.1)
             if message is not None and message.error():
-                told.append(message.error())
-            return told
+                errors.append(message.error())
+            return errors
 
         until(heard, lambda: f"no error of {config}")
         failed.close()
-        return told[0].name()
+        return errors[0].name()
 
     with Group(folder, "errors", [address]) as group:
         group.join("m0", group_protocol="classic", group_instance_id="i0", **SOON)

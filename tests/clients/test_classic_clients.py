@@ -176,7 +176,7 @@ def test_members_stay_when_another_process_takes_over(client, tmp_path, request)
 
 @clients_but()
 def test_members_go_on_at_the_address_of_a_stand_by(client, tmp_path, request):
-    """Who was told of one address only would learn of the other from it."""
+    """A client that knows only one address would learn the other from it."""
     elsewhere = f"127.0.0.1:{free_port()}"
     with (
         Coordinators(tmp_path, TOPICS) as own,

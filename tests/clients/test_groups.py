@@ -161,17 +161,17 @@ def test_an_admin_sets_a_group_to_another_time(coordinators):
     admin = AdminClient({"bootstrap.servers": coordinators.address})
     timeout = "consumer.session.timeout.ms"
 
-    def told(operation, value):
+    def set_and_read(operation, value):
         entry = ConfigEntry(timeout, value, incremental_operation=operation)
         resource = ConfigResource(ResourceType.GROUP, "set", incremental_configs=[entry])
         done(admin.incremental_alter_configs([resource]))
         (found,) = done(admin.describe_configs([resource])).values()
         return found[timeout].value
 
-    assert told(AlterConfigOpType.SET, "1800") == "1800"
+    assert set_and_read(AlterConfigOpType.SET, "1800") == "1800"
     with pytest.raises(KafkaException, match="is '7': give 1000 to 60000"):
-        told(AlterConfigOpType.SET, "7")
-    assert told(AlterConfigOpType.DELETE, None) == "6000"
+        set_and_read(AlterConfigOpType.SET, "7")
+    assert set_and_read(AlterConfigOpType.DELETE, None) == "6000"
 
 
 def done(futures):

@@ -1,4 +1,4 @@
-"""Topics of a real Kafka 4.4.0: Kafka's tools are told its offsets, and consumers stay quiet.
+"""Topics of a real Kafka 4.4.0: Kafka's tools get its offsets, and consumers stay quiet.
 
 `make test-kafka` only: it needs Java and Maven, and the jars of Kafka once.
 """

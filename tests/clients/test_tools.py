@@ -24,7 +24,7 @@ TIMEOUT = "consumer.session.timeout.ms"
 
 
 class Tools:
-    """Kafka's tools, told of one coordinator."""
+    """Kafka's tools, with the address of one coordinator."""
 
     def __init__(self, command, address):
         self._command = command

@@ -22,7 +22,7 @@ from tests.clients.test_tools import Tools
 from tests.clients.test_watch_kafka import (
     asked,
     read_store,
-    told,
+    stored,
     until,
 )
 from tests.clients.world import Group, free_port, partitions
@@ -89,8 +89,8 @@ def test_the_store_says_what_kafkas_tool_prints(kafka, members, tmp_path):
 def until_equal(store, admin, run, name):
     """Wait until the store has a group's members as Kafka describes them and as its tool prints them."""
     until(
-        lambda: told(store, name) == asked(admin, name) == printed(run, name) != {},
-        lambda: (told(store, name), asked(admin, name), printed(run, name)),
+        lambda: stored(store, name) == asked(admin, name) == printed(run, name) != {},
+        lambda: (stored(store, name), asked(admin, name), printed(run, name)),
     )
 
 
@@ -114,10 +114,10 @@ def lag(http):
 
 
 def test_the_demo_shows_a_group_that_comes_and_goes(muster, kafka, tmp_path):
-    told = muster("demo", "--kafka", f"kafka://{kafka.address}", cwd=tmp_path)
-    assert told.returncode == 0, told.stderr
+    stored = muster("demo", "--kafka", f"kafka://{kafka.address}", cwd=tmp_path)
+    assert stored.returncode == 0, stored.stderr
     for said in ("member joined", "member left", "coordinates these groups", "muster history"):
-        assert said in told.stdout.decode()
+        assert said in stored.stdout.decode()
     admin = AdminClient({"bootstrap.servers": kafka.address})
     assert "clicks" in admin.list_topics(timeout=30).topics
     left = [*admin.list_topics(timeout=30).topics, *names(admin)]

@@ -26,7 +26,7 @@ from tests.support.processes import start
 pytestmark = pytest.mark.skipif(not os.environ.get("MUSTER_KAFKA"), reason="make test-kafka")
 TOPICS = {"clicks": 6, "orders": 4}
 OURS = {"coordinator_epoch", "position", "at", "at_ms", "reason", "member_id"}
-"""Columns of a row that a stop may change: who wrote it, and what is told by when one was seen."""
+"""Columns of a row that a stop may change: who wrote it, and when a row was seen."""
 GROUPS = ("classic", "consumer")
 SECONDS = 40
 
@@ -209,7 +209,7 @@ def test_a_watcher_that_is_killed_misses_nothing_and_writes_nothing_twice(kafka,
         stay.subscribe(["clicks"])
         until(lambda: stay.poll(0.1) or len(stay.assignment()) == TOPICS["clicks"])
         for store in stores:
-            until(lambda store=store: told(store, "consumer") == asked(admin, "consumer"))
+            until(lambda store=store: stored(store, "consumer") == asked(admin, "consumer"))
             assert "first" not in {one["group_id"] for one in read_store(store, "groups")}
         until(lambda: rows(stores[0]) == rows(stores[1]))
         for group in (*GROUPS, "eos"):
@@ -255,9 +255,9 @@ def test_asked_again_and_again_a_store_says_what_kafka_does(kafka, tmp_path, kil
             watcher = start()
         for name in names:
             until(
-                lambda name=name: told(store, name) == asked(admin, name) != {},
+                lambda name=name: stored(store, name) == asked(admin, name) != {},
                 lambda name=name: (
-                    told(store, name),
+                    stored(store, name),
                     asked(admin, name),
                     (tmp_path / "log").read_text(),
                 ),
@@ -277,7 +277,7 @@ def test_asked_again_and_again_a_store_says_what_kafka_does(kafka, tmp_path, kil
     assert read_store(store, "verify")[0]["sound"] is True
 
 
-def told(store, group):
+def stored(store, group):
     (found,) = read_store(store, "describe", group)
     return {
         m["memberId"]: sorted(

@@ -21,8 +21,8 @@ pytestmark = pytest.mark.skipif(not os.environ.get("MUSTER_KAFKA"), reason="make
 
 def members_of(store):
     """How many members each group has, as the store says."""
-    told = run_as_text("groups", "--store", store).stdout.splitlines()
-    return {row["group_id"]: row["members"] for row in map(json.loads, told)}
+    lines = run_as_text("groups", "--store", store).stdout.splitlines()
+    return {row["group_id"]: row["members"] for row in map(json.loads, lines)}
 
 
 def test_a_watcher_outlives_the_absence_and_the_death_of_its_broker(tmp_path):

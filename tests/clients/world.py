@@ -197,9 +197,11 @@ class Group:
 
     def join(self, name, subscribe=("clicks",), *, command=MEMBER, **config):
         """Start a member."""
-        told = {"bootstrap.servers": ",".join(self.addresses), "group.id": self.name}
-        told |= {"client.id": name} | {key.replace("_", "."): v for key, v in config.items()}
-        words = json.dumps({"subscribe": subscribe, "config": told})
+        client_config = {"bootstrap.servers": ",".join(self.addresses), "group.id": self.name}
+        client_config |= {"client.id": name} | {
+            key.replace("_", "."): v for key, v in config.items()
+        }
+        words = json.dumps({"subscribe": subscribe, "config": client_config})
         self.members[name] = Process([*command, words], self.folder, name)
         return self.members[name]
 

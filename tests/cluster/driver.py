@@ -1,4 +1,4 @@
-"""A driver, run as a process of its own: it does what it is told by name, and prints JSON.
+"""A driver, run as a process of its own: it does what its argument names, and prints JSON.
 
 Arguments: the master, or the URL of a Spark Connect server; the store; the stages to run.
 """

@@ -184,10 +184,10 @@ def test_a_cluster_without_free_cores_is_told(cluster, python, tmp_path):
         code, said = result(submit(cluster, python, tmp_path, *words))
         greedy.kill()
     assert code == 1, said
-    told = [line for line in said.splitlines() if "no executor of" in line]
-    assert len(told) == 2, said  # once after 15 s, and in the end
-    assert f"muster: no executor of {cluster.url} runs a task" in told[-1]
-    assert told[-1].endswith("given up after 20 s")
+    lines = [line for line in said.splitlines() if "no executor of" in line]
+    assert len(lines) == 2, said  # once after 15 s, and in the end
+    assert f"muster: no executor of {cluster.url} runs a task" in lines[-1]
+    assert lines[-1].endswith("given up after 20 s")
 
 
 @LONG
@@ -227,8 +227,8 @@ def test_executors_whose_python_lacks_something(cluster, tmp_path, given):
     for lacking, other in pythons.items():
         code, said = result(submit(cluster, other, tmp_path, *words))
         assert code == 2, said
-        (told,) = (line for line in said.splitlines() if line.startswith("muster: "))
-        assert lacking in told
+        (lines,) = (line for line in said.splitlines() if line.startswith("muster: "))
+        assert lacking in lines
         assert not (tmp_path / "out").exists()
 
 

@@ -94,11 +94,11 @@ class Consumers:
         if member not in self.has or COOPERATIVE not in self.protocol:
             self.has[member] = {}
         self.number += 1
-        told = self.metadata(member) if metadata is None else metadata
+        raw = self.metadata(member) if metadata is None else metadata
         known = "g" in self.state.classic and member in self.group.members
         self.run(
             JoinGroup(
-                "g", member if known else "", "consumer", [Protocol(self.protocol, told)],
+                "g", member if known else "", "consumer", [Protocol(self.protocol, raw)],
                 session_timeout_ms=10_000, rebalance_timeout_ms=60_000, request_id=self.number,
                 drawn_id=member, drawn_consumer_id="", knows_member_id=False,
             )
@@ -262,12 +262,12 @@ def test_without_the_setting_the_leader_assigns():
     assert group.has["a"] == {"of the leader": [7]}
 
 
-@pytest.mark.parametrize("told", [b"", b"\0", b"\0\1\0\0\0\1\xff\xff", b"\x7f\xff" * 40])
-def test_the_leader_assigns_where_a_member_cannot_be_understood(told):
+@pytest.mark.parametrize("raw", [b"", b"\0", b"\0\1\0\0\0\1\xff\xff", b"\x7f\xff" * 40])
+def test_the_leader_assigns_where_a_member_cannot_be_understood(raw):
     group = Consumers(t=4)
     group.enter("a")
     group.topics["odd"], group.has["odd"] = ("t",), {}
-    group.join("odd", metadata=told)
+    group.join("odd", metadata=raw)
     group.join("a")
     group.sync()
     assert group.has == {"a": {"of the leader": [7]}, "odd": {}}

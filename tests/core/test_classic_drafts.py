@@ -121,22 +121,22 @@ def test_members_may_take_up_so_much_memory_and_those_that_need_no_more_go_on():
         keep_classic(state, result.classic)
         return result
 
-    told = [Protocol("range", bytes(4_000))]
-    first = ask(replace(join(1), protocols=told))
-    ask(replace(join(2), protocols=told))
+    offered = [Protocol("range", bytes(4_000))]
+    first = ask(replace(join(1), protocols=offered))
+    ask(replace(join(2), protocols=offered))
     for large in (
-        replace(join(3), protocols=told),
-        replace(join(3), protocols=told, group_id="other", knows_member_id=True),
+        replace(join(3), protocols=offered),
+        replace(join(3), protocols=offered, group_id="other", knows_member_id=True),
         replace(join(4, "m1"), protocols=[Protocol("range", bytes(6_000))]),
     ):
         with pytest.raises(GroupError, match=r"quotas\.classic_bytes_max") as refused:
             ask(large)
         assert refused.value.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-    assert first.response is ask(replace(join(5, "m2"), protocols=told)).response is WAITING
+    assert first.response is ask(replace(join(5, "m2"), protocols=offered)).response is WAITING
     handed = ask(replace(join(6), protocols=(), group_id="h", protocol_type="")).response
     assert handed.error_code is ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "no matter how little room"
     ask(LeaveGroup("g", [Leaver("m1")]))
-    assert ask(replace(join(7), protocols=told)).response is WAITING, "there is room again"
+    assert ask(replace(join(7), protocols=offered)).response is WAITING, "there is room again"
     assert state.classic_bytes == sum(one.size_bytes for one in state.classic.values()) > 8_000
     ask(LeaveGroup("g", [Leaver("m2"), Leaver("m7")]))
     assert state.classic_bytes == 0

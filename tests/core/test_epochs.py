@@ -43,7 +43,7 @@ def test_targets_are_an_assignment_interval_apart(slow_group):
     group.advance(1)
     group.settle()
     assert group.group.assignment_epoch == group.group.epoch
-    assert len(group.told["m1"]["a"]) == len(group.told["m2"]["a"]) == 3
+    assert len(group.given["m1"]["a"]) == len(group.given["m2"]["a"]) == 3
 
 
 @pytest.mark.behaviour("G-38", "G-143")

@@ -254,7 +254,7 @@ def test_a_target_cut_short_by_max_moves_is_finished_step_by_step(group):
     assert len(group.target("m2")["a"]) == 1
     group.settle()
     assert not group.group.partial
-    assert len(group.told["m1"]["a"]) == len(group.told["m2"]["a"]) == 3
+    assert len(group.given["m1"]["a"]) == len(group.given["m2"]["a"]) == 3
     reasons = [r.reason for r in group.records if isinstance(r, GroupMetadata)]
     assert reasons == ["member joined"] * 2 + ["finishing moves"] * 2
 
@@ -281,7 +281,7 @@ def test_with_no_moves_allowed_a_group_comes_to_rest(group):
     group.join("m1", "a", server_assignor="sticky")
     group.join("m2", "a", server_assignor="sticky")
     group.settle()
-    assert group.told == {"m1": {"a": [0, 1, 2, 3, 4, 5]}, "m2": {}}
+    assert group.given == {"m1": {"a": [0, 1, 2, 3, 4, 5]}, "m2": {}}
     assert group.group.partial
 
 
@@ -291,7 +291,7 @@ def test_imbalance_saves_moves(group):
     group.join("m1", "a", server_assignor="sticky")
     group.join("m2", "a", server_assignor="sticky")
     group.settle()
-    assert [len(group.told[member]["a"]) for member in ("m1", "m2")] == [5, 1]
+    assert [len(group.given[member]["a"]) for member in ("m1", "m2")] == [5, 1]
 
 
 # Records -----------------------------------------------------------------------------------------

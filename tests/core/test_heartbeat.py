@@ -367,7 +367,7 @@ def test_a_leaving_member_goes_whatever_its_epoch_and_is_answered_its_own_words(
     assert (group.runs(SESSION, "m1"), group.runs(REBALANCE, "m1")) == (None, None)
     assert group.refused(group.heartbeat("m1", -1)) is Code.UNKNOWN_MEMBER_ID
     group.settle()
-    assert group.told["m2"] == {"a": [0, 1, 2, 3, 4, 5]}
+    assert group.given["m2"] == {"a": [0, 1, 2, 3, 4, 5]}
 
 
 @pytest.mark.behaviour("G-41")
@@ -400,10 +400,10 @@ def test_a_full_request_is_answered_in_full(group, left_out):
 def test_an_answer_tells_a_changed_assignment_without_what_must_go(group):
     group.join("m1", "a")
     group.join("m2", "a")
-    told = group.beat("m1").assignment
-    assert lists(told) == {"a": [0, 1, 2]}
+    now = group.beat("m1").assignment
+    assert lists(now) == {"a": [0, 1, 2]}
     assert group.beat("m1").assignment is None
-    # What it may not use yet is told nowhere, but described (K-36 has a list of it; 4.4 has none).
+    # No answer has what it may not use yet, but it is described (K-36 has a list of it; 4.4 has none).
     assert group.current("m1")[2:] == ({"a": [0, 1, 2]}, {"a": [3, 4, 5]})
 
 
@@ -461,7 +461,7 @@ def test_members_that_wait_look_for_partitions_only_after_something_changed(grou
     group.acknowledge("m0")
     assert needs_a_step(group, "m1", "m2", "m3") == ["m1", "m2", "m3"], "partitions came free"
     group.settle()
-    assert [len(group.told[f"m{n}"]["a"]) for n in range(4)] == [2, 2, 1, 1]
+    assert [len(group.given[f"m{n}"]["a"]) for n in range(4)] == [2, 2, 1, 1]
 
 
 @pytest.mark.parametrize("change", ["join", "leave", "metadata", "topics", "assignor"])

@@ -65,7 +65,7 @@ class Life:
         self.config = Config(kafka=kafka_config({INTERVAL: 0}))
         self.state, self.now = State(), 1_000_000
         self.worst = (0, "")
-        self.told = {}
+        self.given = {}
 
     def run(self, event):
         Name.compared = 0
@@ -89,13 +89,13 @@ class Life:
         epoch = members[member].epoch if epoch is None else epoch
         response = self.run(Heartbeat("g", member, epoch, **fields)).response
         if response.assignment is not None:
-            self.told[member] = {key.name: [first] for key, first, _ in response.assignment}
+            self.given[member] = {key.name: [first] for key, first, _ in response.assignment}
 
     def settle(self):
         for _ in range(4):
             for member in sorted(self.state.groups["g"].members):
                 self.beat(member)
-                self.beat(member, topic_partitions=self.told.get(member, {}))
+                self.beat(member, topic_partitions=self.given.get(member, {}))
 
 
 @pytest.mark.parametrize("by", ["regex", "names"])
@@ -111,10 +111,10 @@ def test_no_step_compares_each_topic_with_all_others(by):
 
     life.beat("m1", 0, **asks())
     life.settle()
-    assert len(life.told["m1"]) == TOPICS
+    assert len(life.given["m1"]) == TOPICS
     life.beat("m2", 0, **asks())
     life.settle()
-    assert (len(life.told["m1"]), len(life.told["m2"])) == (TOPICS / 2, TOPICS / 2)
+    assert (len(life.given["m1"]), len(life.given["m2"])) == (TOPICS / 2, TOPICS / 2)
     life.now += 700_000  # regexes are looked at again
     life.topics(TOPICS + 1)
     if by == "names":
@@ -123,7 +123,7 @@ def test_no_step_compares_each_topic_with_all_others(by):
     life.run(DescribeGroup("g"))
     life.beat("m1", -1)
     life.settle()
-    assert len(life.told["m2"]) == TOPICS + 1 if by == "regex" else TOPICS
+    assert len(life.given["m2"]) == TOPICS + 1 if by == "regex" else TOPICS
     compared, event = life.worst
     assert 0 < compared <= A_NAME * TOPICS, event
 
@@ -230,7 +230,7 @@ def test_a_member_is_given_topics_by_few_lines_of_python_for_each():
     life.beat("m2", 0, subscribed_topic_regex="t.*", **JOINS)
     life.lines.clear()
     life.settle()
-    assert (len(life.told["m1"]), len(life.told["m2"])) == (TOPICS / 2, TOPICS / 2)
+    assert (len(life.given["m1"]), len(life.given["m2"])) == (TOPICS / 2, TOPICS / 2)
     life.beat("m2", -1)
     life.settle()
     found = life.lines[Heartbeat]
@@ -266,7 +266,7 @@ def test_the_garbage_collector_knows_no_object_of_each_topic():
         life.topics(TOPICS)
         life.beat("m1", 0, subscribed_topic_regex="t.*", **JOINS)
         life.settle()
-        life.told.clear()
+        life.given.clear()
         return life
 
     def count():

@@ -38,7 +38,7 @@ def later(group):
     group.join("m1", "a")
     group.join("m2", "a")
     group.settle()
-    assert group.told == {"m1": {"a": [0, 1, 2]}, "m2": {"a": [3, 4, 5]}}
+    assert group.given == {"m1": {"a": [0, 1, 2]}, "m2": {"a": [3, 4, 5]}}
     assert group.member("m1").epoch == 3
     return group
 
@@ -289,7 +289,7 @@ def test_a_group_without_members_and_offsets_expires(group):
 @pytest.mark.behaviour("G-30", "S-22")
 def test_partitions_of_a_topic_made_anew_are_not_those_that_were_assigned(later):
     """With the previous epoch it is no lost answer then: the member is fenced."""
-    owned = later.told["m1"]
+    owned = later.given["m1"]
     later.topics(delete=["a"])
     later.topics(a=6)
     assert later.refused(later.heartbeat("m1", 2, owned=owned)) is Code.FENCED_MEMBER_EPOCH

@@ -245,7 +245,7 @@ def test_reconcile_equals_its_twin_on_sets():
 def test_a_pending_revocation_keeps_everybody_else_waiting(group):
     group.join("m1", "a")
     group.join("m2", "a")
-    group.beat("m1")  # told to give three up, and says nothing for now
+    group.beat("m1")  # it must give three up, and says nothing for now
     for _ in range(3):
         assert group.acknowledge("m2").assignment is None
         assert group.current("m2")[1:3] == (UNRELEASED, {})
@@ -259,7 +259,7 @@ def test_two_members_swap_without_a_deadlock(group):
     group.join("m1", "a", server_assignor="range")
     group.join("m2", "a", server_assignor="range")
     group.settle()
-    assert group.told == {"m1": {"a": [0, 1, 2]}, "m2": {"a": [3, 4, 5]}}
+    assert group.given == {"m1": {"a": [0, 1, 2]}, "m2": {"a": [3, 4, 5]}}
     group.join("m2", "a", server_assignor="range", instance_id="first")
     group.topics(a=8)
     epochs = {member: group.member(member).epoch for member in ("m1", "m2")}
@@ -267,7 +267,7 @@ def test_two_members_swap_without_a_deadlock(group):
         assert group.beat(member).member_epoch == epoch  # revokes first, and keeps its epoch
         assert group.member(member).current.state is UNREVOKED
     group.settle()
-    assert group.told == {"m1": {"a": [4, 5, 6, 7]}, "m2": {"a": [0, 1, 2, 3]}}
+    assert group.given == {"m1": {"a": [4, 5, 6, 7]}, "m2": {"a": [0, 1, 2, 3]}}
 
 
 @pytest.mark.behaviour("G-54", "G-67", "S-27")
@@ -279,7 +279,7 @@ def test_a_newer_target_is_followed_from_every_state(group):
     assert group.member("m2").current.state is UNRELEASED
     group.beat("m2", -1)  # what m1 gives up comes back to it before it acknowledged
     group.settle()
-    assert group.told["m1"] == {"a": [0, 1, 2, 3, 4, 5]}
+    assert group.given["m1"] == {"a": [0, 1, 2, 3, 4, 5]}
 
 
 @pytest.mark.behaviour("G-8")

@@ -63,7 +63,7 @@ def test_a_new_pattern_is_resolved_by_a_task_and_then_moves_the_epoch(group):
         group.now,
     )
     group.settle()
-    assert group.told["m1"] == {"a": [0, 1, 2, 3, 4, 5], "b": [0, 1]}
+    assert group.given["m1"] == {"a": [0, 1, 2, 3, 4, 5], "b": [0, 1]}
 
 
 @pytest.mark.behaviour("G-80")
@@ -92,10 +92,10 @@ def test_names_and_pattern_add_up(group):
     join(group, "m1", "b.*", "a")
     group.resolve()
     group.settle()
-    assert set(group.told["m1"]) == {"a", "b"}
-    group.beat("m1", names=[], owned=group.told["m1"])
+    assert set(group.given["m1"]) == {"a", "b"}
+    group.beat("m1", names=[], owned=group.given["m1"])
     group.settle()
-    assert set(group.told["m1"]) == {"b"}
+    assert set(group.given["m1"]) == {"b"}
 
 
 @pytest.mark.behaviour("G-34", "G-35")
@@ -137,7 +137,7 @@ def test_what_a_pattern_gave_goes_to_others_when_the_next_one_matches_nothing(gr
     group.settle()
     group.beat("m2", -1)
     group.settle()
-    assert group.told["m1"] == {"b": [0, 1]}
+    assert group.given["m1"] == {"b": [0, 1]}
     group.join("m2", "b")  # b stays subscribed: the hash of the topics does not tell
     group.advance(REGEX_REFRESH_MIN_MS + 1)
     changed = group.beat_result("m1", subscribed_topic_regex="nothing")
@@ -145,7 +145,7 @@ def test_what_a_pattern_gave_goes_to_others_when_the_next_one_matches_nothing(gr
     (resolved,) = group.resolve()
     assert reasons(resolved) == ["topics matched"]
     group.settle()
-    assert (group.told["m1"], group.told["m2"]) == ({}, {"b": [0, 1]})
+    assert (group.given["m1"], group.given["m2"]) == ({}, {"b": [0, 1]})
 
 
 @pytest.mark.behaviour("G-82", "G-35")
@@ -260,7 +260,7 @@ def test_topics_of_a_pattern_that_grow_or_go_move_the_epoch(resolved):
     assert lists(resolved.member("m1").current.assigned) == {"b": [0, 1, 2, 3]}
     resolved.topics(delete=["b"])
     resolved.settle()
-    assert resolved.told["m1"] == {}
+    assert resolved.given["m1"] == {}
 
 
 @pytest.mark.behaviour("G-38", "G-82")
@@ -284,7 +284,7 @@ def test_another_pattern_moves_the_epoch_once_when_it_is_resolved(resolved):
     result, _ = resolved.resolve()
     assert reasons(result) == ["topics matched"]
     resolved.settle()
-    assert set(resolved.told["m1"]) == {"a"}
+    assert set(resolved.given["m1"]) == {"a"}
 
 
 @pytest.mark.behaviour("G-85")
@@ -293,7 +293,7 @@ def test_a_resolution_that_finds_a_grown_topic_moves_the_epoch(resolved):
     again = RegexesResolved("g", {"b.*": ["b"]}, resolved.state.topics_version, resolved.now)
     assert reasons(resolved.run(again)) == ["topics changed"]
     resolved.settle()
-    assert resolved.told["m1"] == {"b": [0, 1, 2, 3]}
+    assert resolved.given["m1"] == {"b": [0, 1, 2, 3]}
 
 
 @pytest.mark.behaviour("G-83")

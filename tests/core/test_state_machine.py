@@ -74,16 +74,16 @@ class Client:
         """Take an answer in; what must go is given up with the next report, not before."""
         self.epoch = response.member_epoch
         if response.assignment is not None:
-            self.told = {
+            self.given = {
                 (key, p) for key, first, end in response.assignment for p in range(first, end)
             }
-            self.owns |= self.told
+            self.owns |= self.given
 
     def give_up(self):
         """Let go of what the last answer no longer had."""
-        self.owns &= self.told
+        self.owns &= self.given
 
-    told = frozenset()
+    given = frozenset()
 
 
 class Machine(RuleBasedStateMachine):
@@ -94,7 +94,7 @@ class Machine(RuleBasedStateMachine):
         self.shell = Shell(interval_ms=1_000, engine_timeout_ms=5_000, a=4, b=2)
         self.clients = {}
         self.rising = {}
-        self.landing = []  # computations that are done and not yet told
+        self.landing = []  # computations that are done and not yet reported
         self.prepared = None
         self.ids = 0
 
@@ -327,7 +327,7 @@ class Machine(RuleBasedStateMachine):
 
     @invariant()
     def nobody_uses_what_is_not_its_own(self):
-        """What a member was told and has not reported as given up is assigned or pending to it."""
+        """What a member got and has not reported as given up is assigned or pending to it."""
         if self.group is None:
             return
         held = invariants.holders(self.group)

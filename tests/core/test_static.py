@@ -20,7 +20,7 @@ def pair(group):
     group.join("s1", "a", instance_id="i1")
     group.join("m2", "a")
     group.settle()
-    assert group.told == {"s1": {"a": [0, 1, 2]}, "m2": {"a": [3, 4, 5]}}
+    assert group.given == {"s1": {"a": [0, 1, 2]}, "m2": {"a": [3, 4, 5]}}
     return group
 
 
@@ -129,7 +129,7 @@ def test_what_is_pending_is_free_once_its_member_is_away(pair):
     assert not set(pending) & set(pair.acknowledge("m3").assignment or ())
     away(pair)
     pair.acknowledge("m3")
-    assert set(pending) <= set(pair.told["m3"]["a"])
+    assert set(pending) <= set(pair.given["m3"]["a"])
 
 
 @pytest.mark.behaviour("G-49a", "G-71")
@@ -151,7 +151,7 @@ def test_a_member_that_stays_away_too_long_is_removed(pair):
     pair.advance(1)
     assert set(pair.group.members) == {"m2"}
     pair.settle()
-    assert pair.told["m2"] == {"a": [0, 1, 2, 3, 4, 5]}
+    assert pair.given["m2"] == {"a": [0, 1, 2, 3, 4, 5]}
 
 
 @pytest.mark.behaviour("G-49c")

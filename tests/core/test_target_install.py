@@ -89,14 +89,14 @@ def test_preparing_returns_the_state_of_the_group(outside):
 def test_installing_makes_the_target(outside):
     prepared = prepare(outside)
     outside.settle()
-    assert outside.told == {"m1": {}, "m2": {}}
+    assert outside.given == {"m1": {}, "m2": {}}
     response = install(outside, prepared, answer(prepared)).response
     assert response == {
         "group_epoch": prepared["group_epoch"], "assignment_epoch": prepared["group_epoch"],
         "moved": 0, "members_changed": 2,
     }  # fmt: skip
     outside.settle()
-    assert outside.told == {"m1": {"a": [0, 1, 2]}, "m2": {"a": [3, 4, 5]}}
+    assert outside.given == {"m1": {"a": [0, 1, 2]}, "m2": {"a": [3, 4, 5]}}
     assert prepare(outside, "job-2")["owned"].num_rows == 2  # K-114: the previous target
 
 
@@ -152,8 +152,8 @@ def test_a_group_that_moved_on_installs_it_and_the_next_is_due_at_once(outside):
     outside.run(ConfigureGroup("g", {}))  # from now on the coordinator computes
     outside.settle()
     assert outside.group.assignment_epoch == outside.group.epoch
-    assert outside.told["m1"] == {"a": [0, 1, 2]}
-    assert outside.told["m3"] == {"a": [3, 4, 5]}
+    assert outside.given["m1"] == {"a": [0, 1, 2]}
+    assert outside.given["m3"] == {"a": [3, 4, 5]}
 
 
 @pytest.mark.behaviour("G-48", "K-49", "S-25")

@@ -47,7 +47,7 @@ class Walk:
         self.choice = random.Random(seed)
         self.config = Config(kafka=kafka_config({INTERVAL: 0}))
         self.plain, self.columns = State(), State()
-        self.now, self.told, self.catalog, self.most = 1_000_000, {}, {}, 0
+        self.now, self.given, self.catalog, self.most = 1_000_000, {}, {}, 0
 
     def run(self, event):
         found = []
@@ -82,9 +82,9 @@ class Walk:
         result = self.run(Heartbeat("g", member, epoch, **fields))
         response = getattr(result, "response", None)
         if response is not None and response.assignment is not None:
-            self.told[member] = told = {}
+            self.given[member] = given = {}
             for key, first, end in response.assignment:
-                told.setdefault(key.name, []).extend(range(first, end))
+                given.setdefault(key.name, []).extend(range(first, end))
 
     def subscription(self):
         names = self.choice.sample(NAMES, self.choice.randint(0, 3))
@@ -100,13 +100,13 @@ class Walk:
             self.catalog[name] = (f"{name}-{self.choice.randint(0, 1)}", count)
             topics = {n: CatalogTopic(i, c, ()) for n, (i, c) in self.catalog.items() if c}
             self.run(TopicsReported(topics))
-        elif what < 0.2 and member in self.told:
+        elif what < 0.2 and member in self.given:
             self.run(Heartbeat("g", member, -1))
-            del self.told[member]
-        elif what < 0.28 and member in self.told:
+            del self.given[member]
+        elif what < 0.28 and member in self.given:
             self.beat(member, **self.subscription())
-        elif what < 0.65 and member in self.told:
-            self.beat(member, topic_partitions=self.told[member])
+        elif what < 0.65 and member in self.given:
+            self.beat(member, topic_partitions=self.given[member])
         elif what < 0.7 and "g" in self.plain.groups:
             self.run(DescribeGroup("g"))
         else:

@@ -156,7 +156,7 @@ def test_the_way_to_a_change_ends_where_its_kind_is_registered(change):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_way_to_a_constraint_passes_where_each_kind_is_known(kind):
-    """Where rules are read, and where kinds are told apart."""
+    """Where rules are read, and where kinds are distinguished."""
     named = re.compile(rf"\b{kind.upper()}\b")
     first, *others = [
         (ROOT / file).read_text() for file in PATH.findall(ways()["add a kind of constraint"])

@@ -112,8 +112,8 @@ def test_the_example_of_a_groups_life(spark, tmp_path, monkeypatch, capsys):
     runpy.run_path(str(ROOT / "examples/group_life.py"))["main"](tmp_path / "store")
     said = capsys.readouterr().out
     assert "bob comes back\nbob owns 3 4 5\n" in said
-    told = [line.strip("|").split("|") for line in said.splitlines() if line.startswith("|")]
-    rows = [[cell.strip() for cell in row] for row in told]
+    rows_shown = [line.strip("|").split("|") for line in said.splitlines() if line.startswith("|")]
+    rows = [[cell.strip() for cell in row] for row in rows_shown]
     assert [row[1:] for row in rows[1:6]] == [
         ["member joined", "ann", "0"],
         ["member joined", "bob", "2"],
@@ -138,9 +138,9 @@ def test_the_example_of_a_group_by_lag(spark, tmp_path, capsys):
     assert "2000" in said[1]
     assert said[3] == "drained {'worker-1': 6, 'worker-2': 0}"
     register(spark, tmp_path / "store", only=["epochs", "plans"])
-    told = [tuple(row)[1:] for row in spark.sql(example["QUESTION"]).collect()]
-    assert ("weights changed", None, None, None) in told
-    of_plans = [who for reason, *who in told if reason.startswith("plan ")]
+    rows_shown = [tuple(row)[1:] for row in spark.sql(example["QUESTION"]).collect()]
+    assert ("weights changed", None, None, None) in rows_shown
+    of_plans = [who for reason, *who in rows_shown if reason.startswith("plan ")]
     assert of_plans == [["process", "User:bob", "low traffic"]]
 
 

@@ -52,7 +52,7 @@ def asked(spark, query):
     return said.getvalue()
 
 
-def told(spark, folder, muster_here, kind, block):
+def run_block(spark, folder, muster_here, kind, block):
     if kind == "sql":
         return asked(spark, block)
     if kind == "python":
@@ -77,7 +77,7 @@ def test_the_page_tells_the_truth(spark, views, folder, muster_here):
     blocks = BLOCK.findall(text)
     # Python and the command register views of their own: after all questions.
     for kind, block, shown in sorted(blocks, key=lambda block: block[0] != "sql"):
-        said = told(spark, folder, muster_here, kind, block)
+        said = run_block(spark, folder, muster_here, kind, block)
         if REWRITE in os.environ:
             old, new = (f"```{kind}\n{block}```\n```text\n{out}```\n" for out in (shown, said))
             text = text.replace(old, new)

@@ -1,4 +1,4 @@
-"""Members of several groups, and the journal of all that they were told.
+"""Members of several groups, and the journal of all answers to them.
 
 Each member has one request under way at most. What is acknowledged is what came out of the pipe;
 what was asked and not answered may have happened or not.
@@ -35,14 +35,14 @@ class Broken(AssertionError):  # noqa: N818 - a promise is
 
 @dataclass
 class Member:
-    """One member; `epoch` and `owned` are what it was told last."""
+    """One member; `epoch` and `owned` are those of the last answer."""
 
     group_id: str
     name: str
     life: int = 1
     epoch: int = JOIN
     owned: frozenset[Key] = frozenset()
-    told: frozenset[Key] | None = None
+    reported: frozenset[Key] | None = None
     """What the coordinator knows that it owns; None to say everything."""
     leaving: bool = False
     asked: tuple[int, str, Any] | None = None
@@ -109,10 +109,10 @@ class Crowd:
 
     def _beat(self, node: Node, member: Member, epoch: int) -> None:
         fields: dict[str, Any] = {}
-        if epoch != LEAVE and member.told != member.owned:
+        if epoch != LEAVE and member.reported != member.owned:
             fields["topic_partitions"] = by_topic(member.owned)
-        if epoch != LEAVE and member.told is None:
-            # Whoever says everything is told everything.
+        if epoch != LEAVE and member.reported is None:
+            # A full request gets a full answer.
             fields |= {"rebalance_timeout_ms": 60_000, "subscribed_topic_names": sorted(SMALL)}
         number = node.send(
             "consumer_group_heartbeat",
@@ -158,12 +158,12 @@ class Crowd:
         for member in self.members:
             if member.asked is not None:
                 member.asked, member.unsure = None, True
-                member.told = None
+                member.reported = None
 
     def _committed(self, member: Member, answer: Any, what: tuple[int, Iterable[Key]]) -> None:
         code = code_of(answer)
         if code in TRY_AGAIN:
-            member.unsure, member.told = True, None
+            member.unsure, member.reported = True, None
             self.refused += 1
             return
         if code is not ErrorCode.NONE:
@@ -177,17 +177,17 @@ class Crowd:
     def _beaten(self, member: Member, answer: Any, kind: str, owned: frozenset[Key]) -> None:
         code = code_of(answer)
         if code in TRY_AGAIN:
-            member.unsure, member.told = True, None
+            member.unsure, member.reported = True, None
             self.refused += 1
         elif kind == "leave" and code in {ErrorCode.NONE, *START_OVER}:
             if code is not ErrorCode.NONE and not member.unsure:
                 raise Broken(f"{member.member_id} is not there any more: {answer}")
             member.life += 1
-            member.epoch, member.told, member.leaving = JOIN, None, False
+            member.epoch, member.reported, member.leaving = JOIN, None, False
             member.unsure = False
             self.acknowledged += 1
         elif code is ErrorCode.FENCED_MEMBER_EPOCH and member.unsure:
-            member.owned, member.epoch, member.told = frozenset(), JOIN, None
+            member.owned, member.epoch, member.reported = frozenset(), JOIN, None
         elif code is not ErrorCode.NONE:
             raise Broken(f"{member.member_id} at epoch {member.epoch} is refused: {answer}")
         else:
@@ -196,7 +196,7 @@ class Crowd:
     def _accepted(self, member: Member, answer: Any, owned: frozenset[Key]) -> None:
         if answer.member_epoch < member.epoch:
             raise Broken(f"{member.member_id} falls from epoch {member.epoch}: {answer}")
-        member.epoch, member.told, member.unsure = answer.member_epoch, owned, False
+        member.epoch, member.reported, member.unsure = answer.member_epoch, owned, False
         if answer.assignment is not None:
             member.owned = keys_of(answer.assignment)
             self._alone(member)
@@ -242,15 +242,15 @@ class Crowd:
 
     def _check_member(self, member: Member, found: dict[str, Any] | None) -> None:
         if found is None:
-            raise Broken(f"{member.member_id} was told epoch {member.epoch}, and is not there")
+            raise Broken(f"{member.member_id} was answered epoch {member.epoch}, and is not there")
         epoch = found["member_epoch"]
         if epoch < member.epoch:
-            raise Broken(f"{member.member_id} was told epoch {member.epoch}, and is at {epoch}")
+            raise Broken(f"{member.member_id} was answered epoch {member.epoch}, and is at {epoch}")
         if member.unsure:
             return
-        has, told = assigned(found), member.told or frozenset()
-        if epoch > member.epoch or not member.owned <= has <= member.owned | told:
-            raise Broken(f"{member.member_id} was told {member}, and has {found}")
+        has, reported = assigned(found), member.reported or frozenset()
+        if epoch > member.epoch or not member.owned <= has <= member.owned | reported:
+            raise Broken(f"{member.member_id} was answered {member}, and has {found}")
 
     def _check_offsets(self, group_id: str, answer: dict[str, Any]) -> None:
         there = {

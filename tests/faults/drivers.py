@@ -44,7 +44,7 @@ STAGE = re.compile(rf"^{GROUP}: (\w+)")
 
 
 class Group:
-    """The members of the one large group, who beat when they are told to."""
+    """The members of the one large group, who beat on request."""
 
     def __init__(self) -> None:
         self.epochs: dict[str, int] = {}

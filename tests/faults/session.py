@@ -60,7 +60,7 @@ class Here:
 
     Attributes
     ----------
-    told
+    checked
         How much of what was said is of the past.
     """
 
@@ -69,19 +69,19 @@ class Here:
         self.coordinator = coordinator
         self.members = Members(coordinator, 0.1)
         self.heard = heard
-        self.told = 0
+        self.checked = 0
 
     def hears(self, *texts: str) -> None:
         """Wait until one line since says all of this."""
 
         def there() -> bool:
-            lines = [text for text in self.heard[self.told :] if "\n" not in text]
+            lines = [text for text in self.heard[self.checked :] if "\n" not in text]
             return any(all(t in line for t in texts) for line in lines)
 
         try:
             wait_for(there)
         except AssertionError:
-            raise Broken(f"no log says {texts}, but {self.heard[self.told :]}") from None
+            raise Broken(f"no log says {texts}, but {self.heard[self.checked :]}") from None
 
     def keeps(self, owned: dict[str, Any]) -> None:
         """Members beat, and have what they had; newcomers have nothing yet."""
@@ -133,7 +133,7 @@ def disturbed(fault: Fault, promise: str, config: Config = ON_SPARK) -> Callable
         chance = random.Random(seed)
         with here(store, config) as there:
             for number in range(times):
-                owned, there.told = there.settles(), len(there.heard)
+                owned, there.checked = there.settles(), len(there.heard)
                 with fault(there, chance) as felt:
                     there.members.join(f"n{number}")
                     felt()

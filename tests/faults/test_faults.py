@@ -33,9 +33,9 @@ def store(tmp_path):
 
 
 def test_the_page_says_of_each_fault_what_is_done_and_promised():
-    told, _ = PAGE.read_text(encoding="utf-8").split(BEGIN)
+    before_table, _ = PAGE.read_text(encoding="utf-8").split(BEGIN)
     for scenario in SCENARIOS.values():
-        assert f"| {scenario.fault} |" in told
+        assert f"| {scenario.fault} |" in before_table
 
 
 def test_faults_of_spark_jobs_replace_functions_that_are_there():

@@ -17,7 +17,7 @@ STATIC = "static member returned"
 
 
 @pytest.fixture(scope="module", params=range(4))
-def told(request, tmp_path_factory):
+def written(request, tmp_path_factory):
     store = tmp_path_factory.mktemp("classic")
     return store, classic_log(store, request.param)
 
@@ -60,8 +60,8 @@ def fold(records):
     return generations, tenures, {key: one for key, one in last.items() if one}
 
 
-def test_who_owned_what_and_why(told):
-    store, records = told
+def test_who_owned_what_and_why(written):
+    store, records = written
     _, tenures, _ = fold(records)
     found = [
         (
@@ -77,8 +77,8 @@ def test_who_owned_what_and_why(told):
     assert len(found) > 50
 
 
-def test_generations_are_epochs(told):
-    store, records = told
+def test_generations_are_epochs(written):
+    store, records = written
     generations, _, _ = fold(records)
     found = [
         (row["position"], row["group_epoch"], row["assignment_epoch"], row["reason"],
@@ -95,8 +95,8 @@ def test_generations_are_epochs(told):
     assert any(clients.values())
 
 
-def test_groups_members_and_what_they_have(told):
-    store, records = told
+def test_groups_members_and_what_they_have(written):
+    store, records = written
     _, _, last = fold(records)
     groups = {row["group_id"]: row for row in rows(store, "groups")}
     assert groups.keys() == last.keys()
@@ -130,8 +130,8 @@ def test_groups_members_and_what_they_have(told):
         assert (len(found), set(found)) == (len(wanted), wanted)
 
 
-def test_of_one_group_and_from_a_snapshot_the_rows_are_the_same(told):
-    store, _ = told
+def test_of_one_group_and_from_a_snapshot_the_rows_are_the_same(written):
+    store, _ = written
     views = ("groups", "members", "partition_owners", "target_assignments", "epochs")
     before = {view: frame(store, view) for view in views}
     for view in (*views, "assignment_history"):
@@ -143,8 +143,8 @@ def test_of_one_group_and_from_a_snapshot_the_rows_are_the_same(told):
     assert {view: frame(store, view) for view in views} == before
 
 
-def test_a_group_that_was_converted_and_back(told):
-    store, _ = told
+def test_a_group_that_was_converted_and_back(written):
+    store, _ = written
     history = frame(store, "assignment_history", group_id="moving").to_pylist()
     assert [(row["assignment_epoch"], row["reason"], row["partition_count"]) for row in history] == [
         (4, "member joined", 6), (4, "classic group converted", 6), (9, "consumer group converted", 6),
@@ -153,20 +153,20 @@ def test_a_group_that_was_converted_and_back(told):
     assert (group["group_type"], group["group_epoch"]) == ("classic", 9)
 
 
-def test_explain_tells_what_members_got(told):
-    store, records = told
+def test_explain_tells_what_members_got(written):
+    store, records = written
     generations, _, _ = fold(records)
     first = next(one for _, one in generations if one.group_id == "alpha" and one.members)
-    told = explain_epochs(LogReader(store), "alpha")
-    row = next(row for row in told if row["group_epoch"] == first.generation)
+    written = explain_epochs(LogReader(store), "alpha")
+    row = next(row for row in written if row["group_epoch"] == first.generation)
     got = {(one["member_id"], one["topic"], p) for one in row["got"] for p in span(one)}
     assert got == {
         (m.member_id, r.topic, r.first_partition) for m in first.members for r in m.assigned
     }
 
 
-def test_a_classic_group_is_described(told):
-    store, records = told
+def test_a_classic_group_is_described(written):
+    store, records = written
     _, _, last = fold(records)
     state = LogReader(store).state()
     for group_id, record in last.items():

@@ -99,11 +99,11 @@ def test_epochs_targets_and_plans_are_those_of_their_views(which, request):
         ((row["position"], row["moved"]) for row in events(store, "target")), key=str
     )
     plans = frame(store, "plans").to_pylist()
-    told = Counter(row["status"] for row in plans)
+    statuses = Counter(row["status"] for row in plans)
     decided = Counter(row["event"] for row in frame(store, "events").to_pylist())
     assert decided["plan_made"] == len(plans)
     for status in ("applied", "rejected", "superseded", "expired"):
-        assert decided[f"plan_{status}"] == told[status]
+        assert decided[f"plan_{status}"] == statuses[status]
 
 
 def test_a_rebalance_that_takes_long_is_told_before_it_ends(tmp_path):

@@ -88,11 +88,11 @@ def test_a_rebalance_ends_where_its_event_says(store):
 
     rebalances = frame(store, "rebalances").to_pylist()
     events = frame(store, "events").to_pylist()
-    told = [(*settled(row, "position"), row["member_id"])
+    found_rows = [(*settled(row, "position"), row["member_id"])
             for row in events if row["event"] == "settled"]  # fmt: skip
     known = [(*settled(row, "settled_position"), row["waited_for"])
              for row in rebalances if row["seconds"] is not None]  # fmt: skip
-    assert sorted(told, key=str) == sorted(known, key=str)
+    assert sorted(found_rows, key=str) == sorted(known, key=str)
 
 
 @pytest.mark.parametrize("view", VIEWS)

@@ -51,10 +51,10 @@ def found(tmp_path):
     """Return the rows of a finding after a story, or after records; the others are looked for too."""
     made = iter(range(10))
 
-    def run(name, story, minutes=10, told=None, **limits):
+    def run(name, story, minutes=10, as_client=None, **limits):
         batches = story.batches if isinstance(story, Story) else as_batches(story)
-        if told:  # who each new member is
-            batches = [replace(b, records=[tell(r, told) for r in b.records]) for b in batches]
+        if as_client:  # who each new member is
+            batches = [replace(b, records=[tell(r, as_client) for r in b.records]) for b in batches]
         store = stored(batches, tmp_path / str(next(made)))
         return look(store, minutes, **limits).get(name, [])
 
@@ -220,10 +220,10 @@ def test_a_client_flaps_under_many_member_ids(found):
 
     (row,) = found("flapping_members", come_as_another(5, {"instance_id": "i"}))
     assert (row["instance_id"], row["returns"], row["member_id"]) == ("i", 4, "new-4-0")
-    (row,) = found("flapping_members", come_as_another(5, {}), told=CLIENT)
+    (row,) = found("flapping_members", come_as_another(5, {}), as_client=CLIENT)
     assert (row["client_id"], row["client_host"], row["returns"]) == ("c", "/h", 4)
     # Three of one client that restart three times each are none that flaps.
-    assert found("flapping_members", come_as_another(4, {}, at_once=3), told=CLIENT) == []
+    assert found("flapping_members", come_as_another(4, {}, at_once=3), as_client=CLIENT) == []
     assert found("flapping_members", come_as_another(5, {})) == [], "of no client"
 
 

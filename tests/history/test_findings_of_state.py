@@ -132,7 +132,7 @@ class Member:
 
 
 class Log:
-    """What a log says, told record by record."""
+    """What a log says, record by record."""
 
     def __init__(self, store):
         self.state, self.classic, self.unread = State(), {}, {}

@@ -76,11 +76,13 @@ def test_views_equal_a_record_by_record_computation(store, seed):
         for history in histories if at <= position else ():
             history.tell(record, at, at_ms)
     epochs = frame(store, "epochs", as_of=position).drop_columns(["target_position"])
-    told = [row for history in histories for row in epoch_rows(history)]
-    assert as_set(to_json_rows(epochs)) == as_set(told)
-    told = [row for history in histories for row in history_rows(history)]
-    assert as_set(to_json_rows(frame(store, "assignment_history", as_of=position))) == as_set(told)
-    assert seed or len(told) > 250
+    expected = [row for history in histories for row in epoch_rows(history)]
+    assert as_set(to_json_rows(epochs)) == as_set(expected)
+    expected = [row for history in histories for row in history_rows(history)]
+    assert as_set(to_json_rows(frame(store, "assignment_history", as_of=position))) == as_set(
+        expected
+    )
+    assert seed or len(expected) > 250
 
 
 @pytest.mark.parametrize("view", OF_GROUPS)
@@ -208,8 +210,8 @@ def test_a_history_needs_no_target(tmp_path):
     ]
     store = stored([Batch(0, NOON, 1, []), Batch(0, NOON, 1, records)], tmp_path / "s")
     (row,) = frame(store, "assignment_history").to_pylist()
-    told = row["member_id"], row["since_position"], row["partition_count"], row["reason"]
-    assert told == ("m", 4, 2, None)
+    expected = row["member_id"], row["since_position"], row["partition_count"], row["reason"]
+    assert expected == ("m", 4, 2, None)
 
 
 def test_as_of_accepts_all_forms_of_time(lived):
@@ -276,8 +278,8 @@ def test_explaining_many_joins_reads_each_reason_once(tmp_path):
             subscribed=["orders"], rebalance_timeout_ms=60_000, owned={},
         )  # fmt: skip
     story.trace.close()
-    told = explain_epochs(LogReader(tmp_path), "crowd")
-    assert len(told) == 40
+    expected = explain_epochs(LogReader(tmp_path), "crowd")
+    assert len(expected) == 40
 
 
 LONG = "Z" * 44
@@ -310,8 +312,8 @@ def test_history_names_clients_and_hosts(named):
     assert {name: row[name] for name in who} == who
     (joined, left) = list_rows(LogReader(named), "epochs", "billing")
     assert {name: joined[name] for name in who} == {name: left[name] for name in who} == who
-    (_, told) = explain_epochs(LogReader(named), "billing")
-    assert {name: told["lost"][0][name] for name in who} == who
+    (_, expected) = explain_epochs(LogReader(named), "billing")
+    assert {name: expected["lost"][0][name] for name in who} == who
 
 
 @pytest.mark.parametrize("command", ["history", "explain"])
@@ -361,13 +363,15 @@ def test_what_nobody_owns_has_rows(store, tmp_path):
             for topic in group.names
             if topic in state.topics
         }
-        # Of a topic that shrank, members have more until they are told.
+        # Of a topic that shrank, members have more until their next heartbeat.
         known = {key: [p for p in sorted(owned[key]) if p < len(wanted[key])] for key in wanted}
         assert known == wanted
     waits = stored(shipping().batches, tmp_path)
-    (row,) = frame(waits, "partition_owners", as_of=18).to_pylist()  # s1 is gone, s2 is not told
-    told = ("first_partition", "last_partition", "partition_count", "member_id")
-    assert [row[name] for name in told] == [0, 3, 4, None]
+    (row,) = frame(
+        waits, "partition_owners", as_of=18
+    ).to_pylist()  # s1 is gone, s2 does not know it
+    expected = ("first_partition", "last_partition", "partition_count", "member_id")
+    assert [row[name] for name in expected] == [0, 3, 4, None]
     assert (row["topic"], row["assignment_epoch"], row["pending_revocation"]) == (
         "parcels",
         None,

@@ -18,7 +18,7 @@ P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
 class Holder:
-    """A member that owns what it is told."""
+    """A member that owns what the test says."""
 
     group_id = "g"
 
@@ -180,7 +180,7 @@ def test_rows_that_restore_took_away_are_written_when_they_are_given_again(path)
 
 
 def test_a_member_that_wrote_on_is_told_what_restore_took_away(path):
-    """It goes on from the offset that it is told, as always: no row is left out."""
+    """It goes on from the offset that it gets, as always: no row is left out."""
     table = ExactlyOnceTable(Holder(P0), path)
     offset = table.write(P0, 0, rows(P0, 0, 1))
     offset = table.write(P0, offset, rows(P0, 2, 3))

@@ -161,14 +161,16 @@ def example_of(field, shape, rng, number):
     def one():
         if is_dataclass(shape.kind):
             return example(shape.kind, rng, number)
-        told = field.metadata["kafka_type"]
-        if told == "string":
+        kafka_type = field.metadata["kafka_type"]
+        if kafka_type == "string":
             return "x" * rng.randrange(300)
-        if told in {"bytes", "records"}:
+        if kafka_type in {"bytes", "records"}:
             return rng.randbytes(rng.randrange(300))
-        if told == "uuid":
+        if kafka_type == "uuid":
             return UUID(int=rng.randrange(1, 1 << 128))
-        return {"bool": True, "error_code": rng.choice([0, 3, 30])}.get(told, rng.randrange(100))
+        return {"bool": True, "error_code": rng.choice([0, 3, 30])}.get(
+            kafka_type, rng.randrange(100)
+        )
 
     if shape.optional and rng.random() < 0.3:
         return None

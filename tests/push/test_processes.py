@@ -102,7 +102,7 @@ def test_a_server_that_is_killed_is_followed_by_another(crew, tmp_path):
         push(coordinator, *crew),
     ):
         assert all(worker.works_again(1) for worker in crew)
-    assert quiet(crew)  # told to stop, not left to it
+    assert quiet(crew)  # asked to stop, not left to it
     check_alone(*crew)
 
 

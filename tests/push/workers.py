@@ -1,4 +1,4 @@
-"""Workers that listen, for tests: they note what they are asked, and misbehave as they are told."""
+"""Workers that listen, for tests: they note what they are asked, and misbehave on request."""
 
 from __future__ import annotations
 

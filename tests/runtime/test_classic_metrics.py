@@ -25,8 +25,8 @@ def test_classic_groups_are_counted():
     state = side.processor
     side.processor.metrics.watch(lambda: state.state, lambda: state.status.value)
     side.processor.run([ConfigureGroup("g", {CLASSIC_ASSIGNOR: "uniform"})])
-    told = [{"name": "range", "metadata": write_subscription(Subscription(1, ["clicks"]))}]
-    first = side.say(Api.JOIN_GROUP, 3, **JOIN | {"member_id": "", "protocols": told})
+    protocols = [{"name": "range", "metadata": write_subscription(Subscription(1, ["clicks"]))}]
+    first = side.say(Api.JOIN_GROUP, 3, **JOIN | {"member_id": "", "protocols": protocols})
     found = read(side)
     assert found["classic_group_count", "preparingrebalance"] == 1
     side.processor.tick()

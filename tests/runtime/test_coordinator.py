@@ -29,8 +29,8 @@ def test_two_members_share_and_one_leaves(coordinator):
     assert join(coordinator, "m1").assignment == {"a": [0, 1, 2, 3]}
     second = join(coordinator, "m2")
     assert second.assignment == {}
-    told = beat(coordinator, "m1", 2, topic_partitions={"a": [0, 1, 2, 3]})
-    assert told.assignment == {"a": [0, 1]}
+    less = beat(coordinator, "m1", 2, topic_partitions={"a": [0, 1, 2, 3]})
+    assert less.assignment == {"a": [0, 1]}
     assert beat(coordinator, "m1", 2, topic_partitions={"a": [0, 1]}).member_epoch == 3
     assert beat(coordinator, "m2", second.member_epoch).assignment == {"a": [2, 3]}
     assert beat(coordinator, "m2", -1).member_epoch == -1

@@ -216,7 +216,7 @@ def test_topics_that_changed_while_nobody_looked_are_found_after_a_load(shell):
 def test_a_fail_over_in_the_middle_of_a_reconciliation_loses_nothing(shell):
     epoch = shell.member("m1").epoch
     shell.join("m2", "a")
-    shell.beat("m1", epoch)  # told to give three up
+    shell.beat("m1", epoch)  # it must give three up
     before = fingerprint(shell.processor.state)
     shell.reload()
     assert fingerprint(shell.processor.state) == before

@@ -76,13 +76,13 @@ def test_a_commit_that_fails_releases_those_whom_it_would_have_answered():
     processor.run([leader, follower])
     processor.tick()  # a member joined since the delay of 0 began: another one begins
     processor.tick()
-    told = answers_of(processor)
-    assert {one.generation for one in told.values()} == {1}
-    waits = sync(told[follower.request_id].member_id)
+    answers = answers_of(processor)
+    assert {one.generation for one in answers.values()} == {1}
+    waits = sync(answers[follower.request_id].member_id)
     (answer,) = processor.run([waits])
     assert answer.response is WAITING
     broken.append(True)
-    (refused,) = processor.run([sync(told[leader.request_id].member_id, {})])
+    (refused,) = processor.run([sync(answers[leader.request_id].member_id, {})])
     assert isinstance(refused, GroupError)
     assert answers_of(processor) == {waits.request_id: SyncGroupResponse(ErrorCode.NOT_COORDINATOR)}
     assert not processor.parked.waiting

@@ -62,9 +62,9 @@ class Running:
                     "subscribed_topic_names": ["clicks"],
                     "topic_partitions": {},
                 }
-                told = joining if epoch == 0 else {"topic_partitions": self.owned[member]}
+                mine = joining if epoch == 0 else {"topic_partitions": self.owned[member]}
                 answer = self.coordinator.consumer_group_heartbeat(
-                    group_id="g", member_id=member, member_epoch=epoch, **told, **more
+                    group_id="g", member_id=member, member_epoch=epoch, **mine, **more
                 )
                 self.epochs[member] = answer.member_epoch
                 if answer.assignment is not None:
@@ -245,10 +245,10 @@ def test_weights_of_a_classic_group_are_noted_if_its_assignor_knows_them(
     running,
 ):
     group = running(weights=WeightTables(weights(2.0, 1.0)))
-    told = Protocol("range", write_subscription(Subscription(3, ["clicks"])))
+    read = Protocol("range", write_subscription(Subscription(3, ["clicks"])))
     for group_id in ("c", "other"):
         join = JoinGroup(
-            group_id, "", "consumer", [told], 10_000, 60_000, 1, "m", "", knows_member_id=False
+            group_id, "", "consumer", [read], 10_000, 60_000, 1, "m", "", knows_member_id=False
         )
         group.coordinator._loop.submit([join]).result()
     group.coordinator.alter_group_config("c", {"consumer.assignor.classic": "weighted"})

@@ -74,10 +74,10 @@ def test_of_many_requests_each_has_its_error(coordinator):
     assert [answer.error for answer in answers] == ["NONE", "FENCED_MEMBER_EPOCH", "NONE"]
     with pytest.raises(Fenced):
         answers.raise_for_error()
-    told = coordinator.consumer_group_describe(["g", "nobody"])
-    assert [answer["error_code"] for answer in told] == [0, 69]
+    described = coordinator.consumer_group_describe(["g", "nobody"])
+    assert [answer["error_code"] for answer in described] == [0, 69]
     with pytest.raises(GroupError, match="nobody"):
-        told.raise_for_error()
+        described.raise_for_error()
     with pytest.raises(GroupError, match="not empty"):
         coordinator.delete_groups("g").raise_for_error()
     assert coordinator.delete_groups([]) == []

@@ -31,7 +31,7 @@ ELSEWHERE, TRY_AGAIN = ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAI
 
 
 class SlowLog:
-    """The log of a coordinator in memory, whose next commit waits until it is told how it ends."""
+    """The log of a coordinator in memory, whose next commit waits until a test says how it ends."""
 
     def __init__(self, coordinator):
         self._log = coordinator._processor.log
@@ -117,14 +117,14 @@ def test_a_join_while_the_assignment_is_written(coordinator, together):
     beats = ask(coordinator, *(ClassicHeartbeat("g", one, GENERATION) for one in ("m1", "m2")))
     assert [one.response for one in beats] == [AGAIN] * 2
     first, last = ask(coordinator, join("m1"), join("m2"))
-    told = [response_of(waits), response_of(first), last.response]
-    assert {one.generation for one in told} == {GENERATION + 1}
+    responses = [response_of(waits), response_of(first), last.response]
+    assert {one.generation for one in responses} == {GENERATION + 1}
 
 
 @pytest.mark.behaviour("H-28", "H-33", "G-109", "G-112", "P-27", "P-28", "W-97", "W-98")
 @pytest.mark.parametrize("how", ["fails before", "fails after"])
 def test_a_join_while_the_assignment_is_not_written(coordinator, how):
-    """Memory is what the log says: who waited is told to look again, who comes is decided on it."""
+    """Memory is what the log says: waiting members look again, and new requests are decided on it."""
     (follower,) = ask(coordinator, sync("m2", GENERATION))
     log = SlowLog(coordinator)
     leads = sync("m1", GENERATION, m1=b"one", m2=b"two")
@@ -141,8 +141,8 @@ def test_a_join_while_the_assignment_is_not_written(coordinator, how):
     else:
         assert error_of(beat) is ErrorCode.ILLEGAL_GENERATION
     first, last = ask(coordinator, join("m1"), join("m2"))
-    told = [response_of(waits), response_of(first), last.response]
-    assert {one.generation for one in told} == {generation + 1}
+    responses = [response_of(waits), response_of(first), last.response]
+    assert {one.generation for one in responses} == {generation + 1}
 
 
 @pytest.mark.behaviour("H-28", "H-33")

@@ -34,7 +34,7 @@ def test_a_silent_member_is_removed_and_its_partitions_go_to_who_waits(group):
     assert reasons(fired[SESSION, "m1"]) == ["session timeout"]
     assert [r.member_id for r in fired[SESSION, "m1"] if isinstance(r, Tombstone)] == ["m1"] * 3
     group.settle()
-    assert group.told["m2"] == {"a": [0, 1, 2, 3, 4, 5]}
+    assert group.given["m2"] == {"a": [0, 1, 2, 3, 4, 5]}
 
 
 @pytest.mark.behaviour("G-70", "G-143")
@@ -63,7 +63,7 @@ def test_a_member_that_does_not_revoke_in_time_is_removed(revoking):
     fired = revoking.advance(1)
     assert reasons(fired[REBALANCE, "m1"]) == ["rebalance timeout"]
     revoking.settle()
-    assert revoking.told["m2"] == {"a": [0, 1, 2, 3, 4, 5]}
+    assert revoking.given["m2"] == {"a": [0, 1, 2, 3, 4, 5]}
 
 
 @pytest.mark.behaviour("G-71")

@@ -88,7 +88,7 @@ def test_a_topic_may_be_subscribed_to_before_it_exists(group):
     assert group.join("m1", "c").assignment == ()
     group.topics(c=3)
     group.settle()
-    assert group.told["m1"] == {"c": [0, 1, 2]}
+    assert group.given["m1"] == {"c": [0, 1, 2]}
 
 
 @pytest.mark.behaviour("S-22", "S-23", "G-56", "G-157")
@@ -96,7 +96,7 @@ def test_a_deleted_topic_drops_out(group):
     group.join("m1", "a", "b")
     group.topics(delete=["a"])
     group.settle()
-    assert group.told["m1"] == {"b": [0, 1]}
+    assert group.given["m1"] == {"b": [0, 1]}
     assert group.target("m1") == {"b": [0, 1]}
 
 
@@ -110,12 +110,12 @@ def test_a_topic_that_came_back_is_another_topic(group):
     group.topics(a=4)
     new = group.state.topics["a"].key
     assert old != new
-    told = group.beat("m1").assignment
-    assert told == ()  # the old one's partitions go first
+    lines = group.beat("m1").assignment
+    assert lines == ()  # the old one's partitions go first
     group.settle()
     held = {span[0] for m in group.group.members.values() for span in m.current.assigned}
     assert held == {new}
-    assert sorted(map(len, (group.told["m1"]["a"], group.told["m2"]["a"]))) == [2, 2]
+    assert sorted(map(len, (group.given["m1"]["a"], group.given["m2"]["a"]))) == [2, 2]
 
 
 def test_what_is_seen_again_unchanged_writes_nothing(group):
@@ -218,9 +218,9 @@ def test_a_source_that_cannot_be_read_is_said_once(caplog):
     watch.look({})
     assert watch.unread_since_ms == 101
     said = "topics stay as they were, retrying their source: {}"
-    told = ("after 10 ms", "line 1", "line 2", "after 30 ms")
+    lines = ("after 10 ms", "line 1", "line 2", "after 30 ms")
     assert [record.getMessage() for record in caplog.records] == [
-        *map(said.format, told), "topics can be read again", said.format("after 40 ms")
+        *map(said.format, lines), "topics can be read again", said.format("after 40 ms")
     ]  # fmt: skip
     assert len(failed) == 7
 

@@ -68,25 +68,25 @@ def test_slices_make_what_the_whole_does(most):
 
 
 def settled(by):
-    """Return a side with a member that has its partitions, and the epoch that it was told."""
+    """Return a side with a member that has its partitions, and the epoch of its last answer."""
     side = Side()
     asks = {"subscribed_topic_names": sorted(BEFORE | AFTER)}
     if by == "regex":
         asks = {"subscribed_topic_regex": "t.*"}
-    told = side.beat(0, topic_partitions={}, rebalance_timeout_ms=60_000, **asks)
+    heard_epoch = side.beat(0, topic_partitions={}, rebalance_timeout_ms=60_000, **asks)
     for _ in range(3):
-        told = side.beat(told)
+        heard_epoch = side.beat(heard_epoch)
     side.now += 700_000
-    return side, side.beat(told)  # regexes are resolved again, which is due by time
+    return side, side.beat(heard_epoch)  # regexes are resolved again, which is due by time
 
 
-def end(side, told, last):
+def end(side, heard_epoch, last):
     """Let the last of a change come, and return by how much the group's epoch rises for it."""
     before = side.epoch
     side.processor.run([last])
     for _ in range(4):
         side.now += 20_000
-        told = side.beat(told)
+        heard_epoch = side.beat(heard_epoch)
     owned = side.processor.state.groups["g"].targets["m"]
     assert {key.name for key, _, _ in owned} == set(AFTER)
     return side.epoch - before
@@ -94,18 +94,18 @@ def end(side, told, last):
 
 @pytest.mark.parametrize("by", ["names", "regex"])
 def test_a_group_notices_a_change_in_slices_as_one(by):
-    side, told = settled(by)
+    side, heard_epoch = settled(by)
     before, shown = side.epoch, side.processor.topics
     slices = side.slices(side.change(), 7)
     assert len(slices) > 3
     for each in slices[:-1]:
         side.now += 20_000
         side.processor.run([each])
-        told = side.beat(told)
+        heard_epoch = side.beat(heard_epoch)
         assert side.epoch == before
         assert side.processor.topics is shown, "clients are not shown half of a change"
     whole, heard = settled(by)
-    assert end(side, told, slices[-1]) == end(whole, heard, whole.change())
+    assert end(side, heard_epoch, slices[-1]) == end(whole, heard, whole.change())
 
 
 def test_groups_notice_though_the_rest_of_a_change_never_comes():

@@ -55,7 +55,7 @@ def test_a_store_of_one_shard_has_no_processes(tmp_path, muster_here):
 
 
 class Child:
-    """A process that ends as it is told."""
+    """A process that ends as the test says."""
 
     def __init__(self, code=None):
         self.code = code

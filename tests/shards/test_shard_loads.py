@@ -37,7 +37,7 @@ def test_a_load_is_what_was_asked_a_second_since_the_last_measure():
     assert loads.measure() == {}
 
 
-def told(store, node_id, shards, loads):
+def nodes_with(store, node_id, shards, loads):
     nodes = StoreNodes(store, LeaseConfig(), shards=lambda: shards, loads=lambda: loads)
     nodes.register(node_id, f"127.0.0.1:{node_id}")
     return nodes
@@ -45,7 +45,7 @@ def told(store, node_id, shards, loads):
 
 def test_a_shard_weighs_what_its_last_owner_says_or_said(store):
     one, loads = {0: 1, 1: 1, 2: 4}, {0: 10.0, 1: 20.0, 2: 30.0}
-    nodes = told(store, 1, one, loads)
+    nodes = nodes_with(store, 1, one, loads)
     weights = ShardWeights(SHARDS, nodes, None)
 
     def found():
@@ -55,7 +55,7 @@ def test_a_shard_weighs_what_its_last_owner_says_or_said(store):
 
     assert found() == [10.0, 20.0, 30.0, 0.0]
     two = {0: 2, 1: 2, 2: 3}
-    other = told(store, 2, two, {1: 99.0, 2: 99.0, 77: 1.0})
+    other = nodes_with(store, 2, two, {1: 99.0, 2: 99.0, 77: 1.0})
     assert found() == [10.0, 99.0, 30.0, 0.0], "shard 0 is new there, and 2 was claimed here later"
     two.clear()
     other.renew()
@@ -70,7 +70,7 @@ def test_rules_of_the_nodes_are_those_that_name_their_group(tmp_path, store):
         {"kind": "pin", "selector": "t", "value": "b"},
     ]
     (tmp_path / "constraints.json").write_text("\n".join(map(json.dumps, rows)))
-    found = ShardWeights(SHARDS, told(store, 1, {}, {}), open_weight_source(tmp_path))()
+    found = ShardWeights(SHARDS, nodes_with(store, 1, {}, {}), open_weight_source(tmp_path))()
     assert [row["value"] for row in found.constraints.to_pylist()] == ["a"]
     assert found.members is None
 

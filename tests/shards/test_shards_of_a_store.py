@@ -201,8 +201,8 @@ def test_spark_reads_all_shards_and_their_events(store):
     start, end = stream.initialOffset(), EventStream.latestOffset(stream)
     parts = stream.partitions(start, end)
     assert len(parts) == logs
-    told = [str(row) for part in parts for one in stream.read(part) for row in one.to_pylist()]
-    assert sorted(told) == sorted(map(str, frames("events")))
+    streamed = [str(row) for part in parts for one in stream.read(part) for row in one.to_pylist()]
+    assert sorted(streamed) == sorted(map(str, frames("events")))
 
 
 def test_a_group_whose_shard_has_no_log_has_no_rows_where_it_is_pushed_down(tmp_path):

@@ -30,7 +30,7 @@ def main() -> int:
     kind = next((kind for name, kind in KINDS.items() if getattr(options, name)), World)
     if options.seed is not None:
         return _again(options.seed, kind, commit)
-    began = told = time.monotonic()
+    began = shown = time.monotonic()
     seeds = range(options.first, options.first + options.seeds)
     done, excused, failed = 0, 0, 0
     for outcome in _outcomes(seeds, kind, options.processes):
@@ -39,8 +39,8 @@ def main() -> int:
         if outcome.violation is not None:
             failed += 1
             _tell_failure(outcome, commit)
-        if sys.stderr.isatty() and time.monotonic() - told > PROGRESS_S:
-            told = time.monotonic()
+        if sys.stderr.isatty() and time.monotonic() - shown > PROGRESS_S:
+            shown = time.monotonic()
             sys.stderr.write(f"{done} of {len(seeds)} seeds, {failed} failed\r")
     _say(
         f"{done} seeds from {options.first}, {failed} failed, in {time.monotonic() - began:.0f} s "

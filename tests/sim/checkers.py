@@ -212,7 +212,7 @@ class Checker:
         for member, before, known in self._stale:
             if self._known(member) != known:
                 member.untold = member.number
-            # A request from the past told the coordinator that the member has let go.
+            # By a request from the past, the coordinator believes that the member has let go.
             member.released |= (before - self._held(member)) & member.owned
         self._stale = []
         self._bugs()

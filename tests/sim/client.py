@@ -53,7 +53,7 @@ class Member:
     Attributes
     ----------
     released
-        Of what it owns, what a request from the past told the coordinator that it has let go of.
+        Of what it owns, what it has let go of according to a request from the past.
     gone
         Whether it has left, was refused for good, or died.
     untold

@@ -39,8 +39,8 @@ def test_both_engines_have_the_same_columns_and_rows(spark, store):
     register(spark, store, only=views, engine="local")
     read = {view: typed(spark, view) for view in views}
     assert read == queried
-    told = {view for view, (_, rows) in read.items() if rows}
-    assert told == set(views) - {"targets", "unowned"}  # every partition has an owner
+    with_rows = {view for view, (_, rows) in read.items() if rows}
+    assert with_rows == set(views) - {"targets", "unowned"}  # every partition has an owner
     text = spark.table("assignment_history")._jdf.queryExecution().toString()
     assert "MapInArrow" in text
 

@@ -300,5 +300,5 @@ def test_types_that_spark_cannot_read_are_refused(spark, tmp_path, kind, instead
     file = write_members(tmp_path / "members.parquet", "m", odd=pa.nulls(1, kind))
     with pytest.raises(SpecError) as found:
         ids(spark, file)
-    told = f"column 'odd' is {pq.read_schema(file).field('odd').type}, which Spark cannot read: "
-    assert f"{told}write it with {instead}" in str(found.value)
+    reason = f"column 'odd' is {pq.read_schema(file).field('odd').type}, which Spark cannot read: "
+    assert f"{reason}write it with {instead}" in str(found.value)

@@ -247,16 +247,16 @@ def test_history_survives_ten_compactions(spark, tmp_path):
     assert owners(spark, "orders") == [(0, 3, "m1", False)]
     register(spark, tmp_path, only=["assignment_history"], engine="spark")
     found = spark.table("assignment_history").where("3 BETWEEN first_partition AND last_partition")
-    told = [(row.since_position, row.member_id, row.until_reason) for row in found.collect()]
+    turns = [(row.since_position, row.member_id, row.until_reason) for row in found.collect()]
     wanted = [
         row
         for row in list_rows(LogReader(tmp_path), "assignment_history", "billing")
         if row["last_partition"] >= 3
     ]
-    assert sorted(told) == sorted(
+    assert sorted(turns) == sorted(
         (r["since_position"], r["member_id"], r["until_reason"]) for r in wanted
     )
-    first = min(told)
+    first = min(turns)
     assert first[1:] == ("m1", "member joined")
     assert format_time(before.at_ms) == "2026-03-01T11:55:00.000Z"
 

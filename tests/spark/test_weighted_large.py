@@ -81,8 +81,8 @@ def compare(spark, tables, large=True, most=None, bucket_rows=1000, **options):
     rows = local.rows.drop_columns(["group_id"]).sort_by(ORDER)
     assert found.rows.toArrow().sort_by(ORDER).to_pylist() == rows.to_pylist()
     drop = ["group_id", "moved_minimum"]
-    told, wanted = (it.summary.drop_columns(drop).to_pylist()[0] for it in (found, local))
-    assert told == wanted
+    summarized, wanted = (it.summary.drop_columns(drop).to_pylist()[0] for it in (found, local))
+    assert summarized == wanted
     assert (found.summary["group_id"][0].as_py() == "") is large
     return rows
 

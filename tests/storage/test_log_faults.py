@@ -313,7 +313,7 @@ def test_a_claim_that_slept_while_what_it_saw_was_cleaned_up_sees_it_anew(tmp_pa
 
 
 class BrokenDisk(Filesystem):
-    """Fails as told: `fail` gets the name of the call and the path, and may raise."""
+    """Fails on request: `fail` gets the name of the call and the path, and may raise."""
 
     def __init__(self):
         self.calls = []

@@ -49,19 +49,19 @@ class Other:
     def wake(self):
         self._process.send_signal(signal.SIGCONT)
 
-    def told(self):
+    def reports(self):
         """Yield what it tells, until its end."""
         while line := self._process.stdout.readline():
             yield json.loads(line)
 
     def wait_for(self, name):
-        return next(line[name] for line in self.told() if name in line)
+        return next(line[name] for line in self.reports() if name in line)
 
     def told_already(self):
-        """Return what it told before it was stopped."""
+        """Return what it reported before it was stopped."""
         os.set_blocking(self._process.stdout.fileno(), False)
         try:
-            return list(self.told())
+            return list(self.reports())
         finally:
             os.set_blocking(self._process.stdout.fileno(), True)
 
@@ -96,7 +96,7 @@ def check_order(store):
 
 
 def test_six_processes_claim_at_once(tmp_path, start):
-    outcomes = list(start("contend", 6).told())
+    outcomes = list(start("contend", 6).reports())
     assert sorted(outcome["epoch"] for outcome in outcomes) == [1, 2, 3, 4, 5, 6]
     kept = {outcome["epoch"] for outcome in outcomes if "position" in outcome}
     assert 6 in kept
@@ -115,9 +115,9 @@ def test_a_zombie_that_writes_nothing_is_fenced(tmp_path, start):
         assert DeltaLog(tmp_path).claim("successor", "", 1) == epoch + 1
         zombie.told_already()
         zombie.wake()
-        first = next(zombie.told())
+        first = next(zombie.reports())
         if "looked" in first:  # it was stopped between a look and telling of it
-            first = next(zombie.told())
+            first = next(zombie.reports())
         assert f"coordinator epoch {epoch} ended" in first["fenced"]
 
 

@@ -102,16 +102,16 @@ def test_a_load_begins_with_the_newest_snapshot(opened):
 def test_advances_side_by_side_are_one_row(opened):
     log = opened()
     log.claim("me", "", 1)
-    told = [
+    written = [
         MembersAdvanced("g", 4, ("a",)),
         MembersAdvanced("g", 4, ("b", "c")),
         MembersAdvanced("g", 5, ("a",)),
         GroupMetadata("g", 6, 0),
         MembersAdvanced("g", 5, ("b",)),
     ]
-    kept = [MembersAdvanced("g", 4, ("a", "b", "c")), *told[2:]]
-    assert log.append(told, 2) == 5
-    assert merge_advances(told) == replayed(log) == kept
+    kept = [MembersAdvanced("g", 4, ("a", "b", "c")), *written[2:]]
+    assert log.append(written, 2) == 5
+    assert merge_advances(written) == replayed(log) == kept
 
 
 def test_members_share_their_names_and_topics(tmp_path):

@@ -144,8 +144,8 @@ def test_a_new_field_is_one_line(tmp_path):
     values = [
         f"{name!r}: {value}" for name, (value, _) in zip(names, NEW_FIELDS.values(), strict=True)
     ]
-    told = json.loads(python(tmp_path, "-c", CHECK, f"{{{', '.join(values)}}}"))
-    assert [told[name] for name in names] == [json_ for _, json_ in NEW_FIELDS.values()]
+    printed = json.loads(python(tmp_path, "-c", CHECK, f"{{{', '.join(values)}}}"))
+    assert [printed[name] for name in names] == [json_ for _, json_ in NEW_FIELDS.values()]
     python(tmp_path, *command.split()[1:])
     page = (tmp_path / "docs/design/log_format.md").read_text()
     assert f"`server_assignor`, {', '.join(f'`{name}`' for name in names)}, " in page

@@ -187,7 +187,7 @@ def test_a_put_that_lands_after_it_was_given_up_is_not_lost_twice(log, store, s3
 
 @pytest.mark.parametrize("said", ["409", "412"])
 def test_a_put_that_conflicts_with_itself_and_lands_late_is_not_lost(log, store, s3, said):
-    """Nothing is there yet when its second request is told that something is."""
+    """Nothing is there yet when the answer to its second request says that something is."""
     s3.faults([("late", ENTRY, "PUT", 1), (said, ENTRY, "PUT", 1)])
     with suppress(CommitFailed):
         log.append(life(2), 2)
@@ -309,7 +309,7 @@ def test_what_cannot_be_reached_is_said_without_secrets(store, s3, monkeypatch):
 
 
 def test_a_network_that_fails_is_no_damage(log, store, s3):
-    """Nobody is told to restore a store because its network failed for a while."""
+    """No message says to restore a store because its network failed for a while."""
     s3.fault("503", "/log/_delta_log", times=99)
     with pytest.raises(CommitFailed, match=r"log cannot be read now: 503 Service Unavailable$"):
         DeltaLog(store).claim("two", "", 2)

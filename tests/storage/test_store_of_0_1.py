@@ -59,8 +59,8 @@ def answers():
     return json.loads((FOLDER / "answers.json").read_text())
 
 
-def as_json(told):
-    return json.loads(msgspec.json.encode(told))
+def as_json(value):
+    return json.loads(msgspec.json.encode(value))
 
 
 @pytest.mark.parametrize("view", sorted(VIEWS))

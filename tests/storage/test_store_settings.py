@@ -41,8 +41,8 @@ def elsewhere(s3, monkeypatch):
 @pytest.mark.parametrize("addressing", ["auto", "path"])
 def test_an_endpoint_and_a_region_come_before_the_environment(elsewhere, addressing):
     store = elsewhere.new_store()
-    told = StoreConfig(endpoint=elsewhere.endpoint, region="us-east-1", addressing=addressing)
-    with Coordinator.open(store, topics={"a": 1}, config=Config(store=told)) as coordinator:
+    settings = StoreConfig(endpoint=elsewhere.endpoint, region="us-east-1", addressing=addressing)
+    with Coordinator.open(store, topics={"a": 1}, config=Config(store=settings)) as coordinator:
         assert coordinator.status == "active"
     assert frame(store, "log").num_rows == 2
 

@@ -64,10 +64,10 @@ def progress(*ends, run="r", name=None, descriptions=()):
 
 
 def committed(served, group):
-    told = json.loads(spark_jobs.starting_offsets(served[1], group, list(TOPICS)))
+    given = json.loads(spark_jobs.starting_offsets(served[1], group, list(TOPICS)))
     return {
         TopicPartition(topic, int(number)): offset
-        for topic, of_topic in told.items()
+        for topic, of_topic in given.items()
         for number, offset in of_topic.items()
         if offset >= 0
     }
@@ -124,13 +124,13 @@ def test_sources_that_are_not_kafka_are_passed_over(served, group, listen):
 def test_offsets_as_each_session_has_them():
     """Spark Connect's client makes a text of the dict that it decoded."""
     wanted = {TopicPartition("it's", 0): 5, TopicPartition("b", 11): 0}
-    told = {"it's": {"0": 5, "1": -2}, "b": {"11": 0}}
-    assert read_offsets(json.dumps(told)) == read_offsets(str(told)) == wanted
+    given = {"it's": {"0": 5, "1": -2}, "b": {"11": 0}}
+    assert read_offsets(json.dumps(given)) == read_offsets(str(given)) == wanted
     assert read_offsets("None") == read_offsets("null") == read_offsets(None) == {}
 
 
 def test_an_event_of_connect_is_read(served, group, listen):
-    told = {
+    given = {
         "id": str(uuid.uuid4()), "runId": str(uuid.uuid4()), "name": None, "timestamp": "",
         "batchId": 0, "batchDuration": 1, "durationMs": {}, "eventTime": {}, "stateOperators": [],
         "sources": [{
@@ -142,7 +142,7 @@ def test_an_event_of_connect_is_read(served, group, listen):
         "inputRowsPerSecond": 1.0, "processedRowsPerSecond": 1.0, "observedMetrics": {},
     }  # fmt: skip
     offsets = listen()
-    offsets.onQueryProgress(SimpleNamespace(progress=StreamingQueryProgress.fromJson(told)))
+    offsets.onQueryProgress(SimpleNamespace(progress=StreamingQueryProgress.fromJson(given)))
     assert offsets.flush(10)
     assert committed(served, group) == at({3: 8})
 

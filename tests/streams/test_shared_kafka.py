@@ -127,6 +127,6 @@ def test_a_group_of_musters(kafka, tmp_path):
         coordinator.serve("127.0.0.1:0") as serving,
     ):
         ends = live(tmp_path, "shared", "muster-group", kafka, serving.address)
-        told = coordinator.offset_fetch(group_id="shared")["topics"]["muster-group"]
-    found = {f"muster-group-{number}": one["committed_offset"] for number, one in told.items()}
+        committed = coordinator.offset_fetch(group_id="shared")["topics"]["muster-group"]
+    found = {f"muster-group-{number}": one["committed_offset"] for number, one in committed.items()}
     assert found == ends

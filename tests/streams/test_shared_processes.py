@@ -98,5 +98,5 @@ def test_each_row_is_written_once_whoever_is_killed_or_frozen(tmp_path):
                 one.wait()
         rows = written(life.output)
         assert rows == Counter((p, at) for p in range(4) for at in range(life.each))
-        told = coordinator.offset_fetch(group_id="g")["topics"]["clicks"]
-        assert [one["committed_offset"] for one in told.values()] == [life.each] * 4
+        committed = coordinator.offset_fetch(group_id="g")["topics"]["clicks"]
+        assert [one["committed_offset"] for one in committed.values()] == [life.each] * 4

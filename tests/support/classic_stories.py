@@ -63,16 +63,16 @@ def generation(group_id, before, random):
     for name in sorted(random.sample("abcdef", random.randrange(5))):
         mine = sorted(random.sample(free, min(len(free), random.randrange(4))))
         free = [one for one in free if one not in mine]
-        told = random.choice(ODD_BYTES)
+        metadata = random.choice(ODD_BYTES)
         if consumers and random.random() < 0.8:
-            told = SUBSCRIBED
+            metadata = SUBSCRIBED
         members.append(
             ClassicMemberWritten(
                 f"{name}-{random.randrange(2)}",
                 f"static-{name}" if name < "c" else None,
                 f"client-{name}", f"/host-{random.randrange(2)}", 60_000, 10_000,
-                told, random.choice(ODD_BYTES),
-                ("t", "u") if told == SUBSCRIBED else (),
+                metadata, random.choice(ODD_BYTES),
+                ("t", "u") if metadata == SUBSCRIBED else (),
                 tuple(ClassicRange(t, f"id-{t}", at, 1) for t, at in mine) if consumers else (),
             )
         )  # fmt: skip

@@ -55,7 +55,7 @@ class Core:
         self.tasks = []
         self.timers = {}  # (kind, group, member) → (deadline, member epoch)
         self.catalog = {}
-        self.told = {}  # member → {topic: partitions} as last answered
+        self.given = {}  # member → {topic: partitions} as last answered
         self._ids = Counter()
 
     def configure(self, **kafka):
@@ -117,7 +117,7 @@ class Core:
         response = result.response
         assert isinstance(response, HeartbeatResponse)
         if response.assignment is not None:
-            self.told[member] = lists(response.assignment)
+            self.given[member] = lists(response.assignment)
         return result
 
     def heartbeat(self, member, epoch=None, *, owned=None, names=None, group="g", **fields):
@@ -138,15 +138,15 @@ class Core:
 
     def acknowledge(self, member, **fields):
         """Heartbeat owning exactly what was last answered."""
-        return self.beat(member, owned=self.told.get(member, {}), **fields)
+        return self.beat(member, owned=self.given.get(member, {}), **fields)
 
     def settle(self, group="g"):
-        """Let all members that are there heartbeat, owning what they were told, until all rest."""
+        """Let all members that are there heartbeat, owning what they were given, until all rest."""
         for _ in range(REST_ROUNDS):
             present = [m for m in self.state.groups[group].members.values() if m.epoch > 0]
             written = [
                 self.beat_result(
-                    m.member_id, owned=self.told.get(m.member_id, {}), group=group
+                    m.member_id, owned=self.given.get(m.member_id, {}), group=group
                 ).records
                 for m in present
             ]

@@ -1,4 +1,4 @@
-"""The histories of a group told record by record: the naive twin of coordinator/history.
+"""The histories of a group, record by record: the naive twin of coordinator/history.
 
 A target takes in all group epochs since the target before it: their reasons are why it gives and
 takes. What tests ask of the columns, they ask of this.
@@ -88,9 +88,9 @@ class Epoch:
         """The epoch as a cause, with what happened to topics."""
         reason = self.reason
         if self.topics_changed:
-            told = self.topics_changed[:TOPICS_NAMED]
-            more = len(self.topics_changed) - len(told)
-            reason += f" ({'; '.join(told)}{f' and {more} more' if more else ''})"
+            named = self.topics_changed[:TOPICS_NAMED]
+            more = len(self.topics_changed) - len(named)
+            reason += f" ({'; '.join(named)}{f' and {more} more' if more else ''})"
         member_id = None if self.reason in NOTICED else self.member_id
         return Cause(self.group_epoch, reason, member_id, codes_of(self.reason))
 
@@ -115,7 +115,7 @@ class Target:
 
 @dataclass(slots=True)
 class Epochs:
-    """The epochs of one group, told record by record.
+    """The epochs of one group, record by record.
 
     Attributes
     ----------
@@ -288,7 +288,7 @@ class _Tenure:
 
 @dataclass(slots=True)
 class History:
-    """Who owned what in one group, told record by record."""
+    """Who owned what in one group, record by record."""
 
     group_id: str
     epochs: Epochs = field(init=False)
@@ -330,7 +330,7 @@ class History:
     def _group(self, record: GroupMetadata, _position: int, _at_ms: int) -> None:
         ended = self._ended.pop(record.member_id or "", [])
         newest = self.epochs.newest
-        assert newest is not None  # the epochs were told of it before
+        assert newest is not None  # the epochs have it already
         for row in ended:
             assert row.until is not None
             self._past.append(replace(row, until=row.until._replace(cause=newest.cause)))

@@ -1,4 +1,4 @@
-"""Members that beat as clients do: they own what they are told, and say so."""
+"""Members that beat as clients do: they own what they are given, and say so."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def wait_for(found, timeout_s=120.0, every_s=0.01):
 
 
 class Members:
-    """Members that beat, and own what they are told, until the group is at rest."""
+    """Members that beat, and own what they are given, until the group is at rest."""
 
     def __init__(self, coordinator, every_s=0.01):
         self.coordinator, self.every_s = coordinator, every_s

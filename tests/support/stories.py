@@ -1,4 +1,4 @@
-"""Stories for the views: what happens to a group, told to a real coordinator on a clock of ours.
+"""Stories for the views: what happens to a group, played to a real coordinator on a clock of ours.
 
 The coordinator is the one of `muster trace`; members send heartbeats as clients do, so that a story
 says who comes and goes, and reconciliation follows by itself.
@@ -105,7 +105,7 @@ class Story:
         return self
 
     def hold_on(self, member):
-        """Let a member go on without giving up what it is told to."""
+        """Let a member go on without giving up what it must."""
         self.members[member][3] = True
         return self
 
@@ -127,8 +127,8 @@ class Story:
 
     def decide(self, action, plan, reason=""):
         """Apply, propose, approve or reject a plan; User:bob does."""
-        told = plan if action in ("apply", "propose") else None
-        event = DecidePlan(action, self.group, plan.plan_id, told, "User:bob", reason)
+        given = plan if action in ("apply", "propose") else None
+        event = DecidePlan(action, self.group, plan.plan_id, given, "User:bob", reason)
         self.trace.player.processor.run([event])
         return self.settle()
 
@@ -154,9 +154,9 @@ class Story:
         if answer["error_code"]:
             self.members.pop(member, None)
             return
-        told = answer["assignment"]
-        if told is not None and not (holding and owned):
-            owned = {topic: list(partitions) for topic, partitions in told.items()}
+        given = answer["assignment"]
+        if given is not None and not (holding and owned):
+            owned = {topic: list(partitions) for topic, partitions in given.items()}
         self.members[member] = [answer["member_epoch"], owned, always, holding]
 
 
@@ -240,7 +240,7 @@ def billing():
 
 
 def shipping():
-    """A member does not give up what it is told to, until its time is over."""
+    """A member does not give up what it must, until its time is over."""
     story = Story("shipping").topics(parcels=4)
     story.at(-1).join("s1", "parcels").hold_on("s1")
     return story.at(0).join("s2", "parcels").at(2)
@@ -282,10 +282,10 @@ def archive():
     story = Story("archive").topics(boxes=8)
     ann, nobody = Caller("User:ann", "tool", "10.0.0.1"), Caller("User:eve", "", "10.6.6.6")
     session = {"consumer.session.timeout.ms": "50000"}
-    told = {"boxes": dict.fromkeys((0, 1, 2, 5), (7, ""))}
+    given = {"boxes": dict.fromkeys((0, 1, 2, 5), (7, ""))}
     refused = {"operation": "DELETE", "resource_type": "GROUP", "resource_name": "archive"}
     story.trace.player.processor.run([
-        OffsetCommit("archive", "", -1, told),
+        OffsetCommit("archive", "", -1, given),
         ConfigureGroup("archive", session, ann),
         OffsetDelete("archive", {"boxes": [0, 1, 2, 5, 7]}, ann),
         RecordAudit([audit_record(DENIED, "archive", nobody, refused | {"count": "12"}),

@@ -11,7 +11,7 @@ from tests.support.traces.text import event_text
 
 
 class WatchedProcessor(EventProcessor):
-    """As `EventProcessor`; `coming` is told each event, with the state that it comes to."""
+    """As `EventProcessor`; `coming` gets each event, with the state that it comes to."""
 
     coming: Callable[[Event, State], None] = staticmethod(lambda *_: None)
 
@@ -23,9 +23,9 @@ class WatchedProcessor(EventProcessor):
 
 
 class OneByOne(EventProcessor):
-    """As `EventProcessor`, but each event is a batch, and `watch` is told before the next is decided.
+    """As `EventProcessor`, but each event is a batch, and `watch` is called before the next is decided.
 
-    It is told the event as a command, the event, and its answer, once its records are durable.
+    It gets the event as a command, the event, and its answer, once its records are durable.
     """
 
     watch: Callable[[str, Event, Answer], None] = staticmethod(lambda *_: None)

@@ -50,8 +50,8 @@ def test_a_group_whose_first_generation_waits_is_converted_all_the_same():
         )
     ]
     assert joined["response"]["member_epoch"] == 2
-    (told,) = joined["completed"]
-    assert told["response"]["error"] == "REBALANCE_IN_PROGRESS"
+    (released,) = joined["completed"]
+    assert released["response"]["error"] == "REBALANCE_IN_PROGRESS"
     again = trace.run(
         {"op": "join_group", "member_id": "$001", "instance_id": "i", "protocols": RANGE}
     )

@@ -105,8 +105,8 @@ class Walk:
         return {"op": kind}
 
     def hear(self, answer):
-        for told in [answer, *answer.get("completed", [])]:
-            response = told.get("response", {})
+        for answered in [answer, *answer.get("completed", [])]:
+            response = answered.get("response", {})
             self.ids += [one for one in [response.get("member_id")] if one and one not in self.ids]
             found = response.get("generation") or response.get("member_epoch")
             self.generations += [found] if found else []
@@ -119,9 +119,9 @@ def check_answer(op, answer, waiting):
     """
     lies = op.get("op") == "join_group" and op["member_id"] and op["instance_id"]
     assert lies or "UNKNOWN_SERVER_ERROR" not in str(answer)
-    for told in answer.get("completed", []):
-        assert told["op"] in waiting
-        waiting.remove(told["op"])
+    for answered in answer.get("completed", []):
+        assert answered["op"] in waiting
+        waiting.remove(answered["op"])
 
 
 def check_state(processor):

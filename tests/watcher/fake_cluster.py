@@ -19,7 +19,7 @@ PATIENCE_S = 20
 
 
 class FakeCluster:
-    """Has logs, which it cleans when it is told to; it answers as brokers do."""
+    """Has logs, which it cleans on request; it answers as brokers do."""
 
     def __init__(self, partitions=1, topics=None):
         self.logs = {number: [] for number in range(partitions)}

@@ -34,16 +34,16 @@ class Broker:
         self.is_open = False
 
 
-@pytest.mark.parametrize("told", ["cluster-2", None])
-def test_another_cluster_at_the_same_address_is_not_read(monkeypatch, told):
-    broker = Broker(told)
+@pytest.mark.parametrize("other_id", ["cluster-2", None])
+def test_another_cluster_at_the_same_address_is_not_read(monkeypatch, other_id):
+    broker = Broker(other_id)
 
     async def connect(*_args):
         return broker
 
     monkeypatch.setattr(KafkaConnection, "open", connect)
     brokers = KafkaBrokers(ClientSettings.read("kafka://h:1", {}), cluster_id="cluster-1")
-    with pytest.raises(ConnectionError, match=f"h:1: this is now Kafka cluster {told}, but"):
+    with pytest.raises(ConnectionError, match=f"h:1: this is now Kafka cluster {other_id}, but"):
         asyncio.run(brokers.describe("t"))
     assert not broker.is_open
     broker.cluster_id = "cluster-1"

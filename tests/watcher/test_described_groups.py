@@ -31,7 +31,7 @@ from .recorded import FILES, change, read_lines
 from .test_watched_groups import NO_GROUP, WatchedGroups, describe
 
 
-def described(told):
+def described(answer):
     """An answer of Kafka's, as recorded."""
     members = {
         m["memberId"]: DescribedMember(
@@ -47,10 +47,14 @@ def described(told):
             spans(m["assignment"]),
             spans(m["targetAssignment"]),
         )
-        for m in told["members"]
+        for m in answer["members"]
     }
     return DescribedGroup(
-        told["groupId"], told["groupEpoch"], told["assignmentEpoch"], told["assignorName"], members
+        answer["groupId"],
+        answer["groupEpoch"],
+        answer["assignmentEpoch"],
+        answer["assignorName"],
+        members,
     )
 
 
@@ -73,12 +77,12 @@ def test_a_store_says_what_kafka_answered_last(name):
         if "topics" in line:
             change(topics, line)
             watched.set_topics(topics)
-        for group_id, told in line.get("groups", {}).items():
+        for group_id, answer in line.get("groups", {}).items():
             before = last.pop(group_id, None)
-            if told["errorCode"] == NO_GROUP:
+            if answer["errorCode"] == NO_GROUP:
                 records = [] if before is None else end_group(before)
             else:
-                last[group_id] = described(told)
+                last[group_id] = described(answer)
                 records, _ = compare_groups(before, last[group_id])
             for record in records:
                 replay(watched.state, record)
@@ -155,7 +159,7 @@ def test_a_change_that_nothing_explains_leaves_the_rest_of_the_group(tmp_path):
 
 
 class Answering:
-    """Brokers that answer about a group, as they are told to."""
+    """Brokers that answer about a group, as the test says."""
 
     node_ids = (1,)
 

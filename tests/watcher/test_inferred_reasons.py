@@ -41,11 +41,11 @@ def explain(walk):
         bare = [_bare(one) for one in batch.records]
         seen = watched.translator._seen_of(bare)
         event = KafkaWrote(tuple(bare), batch.at_ms, session_ms=45_000, seen_ms=seen)
-        told = decide_watched(watched.state, watched.state.watched, event).records
-        for known, found in zip(batch.records, told, strict=True):
+        inferred = decide_watched(watched.state, watched.state.watched, event).records
+        for known, found in zip(batch.records, inferred, strict=True):
             if isinstance(known, (*WITH_REASONS, TargetMetadata)):
                 yield known, found
-        for record in told:
+        for record in inferred:
             watched.translator._note_activity(record, batch.at_ms)
             replay(watched.state, record)
 
@@ -89,9 +89,9 @@ def test_most_reasons_are_those_that_muster_knew(judged):
     counts = Counter()
     for (verdict, *_), count in judged.items():
         counts[verdict] += count
-    told = counts.total() - counts["member left or timed out"]
-    assert counts["same"] >= 0.95 * told, counts
-    assert counts["other"] <= 0.01 * told, counts
+    inferred = counts.total() - counts["member left or timed out"]
+    assert counts["same"] >= 0.95 * inferred, counts
+    assert counts["other"] <= 0.01 * inferred, counts
 
 
 def test_what_is_left(judged):
@@ -105,7 +105,7 @@ def test_what_is_left(judged):
 
 
 def test_no_member_that_timed_out_is_said_to_have_left(judged):
-    """A guess is never told as a fact."""
+    """A guess is never shown as a fact."""
     wrong = [
         (known, found)
         for _, known, found in judged

@@ -112,8 +112,8 @@ def test_pages_and_describe_show_the_lag(tmp_path, cluster):
 
     with open_store(tmp_path) as store, following(cluster, store, lag_ms=20):
         wait_for(lambda: lags_of(store))
-    told = json.loads(run_as_text("describe", "g", "--store", tmp_path).stdout)
-    assert [(row["partition"], row["lag"]) for row in told["offsets"]] == [
+    described = json.loads(run_as_text("describe", "g", "--store", tmp_path).stdout)
+    assert [(row["partition"], row["lag"]) for row in described["offsets"]] == [
         (0, 6),
         (1, 0),
         (2, None),

@@ -34,12 +34,12 @@ def test_a_dump_ends_with_the_groups_that_kafka_described(tmp_path, name):
     *_, last = [line for line in read_lines(name) if "groups" in line]
     with watch(FOLDER / name, tmp_path / "store") as watched:
         assert watched.wait(60)
-        for group_id, told in last["groups"].items():
+        for group_id, theirs in last["groups"].items():
             (found,) = watched.coordinator.consumer_group_describe(group_id)
-            if told["errorCode"] == NO_GROUP:
+            if theirs["errorCode"] == NO_GROUP:
                 assert found["error_code"] == NO_GROUP
             else:
-                assert normal(to_camel_case(found), wished=False) == normal(told, wished=False)
+                assert normal(to_camel_case(found), wished=False) == normal(theirs, wished=False)
 
 
 def test_one_that_was_stopped_goes_on(tmp_path):

@@ -32,11 +32,11 @@ def groups(store):
 
 
 def test_a_dump_is_written_and_read_by_the_other_commands(tmp_path):
-    told = run("watch", "--records", DUMP, "--store", tmp_path / "s")
-    assert (told.returncode, told.stderr) == (0, "")
-    assert "muster watches" in told.stdout
+    done = run("watch", "--records", DUMP, "--store", tmp_path / "s")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "muster watches" in done.stdout
     read = r"2 groups; records read: [1-9]\d*, written 1970-.*Z to 1970-.*Z; passed over: 0, undec"
-    assert re.search(read, told.stdout)
+    assert re.search(read, done.stdout)
     assert {one["group_id"] for one in groups(tmp_path / "s")} == {"g", "h"}
     assert run_as_text("verify", "--store", tmp_path / "s").returncode == 0
     assert "member joined" in run_as_text("explain", "g", "--store", tmp_path / "s").stdout
@@ -61,9 +61,9 @@ def test_a_dump_is_written_and_read_by_the_other_commands(tmp_path):
     ],
 )
 def test_what_cannot_be_watched_is_refused(tmp_path, arguments, said):
-    told = run_as_text("watch", *arguments, cwd=tmp_path)
-    assert (told.returncode, told.stdout) == (2, "")
-    assert said in told.stderr
+    done = run_as_text("watch", *arguments, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert said in done.stderr
     assert not (tmp_path / "s").exists()
 
 
@@ -78,9 +78,9 @@ def test_a_server_that_is_no_broker_is_named():
 
 def test_a_store_that_is_watched_is_not_served(tmp_path):
     run("watch", "--records", DUMP, "--store", tmp_path / "s")
-    told = run_as_text("serve", "--store", tmp_path / "s", "--listen", "127.0.0.1:0")
-    assert told.returncode == 2
-    assert "muster watch" in told.stderr
+    done = run_as_text("serve", "--store", tmp_path / "s", "--listen", "127.0.0.1:0")
+    assert done.returncode == 2
+    assert "muster watch" in done.stderr
 
 
 def test_pages_stay_until_a_signal_and_another_process_stands_by(tmp_path):

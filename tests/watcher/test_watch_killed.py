@@ -43,8 +43,8 @@ def kill_at(name, store, count):
 
 
 def rows(command, *arguments):
-    told = run_as_text(command, *arguments)
-    return [json.loads(line) for line in told.stdout.splitlines()]
+    done = run_as_text(command, *arguments)
+    return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 @pytest.mark.parametrize(
@@ -60,8 +60,8 @@ def test_killed_twice_nothing_is_missing_and_nothing_is_there_twice(tmp_path, na
     with watch_here(FOLDER / name, whole) as watched:
         watched.wait(PATIENCE_S)
     assert run_as_text("verify", "--store", store).returncode == 0
-    *_, told = [line for line in read_lines(name) if "groups" in line]
-    for group_id, theirs in told["groups"].items():
+    *_, done = [line for line in read_lines(name) if "groups" in line]
+    for group_id, theirs in done["groups"].items():
         if theirs["errorCode"] == NO_GROUP:
             continue
         (ours,) = rows("describe", group_id, "--store", store)

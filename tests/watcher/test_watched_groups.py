@@ -69,12 +69,12 @@ def assignment(member):
     return found.version, dict(found.partitions)
 
 
-def told_classic(told):
+def told_classic(kafkas):
     """The same of a recorded answer."""
-    if told["error_code"]:
+    if kafkas["error_code"]:
         return None
     members = []
-    for m in told["members"]:
+    for m in kafkas["members"]:
         asks, given = m["metadata"], m["assignment"]
         if isinstance(asks, dict):
             owned, generation = asks.get("owned", {}), asks.get("generation", -1)
@@ -82,7 +82,7 @@ def told_classic(told):
             given = given["version"], given["partitions"]
         who = m["member_id"], m["instance_id"], m["client_id"], m["client_host"]
         members.append((*who, asks, given))
-    return told["protocol_type"], sorted(members)
+    return kafkas["protocol_type"], sorted(members)
 
 
 def offsets(watched, group_id):
@@ -93,18 +93,18 @@ def offsets(watched, group_id):
 
 
 def compare(watched, line):
-    for group_id, told in line["groups"].items():
+    for group_id, kafkas in line["groups"].items():
         found = describe(watched, group_id)
-        if told["errorCode"] == NO_GROUP:
+        if kafkas["errorCode"] == NO_GROUP:
             assert found is None
         else:
             wishes = watched.state.groups[group_id].wishes.most_common(2)
             wished = len({count for _, count in wishes}) == len(wishes) > 0
-            assert normal(found, wished=wished) == normal(told, wished=wished)
-    for told in line["classic"]:
-        assert describe_classic(watched, told["group"]) == told_classic(told)
-    for group_id, told in line["offsets"].items():
-        assert offsets(watched, group_id) == told
+            assert normal(found, wished=wished) == normal(kafkas, wished=wished)
+    for kafkas in line["classic"]:
+        assert describe_classic(watched, kafkas["group"]) == told_classic(kafkas)
+    for group_id, kafkas in line["offsets"].items():
+        assert offsets(watched, group_id) == kafkas
 
 
 @pytest.mark.parametrize("name", FILES)

@@ -107,20 +107,24 @@ def test_the_topic_has_the_id_that_kafka_writes():
 @pytest.mark.parametrize("group", ["g", "c"])
 def test_weights_are_given_for_one_plan(folder, plan, group):
     before = rows(folder / "store")
-    moves, told = plan(group, "--weights", str(folder / "weights.csv"))
-    assert (told["makespan_before"], told["makespan_after"], told["lower_bound"]) == (11, 9, 9)
-    assert told["overloaded"] == [{"member_id": "m1", "load": 11.0}]
+    moves, summary = plan(group, "--weights", str(folder / "weights.csv"))
+    assert (summary["makespan_before"], summary["makespan_after"], summary["lower_bound"]) == (
+        11,
+        9,
+        9,
+    )
+    assert summary["overloaded"] == [{"member_id": "m1", "load": 11.0}]
     assert {(one["from_member_id"], one["to_member_id"]) for one in moves} == {("m1", "m2")}
-    assert "not the Kafka cluster cluster-1, with the weights given" in told["supposes"]
-    assert told["assignor"] == "weighted"
+    assert "not the Kafka cluster cluster-1, with the weights given" in summary["supposes"]
+    assert summary["assignor"] == "weighted"
     assert rows(folder / "store") == before
 
 
 @pytest.mark.parametrize("group", ["g", "c"])
 def test_what_a_new_member_would_get(plan, group):
-    moves, told = plan(group, "--add", "1", "--assignor", "uniform")
+    moves, summary = plan(group, "--add", "1", "--assignor", "uniform")
     assert {one["to_member_id"] for one in moves} == {"added-1"}
-    assert (told["members"], told["makespan_after"]) == (3, 2)
+    assert (summary["members"], summary["makespan_after"]) == (3, 2)
 
 
 def test_a_plan_is_not_applied(folder, plan, muster_here):
@@ -159,22 +163,22 @@ def test_plans_for_a_recorded_group(recorded, muster_here):
         return lines[:-1], lines[-1]
 
     for options in (("--assignor", "weighted"), ("--add", "2")):
-        moves, told = plan(*options)
-        assert told["makespan_after"] >= told["lower_bound"]
-        assert told["makespan_before"] >= told["makespan_after"] or told["placed"]
+        moves, summary = plan(*options)
+        assert summary["makespan_after"] >= summary["lower_bound"]
+        assert summary["makespan_before"] >= summary["makespan_after"] or summary["placed"]
         taken = [one for one in moves if one["from_member_id"]]
-        assert sum(one["partition_count"] for one in taken) == told["moved"]
-        assert all(one["load"] > told["lower_bound"] for one in told["overloaded"])
-        assert "not the Kafka cluster" in told["supposes"]
+        assert sum(one["partition_count"] for one in taken) == summary["moved"]
+        assert all(one["load"] > summary["lower_bound"] for one in summary["overloaded"])
+        assert "not the Kafka cluster" in summary["supposes"]
     new = {one["to_member_id"] for one in moves} & {"added-1", "added-2"}
     assert new, "what a new member would get"
-    assert told["supposes"].endswith("with 2 more members")
+    assert summary["supposes"].endswith("with 2 more members")
 
 
 def test_a_plan_says_which_partitions_nobody_keeps(recorded, muster_here):
     done = muster_here("plan", "g", "--store", recorded, "--json")
-    told = json.loads(done.stdout.splitlines()[-1])
-    found = {one["finding"]: one for one in told["findings"]}
+    summary = json.loads(done.stdout.splitlines()[-1])
+    found = {one["finding"]: one for one in summary["findings"]}
     assert "flapping_partitions" in found
     for one in found.values():
         assert one["total"] >= len(one["rows"]) > 0

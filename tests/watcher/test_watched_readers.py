@@ -51,13 +51,13 @@ def store(tmp_path_factory):
     ],
 )
 def test_commands_that_read_say_who_coordinates(store, arguments):
-    told = run_as_text(*arguments, "--store", store)
-    assert told.returncode == (arguments == ("doctor",)), told.stderr
-    (line,) = told.stderr.splitlines()
+    done = run_as_text(*arguments, "--store", store)
+    assert done.returncode == (arguments == ("doctor",)), done.stderr
+    (line,) = done.stderr.splitlines()
     assert "the Kafka cluster of-" in line
     assert f"watched since {BEGUN}, from a dump of its topic of groups" in line
     assert "read up to 1970-01-01T00:25:16" in line
-    for row in told.stdout.splitlines():
+    for row in done.stdout.splitlines():
         json.loads(row)
 
 
@@ -67,35 +67,35 @@ def test_copies_say_who_coordinates(store, tmp_path):
         ("restore", "--from", tmp_path / "copy", "--store", tmp_path / "again"),
         ("verify", "--store", tmp_path / "again"),
     ):
-        told = run_as_text(*words)
-        assert told.returncode == 0, told.stderr
-        assert "the Kafka cluster of-" in told.stderr
-        json.loads(told.stdout)
+        done = run_as_text(*words)
+        assert done.returncode == 0, done.stderr
+        assert "the Kafka cluster of-" in done.stderr
+        json.loads(done.stdout)
 
 
 def test_a_partition_is_explained_by_what_was_seen(store):
     (row,) = rows_of(
         run_as_text("history", "g", "--store", store, "--topic", "a"), last_of="a", of=0
     )
-    told = run_as_text("explain", "g", "--partition", "a/0", "--store", store)
-    assert json.loads(told.stdout) == row
+    done = run_as_text("explain", "g", "--partition", "a/0", "--store", store)
+    assert json.loads(done.stdout) == row
     assert row["reason"]
     for wrong, said in ((("a/99",), "owned partition 99"), (("a/0", "--epoch", "3"), "--as-of")):
-        told = run_as_text("explain", "g", "--partition", *wrong, "--store", store)
-        assert (told.returncode, said in told.stderr) == (2, True)
+        done = run_as_text("explain", "g", "--partition", *wrong, "--store", store)
+        assert (done.returncode, said in done.stderr) == (2, True)
 
 
-def rows_of(told, *, last_of, of):
+def rows_of(done, *, last_of, of):
     """The newest row of a partition."""
-    rows = [json.loads(line) for line in told.stdout.splitlines()]
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
     ours = [r for r in rows if r["topic"] == last_of]
     ours = [r for r in ours if r["first_partition"] <= of <= r["last_partition"]]
     return [r for r in ours if r["since_position"] == max(one["since_position"] for one in ours)]
 
 
 def test_epochs_say_how_much_moved(store):
-    told = run_as_text("explain", "g", "--store", store)
-    moved = [json.loads(line)["moved"] for line in told.stdout.splitlines()]
+    done = run_as_text("explain", "g", "--store", store)
+    moved = [json.loads(line)["moved"] for line in done.stdout.splitlines()]
     assert sum(one for one in moved if one) > 10
     assert None in moved, "of epochs whose target came later"
 
@@ -110,9 +110,9 @@ def test_epochs_say_how_much_moved(store):
 )
 def test_commands_that_change_are_refused_at_once(store, arguments):
     before = LogReader(store).position
-    told = run_as_text(*arguments, "--store", store)
-    assert (told.returncode, told.stdout) == (2, "")
-    (line,) = told.stderr.splitlines()
+    done = run_as_text(*arguments, "--store", store)
+    assert (done.returncode, done.stdout) == (2, "")
+    (line,) = done.stderr.splitlines()
     assert "the Kafka cluster of-" in line
     assert "coordinates the groups" in line
     assert Inbox(str(store)).waiting() == []
@@ -133,9 +133,9 @@ def test_pages_say_who_coordinates(store):
         assert "from a dump of its topic of groups" in found.text, address
     assert "The cluster is not watched now" in pages.get("/").text
     assert "No coordinator runs" not in pages.get("/group?id=g").text
-    told = pages.get("/group.json?id=g").json()
-    assert (told["kafka_cluster"], told["observed"]) == (cluster, "records")
-    assert told["watched_since"] == BEGUN
+    done = pages.get("/group.json?id=g").json()
+    assert (done["kafka_cluster"], done["observed"]) == (cluster, "records")
+    assert done["watched_since"] == BEGUN
 
 
 def test_pages_decide_nothing(store):

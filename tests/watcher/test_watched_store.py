@@ -68,8 +68,8 @@ def test_rows_are_dated_by_kafka(tmp_path, name):
     feed(tmp_path, name)
     dates = {row["at_ms"] for row in rows(tmp_path) if row["kind"] == "group_metadata"}
     written = [r for line in read_lines(name) for r in line.get("records", ())]
-    told = {ms for _, ms, *_ in written}
-    assert dates <= told
+    dated = {ms for _, ms, *_ in written}
+    assert dates <= dated
 
 
 @pytest.mark.parametrize("name", FILES[:: 1 if EVERY else 3])
@@ -78,7 +78,7 @@ def test_a_store_that_was_stopped_anywhere_has_the_same_groups(tmp_path, name):
     rng = random.Random(name)
     feed(tmp_path / "cut", name, lambda: rng.random() < 0.1)
     # Offsets are folded until the next change, so a stop writes some that were not the last.
-    told = [
+    dated = [
         [
             r
             for r in rows(tmp_path / one, without=("reason", "member_id"))
@@ -86,9 +86,9 @@ def test_a_store_that_was_stopped_anywhere_has_the_same_groups(tmp_path, name):
         ]
         for one in ("whole", "cut")
     ]
-    for whole, cut in zip(*told, strict=False):
+    for whole, cut in zip(*dated, strict=False):
         assert whole == cut
-    assert len(told[0]) == len(told[1]) > 0
+    assert len(dated[0]) == len(dated[1]) > 0
 
 
 def test_another_cluster_is_refused(tmp_path):

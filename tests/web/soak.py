@@ -88,8 +88,8 @@ class Group:
             topic_partitions={} if epoch == 0 else owned,
         )  # fmt: skip
         self.took_ms.append(1000 * (time.perf_counter() - begun))
-        told = answer.assignment
-        self.known[member] = (answer.member_epoch, owned if told is None else told)
+        assigned = answer.assignment
+        self.known[member] = (answer.member_epoch, owned if assigned is None else assigned)
 
     def turn(self) -> None:
         """Let the other member come, settle, and go."""

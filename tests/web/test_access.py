@@ -1,4 +1,4 @@
-"""Who may see the pages, what a hostile id or address can do to them, what a browser is told."""
+"""Who may see the pages, what a hostile id or address can do to them, what a browser gets."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def opened(browser):
         contexts.append(browser.new_context(viewport=viewport, **options))
         page = contexts[-1].new_page()
         page.on("pageerror", lambda error: complaints.append(str(error)))
-        if quiet:  # who is refused a page is told so there, too
+        if quiet:  # a refused page says so there, too
             page.on("console", lambda m: complaints.append(m.text) if m.type == "error" else None)
         page.on("dialog", lambda dialog: (complaints.append(dialog.message), dialog.dismiss()))
         page.goto(url)
@@ -65,7 +65,7 @@ def opened(browser):
 
 
 class Crowd:
-    """Members of a coordinator that do at once what they are told to."""
+    """Members of a coordinator that do at once what answers say."""
 
     def __init__(self, coordinator, group):
         self.coordinator, self.group, self.members = coordinator, group, {}
@@ -77,8 +77,8 @@ class Crowd:
             rebalance_timeout_ms=60_000, subscribed_topic_names=sorted(TOPICS),
             topic_partitions=owned,
         )  # fmt: skip
-        told = answer.assignment
-        self.members[member] = (answer.member_epoch, owned if told is None else told)
+        assigned = answer.assignment
+        self.members[member] = (answer.member_epoch, owned if assigned is None else assigned)
 
     def join(self, *members):
         for member in members:
@@ -228,9 +228,9 @@ def test_the_sign_says_since_when_and_why_a_page_is_not_live(tmp_path, opened):
         page.wait_for_selector("#live:text('live')")
         store.rename(tmp_path / "away")
         page.wait_for_selector("#live.off:text('cannot be read')")
-        told = page.text_content("#live")
+        assigned = page.text_content("#live")
         time.sleep(2)
-        assert page.text_content("#live") == told, "since when, not when it was tried last"
+        assert page.text_content("#live") == assigned, "since when, not when it was tried last"
         (tmp_path / "away").rename(store)
         page.wait_for_selector("#live:not(.off)", timeout=20_000)
 
@@ -259,13 +259,13 @@ def test_a_page_finds_out_that_it_slept(live, opened):
     page.goto(url)
     page.wait_for_selector("#live:text('live')")
     page.evaluate(
-        "const sign = document.getElementById('live'); window.told = [];"
-        "new MutationObserver(() => window.told.push(sign.textContent))"
+        "const sign = document.getElementById('live'); window.texts = [];"
+        "new MutationObserver(() => window.texts.push(sign.textContent))"
         ".observe(sign, {childList: true})"
     )
     page.clock.fast_forward(3_600_000)
-    await_true(page, "window.told.length > 1 && window.told.at(-1) === 'live'")
-    assert page.evaluate("window.told[0]").startswith("not live since")
+    await_true(page, "window.texts.length > 1 && window.texts.at(-1) === 'live'")
+    assert page.evaluate("window.texts[0]").startswith("not live since")
 
 
 def test_a_group_that_is_gone_comes_back_and_former_times_without_it_are_told(live, opened):

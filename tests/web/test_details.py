@@ -104,12 +104,12 @@ def test_a_member_with_its_subscription_and_settings(tmp_path):
     story.hold_on("m1").at(1).join("m2", "orders")
     client = browse(stored(story.batches, tmp_path))
     page = " ".join(client.get("/member?id=billing&member=m1").text.split())
-    for told in (
+    for texts in (
         "unrevoked partitions", "waited for", '<dd><bdi class="id">client</bdi></dd>', "localhost", "one", "60,000 ms", "sticky",
         '<li><bdi class="id">new</bdi></li>', "to be given up",
         "/history?id=billing&amp;member=m1",
     ):  # fmt: skip
-        assert told in page, told
+        assert texts in page, texts
     before = client.get(f"/member?id=billing&member=m1&at_ms={NOON}").text
     assert "to be given up" not in before
     assert "Go to now" in before
@@ -120,9 +120,9 @@ def test_a_member_with_its_subscription_and_settings(tmp_path):
 
 def test_the_settings_of_a_group_are_for_those_who_may_see_them(tmp_path, secured):
     story = Story("billing").topics(orders=3).join("m1", "orders")
-    told = {"consumer.session.timeout.ms": "50000", "consumer.assignor.name": "<b>"}
+    texts = {"consumer.session.timeout.ms": "50000", "consumer.assignor.name": "<b>"}
     last = story.batches[-1]
-    set_then = replace(last, records=[GroupConfigured("billing", told)])
+    set_then = replace(last, records=[GroupConfigured("billing", texts)])
     store = stored([*story.batches, set_then], tmp_path / "store")
     page = browse(store).get("/group?id=billing").text
     assert "Settings of this group" in page
@@ -139,8 +139,8 @@ def test_the_software_of_clients_is_shown_where_they_say_it(tmp_path):
     story = Story("billing").topics(orders=3).join("m1", "orders").join("m2", "orders")
     batches = story.batches
     metas = [r for batch in batches for r in batch.records if isinstance(r, MemberMetadata)]
-    told = replace_record(next(r for r in metas if r.member_id == "m1"), client_software="<b> 1.2")
-    client = browse(stored([*batches, replace(batches[-1], records=[told])], tmp_path))
+    texts = replace_record(next(r for r in metas if r.member_id == "m1"), client_software="<b> 1.2")
+    client = browse(stored([*batches, replace(batches[-1], records=[texts])], tmp_path))
     rows = client.get("/group.json?id=billing&sort=member_id").json()["members"]
     assert [row["client_software"] for row in rows] == ["<b> 1.2", None]
     assert "&lt;b&gt; 1.2" in client.get("/member?id=billing&member=m1").text

@@ -17,8 +17,8 @@ NAME = "<b>g</b>\n\x1b&'\"\u202e"
 
 
 def classic(group_id, topic, members=1):
-    told = {"client_id": NAME, "client_host": "/h", "subscribed_topic_names": (topic,)}
-    some = [ClassicMemberWritten(f"{NAME}{one}", **told) for one in range(members)]
+    names = {"client_id": NAME, "client_host": "/h", "subscribed_topic_names": (topic,)}
+    some = [ClassicMemberWritten(f"{NAME}{one}", **names) for one in range(members)]
     written = ClassicGroupWritten(group_id, 1, "consumer", "range", None, NOON, tuple(some))
     return [TopicChanged(topic, f"id of {topic}", 3, version=1), written]
 

@@ -175,16 +175,18 @@ def test_an_open_page_is_told_that_the_store_cannot_be_read():
 
         hub = Hub(look, 100, Times(age_s=0.05, retry_s=0.05))
         page = streamed(hub, source)
-        told = partial(b"".join, page[0])
-        await until(lambda: b"data: 0" in told())
-        assert b"trouble" not in told()
+        received = partial(b"".join, page[0])
+        await until(lambda: b"data: 0" in received())
+        assert b"trouble" not in received()
         unreachable[0] = source.fails = PermissionError("refused\u202e")
         why = b"event: trouble\ndata: The store cannot be read: refused\\u202e\n\n"
-        await until(lambda: why in told())
+        await until(lambda: why in received())
         late = streamed(hub, source)
         await until(lambda: why in b"".join(late[0]))
         unreachable[0], source.fails, source.text = None, None, b"9"
-        await until(lambda: b"data: 9" in told() and b"event: trouble\ndata: \n\n" in told())
+        await until(
+            lambda: b"data: 9" in received() and b"event: trouble\ndata: \n\n" in received()
+        )
         for one in (page, late):
             one[2].set()
         await asyncio.gather(page[3], late[3])

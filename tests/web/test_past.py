@@ -30,10 +30,10 @@ def history_of(*rows):
     names = ("topic", "first_partition", "last_partition", "member_id", "since", "until")
     full = []
     for row in rows:
-        told = dict(zip(names, row, strict=True))
+        texts = dict(zip(names, row, strict=True))
         for name in ("since", "until"):
-            told[name] = None if told[name] is None else BEGIN + timedelta(seconds=told[name])
-        full.append(dict.fromkeys(VIEW_SCHEMAS["assignment_history"].names) | told)
+            texts[name] = None if texts[name] is None else BEGIN + timedelta(seconds=texts[name])
+        full.append(dict.fromkeys(VIEW_SCHEMAS["assignment_history"].names) | texts)
     return pa.Table.from_pylist(full, VIEW_SCHEMAS["assignment_history"])
 
 
@@ -223,9 +223,9 @@ def test_a_store_that_was_left_shows_what_happened_in_it(tmp_path):
 def test_a_partition_says_who_had_it_since_when_and_why(store):
     client = browse(store)
     page = " ".join(client.get("/partition?id=billing&topic=orders&partition=6").text.split())
-    told = " ".join(re.sub("<[^>]+>", "", page).split())
-    assert "It has no owner. m3" in told
-    assert re.search(r"m3\S* lost it 2026-03-01 \S+ UTC: session timeout\.", told)
+    texts = " ".join(re.sub("<[^>]+>", "", page).split())
+    assert "It has no owner. m3" in texts
+    assert re.search(r"m3\S* lost it 2026-03-01 \S+ UTC: session timeout\.", texts)
     rows = rows_of(client.get("/partition?id=billing&topic=orders&partition=6"))
     assert [(row[0][:2], row[3], row[5]) for row in rows] == [
         ("m3", "subscription changed (m2)", "session timeout (m3)"),

@@ -94,13 +94,13 @@ def test_a_plan_is_listed_shown_and_approved(live):
     assert "1 plan waits for approval" in client.get("/group?id=g", auth=ANN).text
     rows = {row[0]: row for row in rows_of(client.get("/?q=g", auth=ANN))}
     assert "1 plan waits" in rows["g"][1]
-    told = client.get("/plan.json", params=address(plan)[1], auth=ANN).json()
-    assert (told["moved"], told["drains"], told["status"]) == (3, ["m2"], "waiting")
-    assert told["members"] == [
+    as_json = client.get("/plan.json", params=address(plan)[1], auth=ANN).json()
+    assert (as_json["moved"], as_json["drains"], as_json["status"]) == (3, ["m2"], "waiting")
+    assert as_json["members"] == [
         {"member_id": "m1", "loses": 0, "gains": 3, "change": 3},
         {"member_id": "m2", "loses": 3, "gains": 0, "change": -3},
     ]
-    assert sum(move["partition_count"] for move in told["moves"]) == 3
+    assert sum(move["partition_count"] for move in as_json["moves"]) == 3
     page = client.get(address(plan)[0], params=address(plan)[1], auth=ANN)
     assert ["clicks 3–5", "3", "m2", "m1"] in rows_of(page)  # noqa: RUF001
     assert "3 → 6" in page.text

@@ -84,8 +84,8 @@ def test_admin_requests_need_the_cluster(api, version):
     quorum = [{"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}]
     topics = quorum if api is Api.DESCRIBE_QUORUM else None
     refused, allowed = (side_of(who).ask(api, version, topics=topics) for who in ("alice", "bob"))
-    told = {"results", "topics"} & set(allowed.__slots__)
-    assert [getattr(refused, name) for name in told] == [()]
+    listed = {"results", "topics"} & set(allowed.__slots__)
+    assert [getattr(refused, name) for name in listed] == [()]
     assert int(getattr(refused, "error_code", 31)) == 31
     assert int(getattr(allowed, "error_code", 0)) == 0
 

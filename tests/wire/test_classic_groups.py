@@ -159,9 +159,9 @@ def members_of(coordinator):
 def test_two_clients_are_members_of_one_group():
     with served() as (_, address), Client(address) as first, Client(address) as second:
         words = {"client_software_name": "x", "client_software_version": "1"}
-        told = {one.api_key: (one.min_version, one.max_version)
+        offered = {one.api_key: (one.min_version, one.max_version)
                 for one in first.ask(Api.API_VERSIONS, 3, **words).api_keys}  # fmt: skip
-        assert CLASSIC_VERSIONS.items() <= told.items()
+        assert CLASSIC_VERSIONS.items() <= offered.items()
         leader = first.ask(Api.JOIN_GROUP, 3, **NEW)
         assert leader.generation_id == 1
         send_join(second)

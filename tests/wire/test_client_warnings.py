@@ -72,17 +72,17 @@ class Told:
 
 
 def test_names_are_bounded_and_each_is_said_once_a_minute(caplog):
-    told = Told()
+    noted = Told()
     for number in range(1000):
-        told.refused(f"stranger-{number}")
-        told.refused("kgo")
-    assert len(told.counts) == len(caplog.records) == CLIENTS_MAX + 1
-    assert (told.counts["kgo"], told.counts["other"]) == (1000, 1000 - CLIENTS_MAX + 1)
-    told.now_s += 59
-    told.refused("kgo")
+        noted.refused(f"stranger-{number}")
+        noted.refused("kgo")
+    assert len(noted.counts) == len(caplog.records) == CLIENTS_MAX + 1
+    assert (noted.counts["kgo"], noted.counts["other"]) == (1000, 1000 - CLIENTS_MAX + 1)
+    noted.now_s += 59
+    noted.refused("kgo")
     assert len(caplog.records) == CLIENTS_MAX + 1
-    told.now_s += 1
-    told.refused("kgo")
+    noted.now_s += 1
+    noted.refused("kgo")
     assert len(caplog.records) == CLIENTS_MAX + 2
 
 

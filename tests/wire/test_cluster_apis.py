@@ -28,9 +28,9 @@ def test_every_served_api_is_advertised(side):
     for version in range(5):
         words = {"client_software_name": "test", "client_software_version": "1"}
         answer = side.ask(Api.API_VERSIONS, version, **words)
-        told = {k.api_key: (k.min_version, k.max_version) for k in answer.api_keys}
+        versions = {k.api_key: (k.min_version, k.max_version) for k in answer.api_keys}
         sasl = {Api.SASL_HANDSHAKE, Api.SASL_AUTHENTICATE}
-        assert told == {api: span for api, span in VERSIONS.items() if api not in sasl}
+        assert versions == {api: span for api, span in VERSIONS.items() if api not in sasl}
 
 
 @pytest.mark.parametrize("version", range(14))

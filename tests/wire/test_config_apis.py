@@ -162,11 +162,11 @@ def test_this_node_s_settings_are_those_it_was_started_with(side, version):
     side.cluster = replace(side.cluster, kafka=kafka)
     found = described(side, BROKER, "7", version)
     assert int(found.error_code) == NONE
-    told = {c.name: (c.value, c.config_source, c.read_only) for c in found.configs}
-    assert tuple(told) == KAFKA_NAMES
-    assert told["group.consumer.max.size"] == ("9", STATIC, True)
-    assert told["group.consumer.assignors"] == ("range,sticky", STATIC, True)
-    assert told["group.consumer.heartbeat.interval.ms"] == ("5000", DEFAULT, True)
+    shown = {c.name: (c.value, c.config_source, c.read_only) for c in found.configs}
+    assert tuple(shown) == KAFKA_NAMES
+    assert shown["group.consumer.max.size"] == ("9", STATIC, True)
+    assert shown["group.consumer.assignors"] == ("range,sticky", STATIC, True)
+    assert shown["group.consumer.heartbeat.interval.ms"] == ("5000", DEFAULT, True)
     for kind, name in [(BROKER, ""), (LOGGER, "7"), (CLIENT_METRICS, "all")]:
         nothing = described(side, kind, name, version)
         assert (int(nothing.error_code), nothing.configs) == (NONE, ())

@@ -249,7 +249,7 @@ def test_an_unknown_topic_id_has_an_error_of_its_own(side):
     assert side.commit(10, {0: 5}) == {0: UNKNOWN_TOPIC_ID}
     assert fetched(side.fetch(10, [0])) == {0: (-1, "", UNKNOWN_TOPIC_ID)}
     assert side.commit(9, {0: 5}) == {0: UNKNOWN_TOPIC}
-    assert side.fetch(10, None).topics == (), "it has no id to be told by"
+    assert side.fetch(10, None).topics == (), "it has no id to name it by"
 
 
 def test_several_groups_are_fetched_at_once(side):

@@ -383,11 +383,11 @@ def test_a_zombie_says_so_at_the_first_page_that_it_is_asked_for(tmp_path, first
             assert page(pages.address, "/healthz") == (200, "active\n")
             with Coordinator.open(tmp_path / "s", takeover="force"):
                 time.sleep(idle.check_ms / 1000)
-                told = page(pages.address, first)
+                answered = page(pages.address, first)
                 if first == "/healthz":
-                    assert told == (503, "fenced\n")
+                    assert answered == (503, "fenced\n")
                 else:
-                    assert "\nfenced 1.0\n" in told[1]
+                    assert "\nfenced 1.0\n" in answered[1]
     finally:
         pages.close()
 

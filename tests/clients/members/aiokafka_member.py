@@ -8,7 +8,7 @@ import time
 
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
 from aiokafka.errors import KafkaError
-from worker import PATIENCE_S, POLL_S, RefusedError, Worker, run, told
+from worker import PATIENCE_S, POLL_S, RefusedError, Worker, arguments, run
 
 
 class Member(Worker, ConsumerRebalanceListener):
@@ -70,7 +70,7 @@ def main():
     loop = asyncio.new_event_loop()
     threading.Thread(target=loop.run_forever, daemon=True).start()
     member = Member(loop)
-    asyncio.run_coroutine_threadsafe(member.start(*told()), loop).result()
+    asyncio.run_coroutine_threadsafe(member.start(*arguments()), loop).result()
     run(member, lambda: time.sleep(POLL_S), member.close)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from kafka import ConsumerRebalanceListener, KafkaConsumer, OffsetAndMetadata, TopicPartition
 from kafka.errors import KafkaError
-from worker import PATIENCE_S, RefusedError, Worker, name_of, run, say, told
+from worker import PATIENCE_S, RefusedError, Worker, arguments, name_of, run, say
 
 POLL_MS = 300
 
@@ -60,7 +60,7 @@ class Member(Worker, ConsumerRebalanceListener):
 
 
 def main():
-    member = Member(*told())
+    member = Member(*arguments())
     run(
         member,
         lambda: member.consumer.poll(timeout_ms=POLL_MS),

@@ -8,7 +8,7 @@ again. SIGTERM makes it leave. It is of the consumer protocol, unless `group.pro
 from __future__ import annotations
 
 from confluent_kafka import OFFSET_INVALID, Consumer, KafkaException, TopicPartition
-from worker import PATIENCE_S, POLL_S, RefusedError, Worker, run, say, told
+from worker import PATIENCE_S, POLL_S, RefusedError, Worker, arguments, run, say
 
 
 def keys_of(partitions):
@@ -57,7 +57,7 @@ class Member(Worker):
 
 
 def main():
-    member = Member(*told())
+    member = Member(*arguments())
     run(member, member.poll, member.consumer.close)
 
 

@@ -105,7 +105,7 @@ def named(offsets):
     return {name_of(key): offset for key, offset in offsets.items()}
 
 
-def told():
+def arguments():
     """Return what a member is to subscribe to, and its settings, as {name with dots: value}."""
     words = json.loads(sys.argv[1])
     return words["subscribe"], words["config"]

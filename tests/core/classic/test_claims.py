@@ -63,28 +63,28 @@ def by_partition(line, owners):
 
 
 @given(members)
-def test_owners_are_those_found_partition_by_partition(told):
+def test_owners_are_those_found_partition_by_partition(claimed):
     line = TopicLine(STATE, [*TOPICS, "none"])
     since, owner_of = {}, {}
-    for member, (owned, generation, _) in enumerate(told):
+    for member, (owned, generation, _) in enumerate(claimed):
         for one in existing(owned):
             if one not in since or generation > since[one]:
                 since[one], owner_of[one] = generation, member
             elif generation == since[one] and owner_of[one] != member:
                 owner_of[one] = NO_MEMBER
-    reported = line.claims([owned for owned, _, _ in told])
-    owners = resolve_owners(reported, [generation for _, generation, _ in told])
+    reported = line.claims([owned for owned, _, _ in claimed])
+    owners = resolve_owners(reported, [generation for _, generation, _ in claimed])
     assert by_partition(line, owners) == owner_of
 
     had = {one: member for one, member in owner_of.items() if member != NO_MEMBER}
-    for member, (_, _, last) in enumerate(told):
+    for member, (_, _, last) in enumerate(claimed):
         for one in existing(last):
             if one not in owner_of:
                 had.setdefault(one, member)
-    found = add_previous(owners, line.claims([last for _, _, last in told]))
+    found = add_previous(owners, line.claims([last for _, _, last in claimed]))
     assert by_partition(line, found) == had
 
-    ids = [f"m{member}" for member in range(len(told))]
+    ids = [f"m{member}" for member in range(len(claimed))]
     target = as_target(line, found, ids)
     for member, member_id in enumerate(ids):
         owned = [(STATE.topics[t].key, p) for (t, p), owner in had.items() if owner == member]
@@ -94,10 +94,12 @@ def test_owners_are_those_found_partition_by_partition(told):
 @given(st.lists(reports | st.sampled_from([b"", b"\0\1\1"]), max_size=4))
 def test_assignments_are_read_as_spans(members):
     wanted, raw = [], []
-    for told in members:
-        listed = () if isinstance(told, bytes) else existing(told)
+    for claimed in members:
+        listed = () if isinstance(claimed, bytes) else existing(claimed)
         wanted.append(spans_of((STATE.topics[t].key, p) for t, p in listed))
-        raw.append(told if isinstance(told, bytes) else write_assignment(Assignment(1, told)))
+        raw.append(
+            claimed if isinstance(claimed, bytes) else write_assignment(Assignment(1, claimed))
+        )
     assert read_assigned(STATE, raw) == wanted
 
 

@@ -108,8 +108,8 @@ def test_the_first_member_of_a_group_names_a_type_and_a_protocol(core):
 
 @pytest.mark.behaviour("H-11", "G-102", "W-41", "W-47")
 def test_a_newcomer_comes_back_with_its_id(core):
-    told = core.join("m1", version=4)
-    assert (core.code(told), told.member_id) == (Code.MEMBER_ID_REQUIRED, "m1")
+    answer = core.join("m1", version=4)
+    assert (core.code(answer), answer.member_id) == (Code.MEMBER_ID_REQUIRED, "m1")
     assert (list(core.g.pending_joins), core.g.state) == (["m1"], Empty)
     assert core.runs(HEARTBEAT, "m1") == 10_000
     core.join("m1", version=4)

@@ -234,7 +234,7 @@ def test_after_a_fail_over_nothing_is_left_of_a_rebalance(core, phase):
 
 @pytest.mark.behaviour("W-90", "S-2")
 def test_after_a_fail_over_a_rebalance_is_found_necessary_again(core):
-    """Some of the members were told; who is missing is missed again."""
+    """Some of the members knew; a missing one is missed again."""
     core.stable("m1", "m2", "m3")
     core.advance(9_000)
     core.ping("m1")

@@ -67,10 +67,10 @@ def round_of(core):
                 core.acknowledge(name)
             elif core.ping(name, member.epoch) is Code.REBALANCE_IN_PROGRESS:
                 owned = core.current(name)[2]
-                told = core.join(
+                heard = core.join(
                     name, member_id=name, protocols=[("range", topics("a", owned=owned))]
                 )
-                core.sync(name, told.generation)
+                core.sync(name, heard.generation)
         if core.group.state is GroupState.STABLE:
             return
     pytest.fail("the group does not come to rest")
@@ -95,8 +95,8 @@ def test_a_heartbeat_that_joins_converts_the_group(core):
     assert core.current("c1")[2:] == ({"a": [0, 2, 4]}, {})
     assert (core.group.epoch, core.group.assignment_epoch) == (2, 2), "the joiner's, at once"
     assert (core.runs(SESSION, "c1"), core.runs(HEARTBEAT, "c1")) == (20_000, None)
-    told = core.member("c1").meta.classic_member_metadata
-    assert (told.session_timeout_ms, told.supported_protocols[0].name) == (20_000, "range")
+    heard = core.member("c1").meta.classic_member_metadata
+    assert (heard.session_timeout_ms, heard.supported_protocols[0].name) == (20_000, "range")
 
 
 @pytest.mark.behaviour("M2-4", "G-92")
@@ -158,8 +158,8 @@ def test_a_classic_join_that_a_consumer_group_refuses(core):
     core.configure(**{CONSUMER_MAX_SIZE: 9})
     for fields in ({"protocol_type": "connect"}, {"protocols": []}, {"protocols": ["other"]}):
         assert core.code(core.join("c2", **fields)) is Code.INCONSISTENT_GROUP_PROTOCOL
-    told = core.join("c2", version=4, **EVERYTHING)
-    assert (core.code(told), told.member_id) == (Code.MEMBER_ID_REQUIRED, "c2")
+    heard = core.join("c2", version=4, **EVERYTHING)
+    assert (core.code(heard), heard.member_id) == (Code.MEMBER_ID_REQUIRED, "c2")
     assert "c2" not in core.group.members, "nothing is remembered"
 
 
@@ -184,8 +184,8 @@ def test_a_classic_successor_clears_the_regular_expression(core):
 @pytest.mark.behaviour("M2-8", "G-93")
 def test_what_a_classic_join_tells(core):
     upgraded(core, "c1")
-    told = topics("a", "b", version=3, owned={"a": [0]}, generation=99, rack="r1")
-    core.join("c2", protocols=[("range", told), ("sticky", topics("b"))])
+    heard = topics("a", "b", version=3, owned={"a": [0]}, generation=99, rack="r1")
+    core.join("c2", protocols=[("range", heard), ("sticky", topics("b"))])
     meta = core.member("c2").meta
     assert (meta.subscribed_topic_names, meta.rack_id) == (("a", "b"), "r1")
     assert core.member("c2").is_classic
@@ -209,13 +209,13 @@ def test_a_static_id_moves_between_the_protocols_at_once(core):
 @pytest.mark.behaviour("M2-9", "M2-10")
 def test_the_answer_to_a_classic_join(core):
     upgraded(core, "c1")
-    told = core.join(
+    heard = core.join(
         "c2",
         protocols=[("sticky", topics("a")), ("range", topics("a"))],
         rebalance_timeout_ms=9_000,
     )
-    assert (told.generation, told.protocol_name, told.protocol_type) == (3, "sticky", "consumer")
-    assert (told.leader, told.members, told.skip_assignment) == ("", (), False)
+    assert (heard.generation, heard.protocol_name, heard.protocol_type) == (3, "sticky", "consumer")
+    assert (heard.leader, heard.members, heard.skip_assignment) == ("", (), False)
     assert (core.runs(SESSION, "c2"), core.runs(SYNC_PHASE, "c2")) == (SESSION_MS, 9_000)
     assert core.runs(JOIN_PHASE, "c2") is None
 
@@ -234,9 +234,9 @@ def test_a_sync_in_a_consumer_group(core):
     assert core.runs(JOIN_PHASE, "c1") == 60_000
     core.join("c1", protocols=[("range", topics("a", owned={"a": [0, 2, 4]}))])
     assert core.member("c1").current.state is UNREVOKED
-    told = core.sync("c1", 1, c1=b"a leader's bytes", name="range", kind="consumer")
-    assert partitions_of(told) == core.current("c1")[2], "what it may keep, to revoke the rest"
-    assert read_assignment(told.assignment).version == 1, "in its own version"
+    heard = core.sync("c1", 1, c1=b"a leader's bytes", name="range", kind="consumer")
+    assert partitions_of(heard) == core.current("c1")[2], "what it may keep, to revoke the rest"
+    assert read_assignment(heard.assignment).version == 1, "in its own version"
     assert core.runs(SYNC_PHASE, "c1") is None
 
 
@@ -251,7 +251,7 @@ def test_a_heartbeat_in_a_consumer_group(core):
     assert (core.runs(SESSION, "c1"), core.runs(JOIN_PHASE, "c1")) == (SESSION_MS, 60_000)
     core.advance(4_000)
     assert core.ping("c1", 1) is Code.REBALANCE_IN_PROGRESS
-    assert core.runs(JOIN_PHASE, "c1") == 56_000, "from when it was told first"
+    assert core.runs(JOIN_PHASE, "c1") == 56_000, "from when it was first asked to"
     round_of(core)
     epoch = core.group.epoch
     assert [core.ping(one, epoch) for one in ("c1", "c2")] == [Code.NONE] * 2
@@ -270,14 +270,14 @@ def test_a_new_group_epoch_alone_tells_nobody_to_join(core):
 @pytest.mark.behaviour("M2-13", "G-95")
 def test_who_waits_for_partitions_is_told_when_they_are_free(core):
     upgraded(core, "c1")
-    told = core.join("c2", **EVERYTHING)
-    assert partitions_of(core.sync("c2", told.generation)) == {}
-    assert core.ping("c2", told.generation) is Code.NONE, "c1 has not let go yet"
+    heard = core.join("c2", **EVERYTHING)
+    assert partitions_of(core.sync("c2", heard.generation)) == {}
+    assert core.ping("c2", heard.generation) is Code.NONE, "c1 has not let go yet"
     core.join("c1", protocols=[("range", topics("a", owned={"a": [*range(6)]}))])
     kept = core.current("c1")[2]
-    assert core.ping("c2", told.generation) is Code.NONE
+    assert core.ping("c2", heard.generation) is Code.NONE
     core.join("c1", protocols=[("range", topics("a", owned=kept))])
-    assert core.ping("c2", told.generation) is Code.REBALANCE_IN_PROGRESS
+    assert core.ping("c2", heard.generation) is Code.REBALANCE_IN_PROGRESS
 
 
 @pytest.mark.behaviour("M2-14", "G-72")
@@ -286,8 +286,8 @@ def test_who_does_not_join_or_sync_in_time_is_fenced(core, late):
     upgraded(core, "c1", "c2", rebalance_timeout_ms=20_000)
     epoch = 1
     if late == "sync":
-        told = core.join("c1", protocols=[("range", topics("a"))], rebalance_timeout_ms=20_000)
-        epoch = told.generation
+        heard = core.join("c1", protocols=[("range", topics("a"))], rebalance_timeout_ms=20_000)
+        epoch = heard.generation
     core.ping("c1", epoch)
     for _ in range(3):
         core.advance(5_000)
@@ -366,8 +366,8 @@ def test_a_static_replacement_of_the_last_one_is_stable_at_once(core):
     core.join("c1", **EVERYTHING)
     round_of(core)
     epoch = core.group.epoch
-    told = core.join("c2", instance="i1", **EVERYTHING)
-    assert (told.generation, core.g.generation, core.g.state) == (epoch, epoch, Stable)
+    heard = core.join("c2", instance="i1", **EVERYTHING)
+    assert (heard.generation, core.g.generation, core.g.state) == (epoch, epoch, Stable)
     assert core.ping("c1", epoch) is Code.NONE, "no member rebalances"
 
 

@@ -114,11 +114,11 @@ def test_the_answers_of_a_join_phase(core):
     first = core.join("m1")
     core.advance(3_000)
     second = core.join("m2")
-    told = [core.heard[first], second]
-    assert [(one.error_code, one.generation, one.protocol_name) for one in told] == [
+    answers = [core.heard[first], second]
+    assert [(one.error_code, one.generation, one.protocol_name) for one in answers] == [
         (Code.NONE, 2, "range")
     ] * 2
-    assert [len(one.members) for one in told] == [2, 0]
+    assert [len(one.members) for one in answers] == [2, 0]
     assert [core.runs(HEARTBEAT, one) for one in ("m1", "m2")] == [10_000, 10_000]
     assert not any(one.is_new for one in core.g.members.values())
     assert core.runs(SYNC_PHASE, "") == 60_000

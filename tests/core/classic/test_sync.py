@@ -46,8 +46,8 @@ def test_the_leader_brings_the_assignment_and_everyone_gets_a_part(core):
 def test_bytes_pass_untouched(core, kind):
     """Whatever they say, and for protocol type consumer too, where they are read besides."""
     raw = bytes(range(256))
-    (told,) = core.generation_of("m1", protocol_type=kind, protocols=[("x", raw)])
-    assert core.heard[told].members[0].metadata == raw
+    (answer,) = core.generation_of("m1", protocol_type=kind, protocols=[("x", raw)])
+    assert core.heard[answer].members[0].metadata == raw
     assert core.sync("m1", m1=raw[::-1]).assignment == raw[::-1]
     assert core.records[-1].members[0].subscription == raw
 
@@ -95,9 +95,11 @@ def test_several_leave_and_one_rebalance_begins(core):
     core.join("p1", version=4)
     waits = core.join("m1", ("range", b"other"))
     assert core.g.state is Preparing
-    told = core.leave(("", "i1"), ("", "i9"), ("", None), ("m2", "i2"), "m1", "p1", "m1", "nobody")
+    answer = core.leave(
+        ("", "i1"), ("", "i9"), ("", None), ("m2", "i2"), "m1", "p1", "m1", "nobody"
+    )
     unknown = Code.UNKNOWN_MEMBER_ID
-    assert told == [
+    assert answer == [
         Code.NONE, unknown, unknown, Code.FENCED_INSTANCE_ID, Code.NONE, Code.NONE, unknown, unknown,
     ]  # fmt: skip
     assert core.code(waits) is Code.UNKNOWN_MEMBER_ID, "its join waited"
@@ -119,8 +121,8 @@ def test_who_is_unknown_begins_no_rebalance(core):
 @pytest.mark.behaviour("H-32", "G-111", "H-41")
 def test_a_static_follower_restarts_without_a_rebalance(core):
     core.stable("m1", "m2", instances=[None, "i2"])
-    told = core.join("n2", instance="i2", version=9)
-    assert (told.error_code, told.generation, told.leader, told.skip_assignment, told.members) == (
+    answer = core.join("n2", instance="i2", version=9)
+    assert (answer.error_code, answer.generation, answer.leader, answer.skip_assignment, answer.members) == (
         Code.NONE, 1, "m1", False, (),
     )  # fmt: skip
     assert core.records[-1] == record_of(core.g), "its new id is durable"
@@ -134,18 +136,18 @@ def test_a_static_follower_restarts_without_a_rebalance(core):
 @pytest.mark.parametrize("version", [5, 8, 9])
 def test_a_static_leader_restarts_and_does_not_assign(core, version):
     core.stable("m1", "m2", instances=["i1"])
-    told = core.join("n1", instance="i1", version=version)
+    answer = core.join("n1", instance="i1", version=version)
     knows = version >= 9
-    assert (told.leader, told.skip_assignment) == ("n1" if knows else "m1", knows)
-    assert [one.member_id for one in told.members] == (["m2", "n1"] if knows else [])
+    assert (answer.leader, answer.skip_assignment) == ("n1" if knows else "m1", knows)
+    assert [one.member_id for one in answer.members] == (["m2", "n1"] if knows else [])
     assert (core.g.leader, core.g.state) == ("n1", Stable)
 
 
 @pytest.mark.behaviour("H-32", "G-111")
 def test_a_static_restart_that_changes_the_protocol_is_a_rebalance(core):
     core.stable("m1", "m2", instances=["i1"], protocols=["range", "sticky"])
-    told = core.join("n1", ("range", b"other"), "sticky", instance="i1")
-    assert (told.generation, core.g.state) == (1, Stable), "range is chosen as before"
+    answer = core.join("n1", ("range", b"other"), "sticky", instance="i1")
+    assert (answer.generation, core.g.state) == (1, Stable), "range is chosen as before"
     core.join("o1", "sticky", instance="i1")
     assert core.g.state is Preparing
 

@@ -125,7 +125,7 @@ class ClassicChecker(Checker):
 
     # Answers -------------------------------------------------------------------------------------
 
-    def told(self, node: Node, request: Request, answer: Answer) -> None:
+    def answered(self, node: Node, request: Request, answer: Answer) -> None:
         """An answer is about to leave, be it one that waited."""
         if not isinstance(answer, Result):
             return

@@ -3,7 +3,7 @@
 - In the log no partition has two owners, whichever protocol they speak.
 - A group that changes its protocol keeps what it was assigned: what a classic group's members had
   is what they have in the consumer group, and its targets are what they have in the classic group.
-- What a classic member is told in a generation is what the log had of it then.
+- What a classic member is answered in a generation is what the log had of it then.
 - No offset goes back but by the member that committed it: no member commits for another's partitions.
 """
 
@@ -156,7 +156,7 @@ class MixedChecker(ClassicChecker):
 
     # Answers and members -------------------------------------------------------------------------
 
-    def told(self, node: Node, request: Request, answer: Answer) -> None:
+    def answered(self, node: Node, request: Request, answer: Answer) -> None:
         """An answer is about to leave, be it one that waited."""
         if not isinstance(answer, Result):
             return
@@ -173,7 +173,7 @@ class MixedChecker(ClassicChecker):
             self._still_ours(node)
 
     def owns(self, member: ClassicMember, partitions: set[tuple[str, int]]) -> None:
-        """A classic member was told its share: `told` has looked at it."""
+        """A classic member got its share: `answered` has looked at it."""
 
     def begins(self, member: Member, partitions: set[Partition]) -> None:
         """A consumer begins to use partitions; a classic member does not know when it is out."""

@@ -67,7 +67,7 @@ class ClassicNode(Node):
                 assert isinstance(event, JoinGroup | SyncGroup)
                 self._waiting[event.request_id] = request
             else:
-                checker.told(self, request, answer)
+                checker.answered(self, request, answer)
                 self._reply(request, answer)
         self._hand_out()
 
@@ -100,7 +100,7 @@ class ClassicNode(Node):
                 if response is None
                 else Result(response=response)
             )
-            self.world.checker.told(self, request, answer)
+            self.world.checker.answered(self, request, answer)
             is_join = isinstance(response, JoinGroupResponse)
             self._die_in("answering joins" if is_join else "answering syncs")
             self._reply(request, answer)

@@ -27,7 +27,7 @@ NEVER = {("telling", "a newcomer"), ("telling", "a topic grows")}
 
 PLANTED = {
     "answers leave before their records are durable": (LogWriter, "append", lambda *_: None),
-    "a member is told another part than what was written": (
+    "a member gets another part than what was written": (
         sync, "_assigned", lambda *_: SyncGroupResponse(assignment=b"")
     ),
     "any generation commits": (ClassicGroup, "check_generation", lambda *_: None),

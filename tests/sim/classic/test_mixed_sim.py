@@ -22,7 +22,7 @@ PLANTED = {
     "a group forgets its targets when it becomes a classic one": (
         downgrade, "assignment_of", lambda *_: NOTHING
     ),
-    "a classic member is told nothing": (mixed, "assignment_of", lambda *_: NOTHING),
+    "a classic member gets nothing": (mixed, "assignment_of", lambda *_: NOTHING),
     "classic members that are left alone wait for ever": (mixed, "_needs_join", lambda *_: False),
 }  # fmt: skip
 """Where, what is replaced, and by what."""

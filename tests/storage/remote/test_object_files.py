@@ -119,7 +119,7 @@ def test_every_race_has_one_winner(place):
 
 
 def test_a_request_that_is_sent_again_finds_its_own_object(s3):
-    """Its answer was lost, so the store's client sent it again, and was told that one is there."""
+    """Its answer was lost, so the store's client sent it again, and learned that one is there."""
     root = s3.new_store()
     files = files_at(root)
     s3.fault("lost", "/a", "PUT")

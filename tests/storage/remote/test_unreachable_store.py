@@ -224,7 +224,7 @@ def page(url):
     ["", "_lease.json", "_delta_log/0000", "checkpoint", "_last_checkpoint", ".parquet", "list-ty"],
 )
 def test_what_cannot_be_read_now_is_no_damage(store, s3, what):
-    """Nobody is told to restore, or to remove the lease of a coordinator that is alive."""
+    """No message says to restore, or to remove the lease of a coordinator that is alive."""
     with Coordinator.open(store, topics=TOPICS, config=CONFIG) as coordinator:
         join(coordinator, "m0")
         coordinator._processor.log.maintain(pack=True)

@@ -52,8 +52,8 @@ def test_spark_reads_our_commits(log, spark):
     rows = spark.read.format("delta").load(f"{log.store}/log")
     assert rows.count() == log.position
     assert rows.where("position > 100").count() == log.position - 100
-    told = spark.sql(f"DESCRIBE HISTORY delta.`{log.store}/log`").where("operation = 'WRITE'")
-    assert told.count() > 5
+    writes = spark.sql(f"DESCRIBE HISTORY delta.`{log.store}/log`").where("operation = 'WRITE'")
+    assert writes.count() > 5
 
 
 def test_a_commit_is_there_whole_or_not_at_all(log, monkeypatch):

@@ -21,7 +21,7 @@ class Trusting(Filesystem):
     fails_at = None
 
     def read(self, path):
-        """Fail once, where it is told to."""
+        """Fail once, where the test says."""
         if self.fails_at is not None and path.endswith(self.fails_at):
             self.fails_at = None
             raise OSError(errno.EIO, "not answered", path)

@@ -145,14 +145,14 @@ class Faults:
 
     def _answer(self, environ):
         """Return status, headers and content; one writes at a time where conditions need that."""
-        told = []
+        head = []
         writes = environ["REQUEST_METHOD"] not in READS
         if writes:
             self._lists.note(environ["PATH_INFO"])
         with self._writing if writes and self._one_writes else nullcontext():
-            made = self._inner(environ, lambda status, headers, *_: told.extend((status, headers)))
+            made = self._inner(environ, lambda status, headers, *_: head.extend((status, headers)))
             content = b"".join(made)
-        return told[0], list(told[1]), content
+        return head[0], list(head[1]), content
 
     def _take(self, target, method, is_list):
         with self._lock:
@@ -215,8 +215,8 @@ class Proxy:
             content = answer.read()
         finally:
             connection.close()
-        told = [one for one in answer.getheaders() if one[0].lower() not in SERVERS_OWN]
-        start_response(f"{answer.status} {answer.reason}", told)
+        head = [one for one in answer.getheaders() if one[0].lower() not in SERVERS_OWN]
+        start_response(f"{answer.status} {answer.reason}", head)
         return [content]
 
 

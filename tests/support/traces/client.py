@@ -22,8 +22,8 @@ class Client:
         """Take an answer in: what is not in it is given up with the next report."""
         self.epoch, self.interval_ms = response.member_epoch, response.heartbeat_interval_ms
         if response.assignment is not None:
-            told = {(key, p) for key, first, end in response.assignment for p in range(first, end)}
-            self.uses = self.uses | told if self.holds else told
+            given = {(key, p) for key, first, end in response.assignment for p in range(first, end)}
+            self.uses = self.uses | given if self.holds else given
 
     def report(self) -> dict[str, list[int]]:
         """Return what it owns, by topic id."""

@@ -1,7 +1,7 @@
 """What of a golden answer is compared, by the kind of its file, as the READMEs of the golden data say.
 
 A `trace` or a `wide` walk is of the consumer protocol; its lists are sets. A `scenario` or a `walk` is
-of the classic protocol, where the order of most lists is told; a walk's answers are cut down.
+of the classic protocol, where the order of most lists counts; a walk's answers are cut down.
 """
 
 from __future__ import annotations
@@ -63,10 +63,10 @@ def _of_scenario(answer):
 
 def _of_walk(answer, op):
     found = _bare({name: answer[name] for name in OF_A_WALK if name in answer}, FREE_OF_CLASSIC)
-    for told in [found.get("response", {}), *found.get("groups", [])]:
-        told.pop("error", None)
-    for told in found.get("completed", []):
-        told["response"].pop("error", None)
+    for one in [found.get("response", {}), *found.get("groups", [])]:
+        one.pop("error", None)
+    for one in found.get("completed", []):
+        one["response"].pop("error", None)
     if op["op"] == "describe":
         found["group"] = answer["group"] if "state" in answer["group"] else _cut(answer["group"])
     return found

@@ -1,4 +1,4 @@
-"""What came to a coordinator last, in the syntax of tests/traces: told when an invariant fails."""
+"""What came to a coordinator last, in the syntax of tests/traces: printed when an invariant fails."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class EventHistory:
     Parameters
     ----------
     config
-        The coordinator's settings; those that are not usual are told.
+        The coordinator's settings; unusual ones are printed.
     now_ms
         When it begins.
     """

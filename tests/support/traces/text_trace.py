@@ -1,7 +1,7 @@
 """Plays the commands of tests/traces/*.txt and tells what happened; README.md there has the syntax.
 
 The coordinator is the real event processor over a log in memory, on a clock that stands still until
-it is told otherwise. A member is what a client remembers: its epoch and what it may use.
+a command says otherwise. A member is what a client remembers: its epoch and what it may use.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ class TextTrace(Player):
         self.advance(milliseconds(words[0]))
 
     def _do_live(self, words: list[str]) -> None:
-        """Let time pass while clients beat, as often as they were told."""
+        """Let time pass while clients beat, as often as the answers say."""
         self._own = False
         end = self.now + milliseconds(words[0])
         while self.now < end:
@@ -199,7 +199,7 @@ class TextTrace(Player):
         del self._clients[words[0], words[1]]
 
     def _do_hold(self, words: list[str]) -> None:
-        """Let the client keep using what it is told to give up."""
+        """Let the client keep using what it must give up."""
         self._client(*words).holds = True
 
     def _do_settle(self, words: list[str]) -> None:

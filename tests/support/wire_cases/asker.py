@@ -33,7 +33,7 @@ class Asker:
     Parameters
     ----------
     settle_s
-        How long a setting that was altered may take until it is told: a broker learns it from its
+        How long a setting that was altered may take until it is answered: a broker learns it from its
         controller after it has answered.
     """
 

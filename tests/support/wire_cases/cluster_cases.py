@@ -313,8 +313,12 @@ def _changes() -> Iterator[Case]:
     for name, change in operations.items():
         yield Case(name, Api.INCREMENTAL_ALTER_CONFIGS, asked(group(change)))
     set_ = ((Api.INCREMENTAL_ALTER_CONFIGS, 1, asked(group((SETTING, " 50000 ")))),)
-    told = {"resource_type": GROUP_TYPE, "resource_name": GROUP, "configuration_keys": [SETTING]}
-    yield Case("after blanks", Api.DESCRIBE_CONFIGS, asked(told), before=set_)
+    resource = {
+        "resource_type": GROUP_TYPE,
+        "resource_name": GROUP,
+        "configuration_keys": [SETTING],
+    }
+    yield Case("after blanks", Api.DESCRIBE_CONFIGS, asked(resource), before=set_)
 
 
 def cluster() -> Iterator[Case]:
@@ -374,9 +378,11 @@ def logins() -> Iterator[Case]:
         "odd version": ("test", "1 0"),
         "dash first": ("-test", "1.0"),
     }.items():
-        told = dict(zip(("client_software_name", "client_software_version"), words, strict=True))
-        yield Case(name, Api.API_VERSIONS, told)
-        yield Case(f"{name}, before the login", Api.API_VERSIONS, told, login=False)
+        resource = dict(
+            zip(("client_software_name", "client_software_version"), words, strict=True)
+        )
+        yield Case(name, Api.API_VERSIONS, resource)
+        yield Case(f"{name}, before the login", Api.API_VERSIONS, resource, login=False)
     for name in ("PLAIN", "plain", "", "GSSAPI"):
         words = {"mechanism": name}
         yield Case(f"mechanism {name}", Api.SASL_HANDSHAKE, words, login=False, versions=(1,))

@@ -26,14 +26,14 @@ def all_cases() -> Iterator[Case]:
 
 def line_of(case: Case, answers: dict[int, object]) -> str:
     """Return the line of a case."""
-    told: list[tuple[list[int], object]] = []
+    known_answers: list[tuple[list[int], object]] = []
     for version, answer in answers.items():
-        same = next((versions for versions, known in told if known == answer), None)
+        same = next((versions for versions, known in known_answers if known == answer), None)
         if same is None:
-            told.append(([version], answer))
+            known_answers.append(([version], answer))
         else:
             same.append(version)
-    line = case_fields(case) | {"answers": told}
+    line = case_fields(case) | {"answers": known_answers}
     return json.dumps(line, separators=(",", ":"), ensure_ascii=False)
 
 

@@ -73,8 +73,8 @@ def _of_filters_and_logins() -> Iterator[Case]:
     yield Case("long state", Api.LIST_TRANSACTIONS, {"state_filters": [LONG]})
     words = {"transactional_id_pattern": LONG}
     yield Case("long pattern", Api.LIST_TRANSACTIONS, words, versions=(2,))
-    told = {"client_software_name": LONG, "client_software_version": LONG}
-    yield Case("long name", Api.API_VERSIONS, told)
+    names = {"client_software_name": LONG, "client_software_version": LONG}
+    yield Case("long name", Api.API_VERSIONS, names)
     words = {"mechanism": LONG}
     yield Case("long mechanism", Api.SASL_HANDSHAKE, words, login=False, versions=(1,))
     plain = ((Api.SASL_HANDSHAKE, 1, {"mechanism": "PLAIN"}),)

@@ -107,10 +107,10 @@ def main() -> None:
         words = {str(kafka.port + 2): "$port", str(kafka.port + 1): "$controller"}
         words |= {f"{folder}/kafka/data": "$folder"}
         asker = Asker(f"127.0.0.1:{kafka.port + 2}", Peer({}, words), settle_s=0.5)
-        told = asker.ask("admin", Api.DESCRIBE_CLUSTER, 0, {})
-        assert isinstance(told, dict)
+        described = asker.ask("admin", Api.DESCRIBE_CLUSTER, 0, {})
+        assert isinstance(described, dict)
         introduce(asker)
-        words[told["cluster_id"]] = "$cluster"
+        words[described["cluster_id"]] = "$cluster"
         asker.peer.words = words
         lines = []
         for case in all_cases():

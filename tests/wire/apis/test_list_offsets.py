@@ -122,14 +122,14 @@ class Told:
 
 
 def of_kafka(side, **fields):
-    told = Told(**fields)
-    side.cluster = side.cluster_with(find_offsets=told)
-    return told
+    kafka = Told(**fields)
+    side.cluster = side.cluster_with(find_offsets=kafka)
+    return kafka
 
 
 @pytest.mark.parametrize("version", range(1, 12))
 def test_the_cluster_that_has_the_topics_is_asked(side, version):
-    told = of_kafka(side)
+    kafka = of_kafka(side)
     found = ask(
         side, version, ("clicks", [(0, LATEST), (1, 1_000), (9, LATEST)]), ("no", [(0, -2)])
     )
@@ -139,22 +139,22 @@ def test_the_cluster_that_has_the_topics_is_asked(side, version):
     }  # fmt: skip
     if version >= 4:
         assert found["clicks", 0].leader_epoch == 3
-    assert told.asked == [({("clicks", 0): -1, ("clicks", 1): 1_000}, 0, 10)]
+    assert kafka.asked == [({("clicks", 0): -1, ("clicks", 1): 1_000}, 0, 10)]
 
 
 def test_the_cluster_is_asked_as_the_client_asks(side):
-    told = of_kafka(side)
+    kafka = of_kafka(side)
     ask(side, 10, ("clicks", [(0, EARLIEST)]), isolation_level=1, timeout=2_500)
     ask(side, 10, ("clicks", [(0, MAX_TIMESTAMP)]), timeout=60_000)
-    assert told.asked == [({("clicks", 0): -2}, 1, 2.5), ({("clicks", 0): -3}, 0, 10)]
+    assert kafka.asked == [({("clicks", 0): -2}, 1, 2.5), ({("clicks", 0): -3}, 0, 10)]
 
 
 def test_nobody_is_asked_about_nothing(side):
-    told = of_kafka(side)
+    kafka = of_kafka(side)
     found = ask(side, 11, ("clicks", [(0, LATEST), (0, EARLIEST), (1, -4), (9, LATEST)]))
     codes = [int(found["clicks", one].error_code) for one in (0, 1, 9)]
     assert codes == [INVALID_REQUEST, UNSUPPORTED_VERSION, UNKNOWN_TOPIC]
-    assert told.asked == []
+    assert kafka.asked == []
 
 
 @pytest.mark.parametrize("version", range(1, 12))
