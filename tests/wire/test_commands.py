@@ -28,7 +28,7 @@ from coordinator.config import Config, ServerConfig, TopicsConfig, WatchConfig, 
 from coordinator.display import progress
 from coordinator.wire.codec import Api
 from coordinator.wire.sasl import Users
-from tests.cli.test_progress import terminal
+from tests.display.test_progress import terminal
 from tests.storage.test_store_modes import umask, wrong
 from tests.support.longer import longer
 from tests.support.processes import running, start
