@@ -37,7 +37,7 @@ def test_why_a_partition_moved():
     }  # fmt: skip
 
 
-def test_exchanges_and_released_claims_are_told_apart():
+def test_exchanges_and_released_claims_are_distinguished():
     spec = {
         "topics": {"a": 2, "b": 2, "c": 1},
         "members": {

@@ -43,7 +43,7 @@ def test_runs_are_what_places_units_one_by_one(seed, units, members, sigma, empt
     assert after.tolist() == (load + sum_by(wanted, weight, members)).tolist()
 
 
-def test_nobody_gets_what_many_rooms_lack_by_fractions():
+def test_no_member_gets_what_many_rooms_lack_by_fractions():
     """A million members once gave the last one a quarter more than its share."""
     random = np.random.default_rng(1)
     capacity = random.choice([1, 2, 4], 3_000) << 17

@@ -45,7 +45,7 @@ def test_a_process_without_such_a_thread_ends_as_ever():
     assert run(words) == "on\n"
 
 
-def test_a_coordinator_that_nobody_closed_frees_its_store_at_the_end(tmp_path):
+def test_a_coordinator_that_was_not_closed_frees_its_store_at_the_end(tmp_path):
     run(f"""
         from coordinator import Coordinator
         kept = Coordinator.open({str(tmp_path / "store")!r}, topics={{"t": 1}})

@@ -118,7 +118,7 @@ def test_a_consumer_that_begins_at_the_latest_offset_stays_quiet(
         group.members[f"m-{name}"].leave()
 
 
-def test_offsets_that_were_committed_with_a_later_leader_epoch_disturb_nobody(
+def test_offsets_that_were_committed_with_a_later_leader_epoch_disturb_no_client(
     servers, tmp_path, tmp_path_factory
 ):
     """Java takes Metadata with an earlier epoch for old, and waits for another for ever."""

@@ -214,7 +214,7 @@ def test_a_watcher_that_is_killed_misses_nothing_and_writes_nothing_twice(kafka,
         until(lambda: rows(stores[0]) == rows(stores[1]))
         for group in (*GROUPS, "eos"):
             for store in stores:
-                until(lambda g=group, s=store: offsets_told(s, g) == offsets_asked(admin, g))
+                until(lambda g=group, s=store: offsets_shown(s, g) == offsets_asked(admin, g))
         for process in (whole, killed[-1]):
             process.terminate()
             assert process.wait(30) == 0
@@ -262,7 +262,7 @@ def test_asked_again_and_again_a_store_says_what_kafka_does(kafka, tmp_path, kil
                     (tmp_path / "log").read_text(),
                 ),
             )
-            until(lambda name=name: offsets_told(store, name) == offsets_asked(admin, name))
+            until(lambda name=name: offsets_shown(store, name) == offsets_asked(admin, name))
         until(lambda: "gone" not in {one["group_id"] for one in read_store(store, "groups")})
         watcher.terminate()
         assert watcher.wait(30) == 0
@@ -295,7 +295,7 @@ def asked(admin, group):
     }
 
 
-def offsets_told(store, group):
+def offsets_shown(store, group):
     (found,) = read_store(store, "describe", group)
     return {(o["topicName"], o["partition"]): o["offset"] for o in found["offsets"]}
 

@@ -171,7 +171,7 @@ def test_a_job_proposes_a_target(cluster, python, tmp_path):
 
 
 @LONG
-def test_a_cluster_without_free_cores_is_told(cluster, python, tmp_path):
+def test_a_cluster_without_free_cores_is_reported(cluster, python, tmp_path):
     """Another application had all cores, and the job waited in silence until its timeout."""
     words = (cluster.url, tmp_path / "other", "hold_cores")
     with drive(*words, cwd=tmp_path, python=python) as greedy:

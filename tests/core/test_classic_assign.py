@@ -297,7 +297,7 @@ def test_of_two_that_own_a_partition_the_later_generation_is_right():
     assert group.has == {"a": {"t": [a]}, "b": {"t": [1 - a]}}
 
 
-def test_what_two_own_with_equal_right_is_given_to_nobody():
+def test_what_two_own_with_equal_right_is_given_to_neither():
     group = Consumers("uniform", COOPERATIVE, t=2)
     group.enter("a", "b")
     claim = write_subscription(Subscription(2, ["t"], None, {"t": [0]}, 1))

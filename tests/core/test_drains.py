@@ -190,7 +190,7 @@ def test_a_drained_member_may_be_the_only_one_of_its_subscription(assignor, orde
 @pytest.mark.parametrize("rows", [0, 1_000_000], ids=["beside heartbeats", "in a heartbeat"])
 @pytest.mark.parametrize("approval", ["auto", "manual"])
 @pytest.mark.parametrize("assignor", ASSIGNORS)
-def test_a_topic_that_nobody_may_have_holds_up_no_other(assignor, approval, rows):
+def test_a_topic_that_no_member_may_have_holds_up_no_other(assignor, approval, rows):
     """Of those who subscribe to `a`, only m1 is left, which is drained; m3 comes for `b`."""
     group = Group(assignor, step_rows_max=rows)
     with group.coordinator as one:

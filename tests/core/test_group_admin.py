@@ -260,7 +260,7 @@ def test_a_target_cut_short_by_max_moves_is_finished_step_by_step(group):
 
 
 @pytest.mark.behaviour("G-143")
-def test_finishing_moves_wait_for_everybody_and_for_the_interval(group):
+def test_finishing_moves_wait_for_all_and_for_the_interval(group):
     group.configure(**{"group.consumer.assignment.interval.ms": 1_000})
     group.run(ConfigureGroup("g", {"consumer.assignor.max.moves": "1"}))
     group.join("m1", "a", server_assignor="sticky")

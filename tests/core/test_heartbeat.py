@@ -328,7 +328,7 @@ def test_the_groups_assignor_is_the_one_most_members_ask_for(group):
 @pytest.mark.behaviour("G-36")
 @pytest.mark.parametrize("interval_ms", [0, 1_000])
 @pytest.mark.parametrize("wishes", [("uniform", "range"), ("uniform", "range", "sticky")])
-def test_members_with_different_wishes_take_no_turns_for_ever(group, interval_ms, wishes):
+def test_members_with_different_wishes_do_not_take_turns_endlessly(group, interval_ms, wishes):
     group.configure(**{"group.consumer.assignment.interval.ms": interval_ms})
     for number, wish in enumerate(wishes):
         group.join(f"m{number}", "a", server_assignor=wish)

@@ -287,7 +287,7 @@ def test_a_group_without_members_and_offsets_expires(group):
 
 
 @pytest.mark.behaviour("G-30", "S-22")
-def test_partitions_of_a_topic_made_anew_are_not_those_that_were_assigned(later):
+def test_partitions_of_a_recreated_topic_are_not_those_that_were_assigned(later):
     """With the previous epoch it is no lost answer then: the member is fenced."""
     owned = later.given["m1"]
     later.topics(delete=["a"])

@@ -109,7 +109,7 @@ def test_the_order_of_records_counts():
         replay_all(State(), [*metas, has, takes, gives])
 
 
-def all_anew(group, one, old, new):
+def recounted(group, one, old, new):
     release_partitions(group, one, old)
     claim_partitions(group, one, new)
 
@@ -118,7 +118,7 @@ def all_anew(group, one, old, new):
 def test_a_change_of_a_holding_is_a_release_and_a_claim(old, new, data):
     others = data.draw(holdings(without=held_by(old)))
     found = []
-    for change in (all_anew, change_holding):
+    for change in (recounted, change_holding):
         group = Group("g")
         claim_partitions(group, member(1), old)
         claim_partitions(group, member(2), others)

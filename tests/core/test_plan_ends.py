@@ -17,7 +17,7 @@ PATIENT = {
 }  # members outlive their plans
 
 
-def test_a_used_plan_does_not_apply_to_a_group_made_anew(running):
+def test_a_used_plan_does_not_apply_to_a_recreated_group(running):
     group = running()
     group.beat("m1")
     group.beat("m2", "m1")
@@ -56,7 +56,7 @@ def test_a_plan_that_expired_is_not_listed_and_makes_room_for_others(running):
         one.approve_plan("g", first.plan_id)
 
 
-def test_a_plan_that_expired_is_so_in_the_log_and_its_group_is_planned_anew(running, tmp_path):
+def test_a_plan_that_expired_is_so_in_the_log_and_its_group_is_planned_again(running, tmp_path):
     group = running(store=tmp_path / "store", **PATIENT)
     one = group.coordinator
     one.alter_group_config("g", MANUAL)

@@ -330,7 +330,7 @@ def test_a_coordinator_that_begins_resolves_what_is_older_than_its_topics(change
 
 
 @pytest.mark.behaviour("G-83")
-def test_a_topic_made_anew_is_a_new_topic(resolved):
+def test_a_recreated_topic_is_a_new_topic(resolved):
     """Under one look of the catalog: it was not there before."""
     resolved.catalog["b"] = resolved.catalog["b"].__class__("another id", 2)
     resolved.topics()

@@ -319,14 +319,14 @@ class Machine(RuleBasedStateMachine):
     @invariant()
     def nothing_is_broken(self):
         state = self.processor.state
-        with self.shell.history.told_on_failure():
+        with self.shell.history.printed_on_failure():
             invariants.check(state)
             rising = invariants.epochs(state)
             invariants.check_rising(self.rising, rising)
         self.rising = rising
 
     @invariant()
-    def nobody_uses_what_is_not_its_own(self):
+    def no_member_uses_what_is_not_its_own(self):
         """What a member got and has not reported as given up is assigned or pending to it."""
         if self.group is None:
             return
@@ -335,7 +335,7 @@ class Machine(RuleBasedStateMachine):
             member = self.group.members.get(member_id)
             if member is not None and member.epoch > 0 and client.epoch in known_epochs(member):
                 foreign = {p for p in client.owns if member_id not in held.get(p, ())}
-                with self.shell.history.told_on_failure():
+                with self.shell.history.printed_on_failure():
                     assert not foreign, f"{member_id} uses {foreign}"
 
     def teardown(self):
@@ -349,9 +349,9 @@ class Machine(RuleBasedStateMachine):
                 client.give_up()
                 self.heartbeat(member, client.epoch, topic_partitions=client.report())
                 self.nothing_is_broken()
-                self.nobody_uses_what_is_not_its_own()
+                self.no_member_uses_what_is_not_its_own()
         if self.group is not None and self.group.members:
-            with self.shell.history.told_on_failure():
+            with self.shell.history.printed_on_failure():
                 self.check_rest()
         all_records = [r for batch in self.shell.storage.batches for r in batch.records]
         assert fingerprint(invariants.replayed(all_records)) == fingerprint(self.processor.state)

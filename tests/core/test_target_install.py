@@ -407,7 +407,7 @@ def test_an_assignor_that_makes_no_assignment_fails_in_the_engine(engine, monkey
 
 
 @pytest.mark.behaviour("S-23", "K-49")
-def test_a_topic_that_went_during_the_computation_is_given_to_nobody(engine):
+def test_a_topic_that_went_during_the_computation_is_given_to_no_member(engine):
     engine.join("m1")
     (task,) = engine.processor.take_tasks()
     computed = compute_target(restore_basis(engine.processor, task))

@@ -75,10 +75,10 @@ def answer_all(coordinator: Coordinator, pipe: Connection, tell: Teller) -> None
                 found = coordinator.submit_heartbeat(**fields)
             else:
                 found = pool.submit(getattr(coordinator, method), **fields)
-            found.add_done_callback(_told(tell, number))
+            found.add_done_callback(_reports(tell, number))
 
 
-def _told(tell: Teller, number: int) -> Callable[[Any], None]:
+def _reports(tell: Teller, number: int) -> Callable[[Any], None]:
     return lambda found: tell("answer", number, found.exception() or found.result())
 
 

@@ -106,7 +106,7 @@ def test_epochs_targets_and_plans_are_those_of_their_views(which, request):
         assert decided[f"plan_{status}"] == statuses[status]
 
 
-def test_a_rebalance_that_takes_long_is_told_before_it_ends(tmp_path):
+def test_a_rebalance_that_takes_long_is_shown_before_it_ends(tmp_path):
     story = Story("slow").topics(orders=4).at(-5).join("m1", "orders", rebalance_timeout_ms=150_000)
     story.hold_on("m1")
     story.at(-4).join("m2", "orders", rebalance_timeout_ms=600_000)

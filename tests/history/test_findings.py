@@ -185,7 +185,7 @@ def test_ownership_gaps(found):
     )
 
 
-def test_what_a_member_does_not_want_any_more_has_no_gap(found):
+def test_what_a_member_no_longer_wants_has_no_gap(found):
     story = Story("g").topics(t=2, u=2).join("m1", "t", "u").at(0).subscribe("m1", "t")
     story.at(5).subscribe("m1", "t", "u").at(6)
     assert found("ownership_gaps", story, patience_ms=SECOND) == []

@@ -336,7 +336,7 @@ def test_a_terminal_shows_whole_ids_clients_and_utc(named, muster_here, monkeypa
         assert word in "\n".join(columns)
 
 
-def test_a_partition_that_nobody_owned_is_refused(named, muster_here):
+def test_a_partition_that_had_no_owner_is_refused(named, muster_here):
     (topic,) = {
         row["topic"] for row in list_rows(LogReader(named), "assignment_history", "billing")
     }
@@ -347,7 +347,7 @@ def test_a_partition_that_nobody_owned_is_refused(named, muster_here):
     assert f"owned partition 99 of topic '{topic}': give one up to " in done.stderr.decode()
 
 
-def test_what_nobody_owns_has_rows(store, tmp_path):
+def test_what_has_no_owner_has_rows(store, tmp_path):
     """Of all that a group subscribes to, each partition is in one row, at any position."""
     last = LogReader(store).position
     for position in range(last, last - 400, -40):

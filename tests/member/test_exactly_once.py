@@ -93,7 +93,7 @@ def test_a_zombie_that_checked_in_time_writes_no_row_again(path):
     assert values(path, P0) == [0, 1, 2, 3, 4]
 
 
-def test_other_partitions_are_in_nobodys_way(path):
+def test_other_partitions_are_in_no_writers_way(path):
     members = [Holder(TopicPartition("t", n)) for n in range(4)]
 
     def work(member):
@@ -179,7 +179,7 @@ def test_rows_that_restore_took_away_are_written_when_they_are_given_again(path)
     assert values(path, P1) == [0]
 
 
-def test_a_member_that_wrote_on_is_told_what_restore_took_away(path):
+def test_a_member_that_wrote_on_learns_what_restore_took_away(path):
     """It goes on from the offset that it gets, as always: no row is left out."""
     table = ExactlyOnceTable(Holder(P0), path)
     offset = table.write(P0, 0, rows(P0, 0, 1))

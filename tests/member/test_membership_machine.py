@@ -123,7 +123,7 @@ class Machine(RuleBasedStateMachine):
         self.world.core.topics(delete=("a",) if delete else (), **counts)
 
     @invariant()
-    def nobody_works_on_what_another_works_on(self):
+    def no_member_works_on_what_another_works_on(self):
         self.world.check()
 
     def teardown(self):

@@ -29,7 +29,7 @@ def working(diary, name="ann"):
     )
 
 
-def test_work_on_a_paused_partition_stops_and_begins_anew(coordinator):
+def test_work_on_a_paused_partition_stops_and_restarts(coordinator):
     diary, line = Diary(), Cut(coordinator)
     ann = Member(line, group_id="g", topics="clicks", **diary.callbacks("ann"))
     with Running(ann, diary.work("ann")):

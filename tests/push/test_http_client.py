@@ -95,7 +95,7 @@ def test_an_answer_that_never_ends_is_left_in_time():
         ask([OK, b"X: "], hold=True, patience_s=0.1)
 
 
-def test_nobody_listens():
+def test_nothing_listens():
     async def main():
         await post(
             parse_url("http://127.0.0.1:1"), "ping", b"{}",

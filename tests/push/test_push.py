@@ -79,7 +79,7 @@ def owned(*workers):
 
 
 @pytest.mark.behaviour("O-1", "O-2", "O-3", "O-7", "O-9", "O-15")
-def test_a_worker_is_registered_and_told_what_to_start(steady, worker):
+def test_a_worker_is_registered_and_asked_to_start(steady, worker):
     worker.said |= {"client_id": "lambda", "rack_id": "a"}
     with push(steady, worker):
         assert until(lambda: owned(worker) == [0, 1] and "ping" in worker.kinds())
@@ -97,7 +97,7 @@ def test_a_worker_is_registered_and_told_what_to_start(steady, worker):
 
 
 @pytest.mark.behaviour("O-4", "O-5", "O-6")
-def test_who_cannot_be_reached_is_in_nobodys_way_and_tried_for_ever(coordinator, worker):
+def test_an_unreachable_worker_is_in_no_ones_way_and_tried_endlessly(coordinator, worker):
     with closing(Worker()) as gone:
         port = gone.port
     with push(coordinator, f"http://127.0.0.1:{port}", worker):
@@ -121,7 +121,7 @@ def test_who_refuses_is_no_member_and_asked_again(coordinator, worker):
 
 
 @pytest.mark.behaviour("O-10")
-def test_who_is_lost_is_registered_anew_and_starts_over(coordinator, worker):
+def test_a_lost_worker_is_registered_again_and_starts_over(coordinator, worker):
     with push(coordinator, worker):
         assert until(lambda: "ping" in worker.kinds())
         worker.instead["ping"] = lambda *_: (500, b"oh")
@@ -306,7 +306,7 @@ def test_workers_are_reached_over_tls(coordinator, certificates):
             assert until(lambda: owned(worker) == [0, 1])
 
 
-def test_workers_are_told_the_token(coordinator, worker, tmp_path):
+def test_workers_get_the_token(coordinator, worker, tmp_path):
     (tmp_path / "token").write_text("secret\n")
     with push(coordinator, worker, token_file=str(tmp_path / "token")):
         assert until(lambda: "ping" in worker.kinds())

@@ -372,7 +372,7 @@ def test_what_is_no_plan_or_another_groups_is_not_applied(running):
     assert other.counts() == {"m1": 3, "m2": 3}
 
 
-def test_a_plan_for_a_topic_that_was_made_anew_is_refused(running):
+def test_a_plan_for_a_topic_that_was_recreated_is_refused(running):
     group = running(topics={"clicks": CatalogTopic("first", 6)})
     group.beat("m1", "m2")
     shown = group.coordinator.plan("g", drain=["m1"])

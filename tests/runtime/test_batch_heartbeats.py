@@ -86,7 +86,7 @@ def test_an_epoch_that_changes_nothing_is_one_record_for_all():
     assert batch.records == [MembersAdvanced("g", group.epoch, tuple(epochs))]
 
 
-def test_a_batch_that_loses_the_log_on_its_way_answers_nobody():
+def test_a_batch_that_loses_the_log_on_its_way_answers_no_member():
     """What was steady before the loss was seen must not leave after it."""
     side = Side(settle=3, leaver=None, wished={})
     epoch = side.processor.state.groups["g"].members["m0"].epoch

@@ -106,7 +106,7 @@ def test_a_commit_that_landed_though_it_seemed_to_fail_is_found_by_the_replay(sh
 
 
 @pytest.mark.behaviour("S-10")
-def test_a_log_that_takes_no_records_is_not_replayed_for_ever(shell):
+def test_a_log_that_takes_no_records_is_not_replayed_endlessly(shell):
     attempts = []
 
     def full(when):
@@ -125,7 +125,7 @@ def test_a_log_that_takes_no_records_is_not_replayed_for_ever(shell):
 
 
 @pytest.mark.behaviour("G-45", "G-142")
-def test_a_batch_is_one_commit_and_its_refusals_hurt_nobody(shell):
+def test_a_batch_is_one_commit_and_its_refusals_hurt_no_other(shell):
     before = len(shell.storage.batches)
     answers = shell.processor.run([joining("m2", "a"), joining("", "a"), joining("m3", "a")])
     assert [type(answer) for answer in answers] == [Result, GroupError, Result]
@@ -205,7 +205,7 @@ def test_a_coordinator_stopped_right_after_its_commit_looks_before_it_answers(sh
 
 
 @pytest.mark.behaviour("K-14", "S-1")
-def test_topics_that_changed_while_nobody_looked_are_found_after_a_load(shell):
+def test_topics_that_changed_while_none_ran_are_found_after_a_load(shell):
     shell.catalog.set("a", 8)
     shell.reload()
     epoch = shell.member("m1").epoch

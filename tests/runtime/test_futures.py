@@ -102,7 +102,7 @@ def test_asyncio_may_stop_waiting(coordinator):
     assert coordinator.list_groups()["groups"] == []
 
 
-def test_a_caller_that_sets_its_own_result_harms_nobody(coordinator):
+def test_a_caller_that_sets_its_own_result_harms_no_other(coordinator):
     let = held(coordinator)
     future = coordinator.submit([ListGroups()])
     other = coordinator.submit([ListGroups()])
@@ -123,7 +123,7 @@ def test_a_callback_that_ends_its_thread_does_not_end_ours():
         assert len(other.result(30)) == 1
 
 
-def test_when_the_loop_dies_all_are_told_and_a_stand_by_takes_over(tmp_path, caplog):
+def test_when_the_loop_dies_all_get_an_error_and_a_stand_by_takes_over(tmp_path, caplog):
     config = Config(lease=LeaseConfig(renew_ms=50), log=LogConfig(fsync=False))
     with Coordinator.open(tmp_path, config=config) as first:
         let = held(first)

@@ -70,7 +70,7 @@ def two_members(coordinator):
     assert (response_of(second).generation, again.response.generation) == (2, 2)
 
 
-def test_who_waits_is_answered_later_and_holds_nobody_up():
+def test_a_waiting_request_is_answered_later_and_holds_up_no_other():
     with opened(LATER) as coordinator:
         first, groups, second = ask(coordinator, join(name="m1"), ListGroups(), join(name="m2"))
         assert [group["group_id"] for group in groups.response] == ["g"]
@@ -105,7 +105,7 @@ def test_who_waits_and_is_answered_in_the_same_batch():
         assert response_of(waits).assignment == b"two"
 
 
-def test_a_request_that_was_repeated_is_told_to_join():
+def test_a_request_that_was_repeated_is_asked_to_join():
     """If it waited, it would block the client's next requests on the same connection."""
     with opened() as coordinator:
         two_members(coordinator)
@@ -116,7 +116,7 @@ def test_a_request_that_was_repeated_is_told_to_join():
         assert response_of(second).assignment == b"two"
 
 
-def test_a_future_that_is_cancelled_disturbs_nobody():
+def test_a_future_that_is_cancelled_disturbs_no_other():
     with opened() as coordinator:
         two_members(coordinator)
         (waits,) = ask(coordinator, sync("m2", 2))
@@ -146,7 +146,7 @@ def test_everyone_who_waits_is_refused_when_the_groups_go(end):
         assert codes == {ErrorCode.NOT_COORDINATOR}
 
 
-def test_nobody_waits_for_a_loop_that_died():
+def test_no_request_waits_for_a_loop_that_died():
     with opened(LATER) as coordinator:
         (future,) = ask(coordinator, join())
 

@@ -279,7 +279,7 @@ def test_weights_of_partitions_that_are_not_there_take_no_room(running):
         ("max_partitions", ["m1", "m2"], ["2", "2"], "max_partitions leaves no room"),
     ],
 )
-def test_rules_that_nobody_can_follow_are_named_and_move_nothing(
+def test_rules_that_cannot_be_followed_are_named_and_move_nothing(
     running, kind, selector, value, said
 ):
     group = running()

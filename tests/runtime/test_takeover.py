@@ -144,7 +144,7 @@ def test_a_lease_is_renewed_while_the_log_is_opened_and_claimed(tmp_path, monkey
     assert len(seen) == 1
 
 
-def test_a_lease_that_somebody_removed_is_taken_again(tmp_path, caplog):
+def test_a_lease_that_was_removed_is_taken_again(tmp_path, caplog):
     config = Config(lease=LeaseConfig(renew_ms=20))
     with Coordinator.open(tmp_path, config=config) as coordinator:
         (tmp_path / "_lease.json").unlink()
@@ -189,7 +189,7 @@ def test_a_store_that_is_moved_away_may_come_back(tmp_path, caplog):
         assert join(coordinator, "m2").member_epoch == 3, "nothing of before was lost"
 
 
-def test_a_store_that_is_moved_away_is_not_made_anew_by_a_close(tmp_path, caplog):
+def test_a_store_that_is_moved_away_is_not_recreated_by_a_close(tmp_path, caplog):
     store = tmp_path / "store"
     with Coordinator.open(store, topics={"a": 4}):
         os.rename(store, tmp_path / "away")

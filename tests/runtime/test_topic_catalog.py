@@ -77,7 +77,7 @@ def test_replicas_that_move_between_racks_move_the_epoch_but_no_partition(group)
 
 
 @pytest.mark.behaviour("G-37", "G-148")
-def test_a_topic_that_nobody_subscribes_to_moves_nothing(group):
+def test_a_topic_without_subscribers_moves_nothing(group):
     group.join("m1", "a")
     group.topics(b=9, c=1)
     assert reasons(group.run(group.heartbeat("m1"))) == []

@@ -283,7 +283,7 @@ ODD = {
 
 
 @pytest.mark.parametrize("content", ODD.values(), ids=ODD)
-def test_a_file_that_is_no_lease_keeps_nobody_out(lease, write, clock, content, caplog):
+def test_a_file_that_is_not_a_lease_keeps_no_one_out(lease, write, clock, content, caplog):
     write(content)
     one = lease("one")
     one.wait("refuse")
@@ -392,7 +392,7 @@ def test_a_stand_by_outlives_failures_of_its_network_or_its_disk(place, lease):
 
 
 @pytest.mark.parametrize("place", ["disk"], indirect=True)
-def test_who_does_not_stand_by_is_told_of_a_disk_that_fails(place, lease):
+def test_a_caller_that_does_not_stand_by_learns_of_a_disk_that_fails(place, lease):
     root, files = place
     files.read_tagged = lambda path: (_ for _ in ()).throw(OSError(28, "No space left", path))
     with pytest.raises(CommitFailed, match=f"{root} cannot be opened: .* No space left"):

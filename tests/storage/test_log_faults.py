@@ -137,7 +137,7 @@ def test_a_claim_right_after_our_commit_ends_it(tmp_path):
     assert [batch.epoch for batch in read_log(tmp_path)] == [1, 1, 2]
 
 
-def test_a_commit_of_somebody_who_does_not_claim_is_stepped_over(tmp_path):
+def test_a_commit_of_a_writer_that_does_not_claim_is_stepped_over(tmp_path):
     """A job that sets a property, say; it takes the version that we wanted."""
     log = claimed(tmp_path)
     for epoch in (1, 2):
@@ -287,7 +287,7 @@ def test_rows_of_a_commit_that_a_successor_cleaned_up_before_it_was_heard_stay(
     assert rows_of(tmp_path) == [record for epoch in range(1, 12) for record in life(epoch)]
 
 
-def test_a_claim_that_slept_while_what_it_saw_was_cleaned_up_sees_it_anew(tmp_path, monkeypatch):
+def test_a_claim_that_slept_while_what_it_saw_was_cleaned_up_looks_again(tmp_path, monkeypatch):
     """Its row has the position after the newest row, not after the one that it saw at first."""
     old = claimed(tmp_path, config=LogConfig(reopen_commits=5, commits_kept_ms=0))
 

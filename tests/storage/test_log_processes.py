@@ -57,7 +57,7 @@ class Other:
     def wait_for(self, name):
         return next(line[name] for line in self.reports() if name in line)
 
-    def told_already(self):
+    def reported_already(self):
         """Return what it reported before it was stopped."""
         os.set_blocking(self._process.stdout.fileno(), False)
         try:
@@ -113,7 +113,7 @@ def test_a_zombie_that_writes_nothing_is_fenced(tmp_path, start):
         zombie.wait_for("looked")
         zombie.stop()
         assert DeltaLog(tmp_path).claim("successor", "", 1) == epoch + 1
-        zombie.told_already()
+        zombie.reported_already()
         zombie.wake()
         first = next(zombie.reports())
         if "looked" in first:  # it was stopped between a look and telling of it
@@ -129,7 +129,9 @@ def test_a_writer_stopped_anywhere_writes_nothing_after_its_successor(tmp_path, 
         acknowledged = zombie.wait_for("position")
         time.sleep(chance.uniform(0, 0.1))
         zombie.stop()
-        acknowledged = max([acknowledged, *(line["position"] for line in zombie.told_already())])
+        acknowledged = max(
+            [acknowledged, *(line["position"] for line in zombie.reported_already())]
+        )
         successor = DeltaLog(tmp_path)
         assert successor.claim("successor", "", 1) == 2 * round_ + 2
         there = [batch for batch in successor.replay() if batch.epoch == 2 * round_ + 1]

@@ -458,7 +458,7 @@ def test_few_files_are_packed_at_once_and_all_in_the_end():
     assert rounds < 20
 
 
-def test_maintenance_that_is_told_to_stop_ends_and_what_it_did_is_whole(tmp_path):
+def test_maintenance_that_is_asked_to_stop_ends_and_what_it_did_is_whole(tmp_path):
     log = claimed(tmp_path, reopen_commits=2)
     for epoch in range(1, 7):
         log.append(life(epoch), epoch + 1)

@@ -214,7 +214,7 @@ def test_a_put_that_would_land_late_finds_its_version_taken(log, store, s3):
     assert verify(store).position == at
 
 
-def test_nobody_acts_on_a_list_that_lacks_commits(log, store, s3):
+def test_no_writer_acts_on_a_list_that_lacks_commits(log, store, s3):
     """Else a replay forgets what was acknowledged, and a claim believes that the store is new."""
     for epoch in range(2, 6):
         log.append(life(epoch), epoch)

@@ -154,7 +154,7 @@ def test_what_a_refusal_repeats_of_a_request_is_not_said(s3):
     assert not [text for text in heard if re.search("AKIA|TOKEN|Sign[^a]|\x1b|\n", text)]
 
 
-def test_nobody_hears_of_credentials(s3, muster, caplog, monkeypatch):
+def test_credentials_stay_secret(s3, muster, caplog, monkeypatch):
     """Not in a log of any level, nor in an error, nor in where it came from."""
     caplog.set_level(logging.DEBUG)
     store, heard = s3.new_store(), []

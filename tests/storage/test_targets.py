@@ -78,7 +78,7 @@ def test_targets_are_installed_read_by_a_successor_and_dropped(place, engine):
     assert not engine.jobs[3:]  # the successor has read the target, and asked for no other
 
 
-def test_a_run_is_in_the_table_once_whoever_repeats_it(place):
+def test_a_run_is_in_the_table_once_if_any_process_repeats_it(place):
     first = write_rows(place, "g", 1, "run", ROWS)
     assert write_rows(place, "g", 1, "run", ROWS) == first
     ready, got = threading.Barrier(4), []

@@ -66,7 +66,7 @@ class Life:
         return [file.read_text()[-2_000:] for file in self.folder.glob("*.log")]
 
 
-def test_each_row_is_written_once_whoever_is_killed_or_frozen(tmp_path):
+def test_each_row_is_written_once_if_drivers_are_killed_or_frozen(tmp_path):
     with (
         mock_kafka("clicks", {}) as kafka,
         Coordinator.open(None, config=QUICK, topics={"clicks": 4}) as coordinator,

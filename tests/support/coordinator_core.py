@@ -93,7 +93,7 @@ class Core:
         self.tasks += result.tasks
         for timer in result.timers:
             self._set(timer)
-        with self.history.told_on_failure():
+        with self.history.printed_on_failure():
             invariants.check(self.state)
             invariants.check_rising(rising, invariants.epochs(self.state))
         if isinstance(event, Heartbeat) and event.member_epoch >= 0:

@@ -338,7 +338,7 @@ def rows_of(path):
     ],
     ids=["restore", "delete", "append", "restored twice"],
 )
-def test_a_run_whose_rows_are_not_there_any_more_is_done_again(tables, change):
+def test_a_run_whose_rows_are_gone_is_done_again(tables, change):
     run_job(replace(job_on(tables), run_id="sunday"), Config())
     job = replace(job_on(tables, assignor="range"), run_id="monday")
     assert not run_job(job, Config()).already

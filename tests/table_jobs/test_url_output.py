@@ -257,7 +257,7 @@ def test_a_table_of_a_store_is_never_replaced(night, s3, tmp_path, place):
             pass
 
 
-def test_what_a_run_left_before_its_first_commit_is_in_nobodys_way(night, s3, tmp_path):
+def test_what_a_run_left_before_its_first_commit_is_in_no_ones_way(night, s3, tmp_path):
     """A job that was killed in its first night is run again; what is not ours stays as it is."""
     there, here = s3.new_store(), tmp_path / "out"
     write_data_file(there, ROWS)

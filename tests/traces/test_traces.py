@@ -52,7 +52,7 @@ def test_a_failure_tells_the_last_events_as_commands_that_can_be_played():
     shell.processor.see_topics()
     shell.beat("m1", 3, {})
     shell.advance(45_000)
-    with pytest.raises(AssertionError) as failure, shell.history.told_on_failure():
+    with pytest.raises(AssertionError) as failure, shell.history.printed_on_failure():
         raise AssertionError("an invariant")
     (note,) = failure.value.__notes__
     player = TextTrace()

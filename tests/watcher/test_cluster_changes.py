@@ -50,7 +50,7 @@ def test_another_cluster_at_the_same_address_is_not_read(monkeypatch, other_id):
     assert asyncio.run(brokers.describe("t")).cluster_id == "cluster-1"
 
 
-def test_a_topic_that_was_made_anew_has_other_groups(tmp_path):
+def test_a_topic_that_was_recreated_has_other_groups(tmp_path):
     cluster = FakeCluster()
     for group_id in ("old", "both"):
         cluster.write(0, [*group_of(group_id), offset_of(group_id)])

@@ -250,7 +250,7 @@ def test_a_broker_that_loads_its_groups_ends_none(poll):
     assert poll() is None
 
 
-def test_offsets_that_are_not_told_stay(poll):
+def test_offsets_that_are_not_answered_stay(poll):
     owned, offsets = poll()
     assert offsets == {0: 5, 1: 6}
     poll.brokers.codes = {Api.OFFSET_FETCH: LOADING}
@@ -261,7 +261,7 @@ def test_offsets_that_are_not_told_stay(poll):
     assert poll() == (owned, {1: 8})
 
 
-def test_an_answer_that_nobody_asked_for_is_passed_over(poll):
+def test_an_answer_that_was_not_asked_for_is_passed_over(poll):
     poll.brokers.others = [poll.brokers._offsets("other", 0)]
     assert poll()[1] == {0: 5, 1: 6}
 

@@ -155,7 +155,7 @@ def test_a_group_that_changes_its_protocol_is_not_whole_by_that(tmp_path):
         assert list(store.watched.unread) == ["bad"]
 
 
-def test_a_load_reads_a_group_anew(tmp_path):
+def test_a_load_reads_a_group_again(tmp_path):
     with open_store(tmp_path) as store:
         write_groups(store, "good", "bad")
         sound = [describe(store, one) for one in ("good", "bad")]
@@ -294,7 +294,7 @@ def test_commands_say_which_groups_cannot_be_read(tmp_path, muster_here):
     assert muster_here("verify", "--store", tmp_path).returncode == 0
 
 
-def test_a_partition_that_is_read_anew_has_no_group_that_kafka_has_not(tmp_path):
+def test_a_partition_that_is_reread_has_no_group_that_kafka_has_not(tmp_path):
     """Its log was cleaned, or cut, behind where it was read: what is gone left no record."""
     partition = place_of("good", 50)
     with open_store(tmp_path) as store:

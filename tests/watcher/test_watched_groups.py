@@ -69,7 +69,7 @@ def assignment(member):
     return found.version, dict(found.partitions)
 
 
-def told_classic(kafkas):
+def classic_as_kafka(kafkas):
     """The same of a recorded answer."""
     if kafkas["error_code"]:
         return None
@@ -102,7 +102,7 @@ def compare(watched, line):
             wished = len({count for _, count in wishes}) == len(wishes) > 0
             assert normal(found, wished=wished) == normal(kafkas, wished=wished)
     for kafkas in line["classic"]:
-        assert describe_classic(watched, kafkas["group"]) == told_classic(kafkas)
+        assert describe_classic(watched, kafkas["group"]) == classic_as_kafka(kafkas)
     for group_id, kafkas in line["offsets"].items():
         assert offsets(watched, group_id) == kafkas
 

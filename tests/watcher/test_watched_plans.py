@@ -175,7 +175,7 @@ def test_plans_for_a_recorded_group(recorded, muster_here):
     assert summary["supposes"].endswith("with 2 more members")
 
 
-def test_a_plan_says_which_partitions_nobody_keeps(recorded, muster_here):
+def test_a_plan_says_which_partitions_no_member_keeps(recorded, muster_here):
     done = muster_here("plan", "g", "--store", recorded, "--json")
     summary = json.loads(done.stdout.splitlines()[-1])
     found = {one["finding"]: one for one in summary["findings"]}

@@ -268,7 +268,7 @@ def test_a_page_finds_out_that_it_slept(live, opened):
     assert page.evaluate("window.texts[0]").startswith("not live since")
 
 
-def test_a_group_that_is_gone_comes_back_and_former_times_without_it_are_told(live, opened):
+def test_a_group_that_is_gone_comes_back_and_former_times_without_it_are_shown(live, opened):
     crowd, url = live
     page = opened(f"{url}group?id=shipping", quiet=False)
     page.wait_for_selector("#live:text('live')")

@@ -61,7 +61,7 @@ def test_every_column_sorts_both_ways_and_pages_part_the_rows(stories):
             assert len({row["group_id"] for row in found}) == 5
 
 
-def test_groups_that_need_somebody_come_first(tmp_path):
+def test_groups_that_need_an_operator_come_first(tmp_path):
     """What has not settled, the longest first; then what rebalances most."""
     store = many_groups([3, 9], ["batching", "coordinator"], tmp_path)
     client = browse(store)
@@ -185,7 +185,7 @@ def test_the_first_epoch_after_one_is_of_the_last_life_of_a_group():
     assert found.tolist() == [40, 50, -1, 60, 70, -1]
 
 
-def test_a_store_that_is_made_anew_under_open_pages(tmp_path):
+def test_a_store_that_is_recreated_under_open_pages(tmp_path):
     """Whether it has fewer commits, as many, or more: nothing of the old one is shown."""
     client, before = browse(stored(five_groups(), tmp_path / "store")), ("alerts", 5)
     for name, joins in (("short", 1), ("long", 40), ("other", 40)):

@@ -88,7 +88,7 @@ def test_a_view_is_made_once_for_all_its_pages_and_only_while_one_is_open():
     asyncio.run(main())
 
 
-def test_a_change_that_another_page_has_read_is_told(tmp_path):
+def test_a_change_that_another_page_has_read_is_shown(tmp_path):
     """Whoever loads a page between a commit and the next look for news must not hide it."""
 
     async def main():
@@ -162,7 +162,7 @@ def test_a_stream_ends_with_the_group_the_right_and_the_server():
     asyncio.run(main())
 
 
-def test_an_open_page_is_told_that_the_store_cannot_be_read():
+def test_an_open_page_says_that_the_store_cannot_be_read():
     """And that it can again; whatever fails: the look for news, or the reading of it."""
 
     async def main():
@@ -194,7 +194,7 @@ def test_an_open_page_is_told_that_the_store_cannot_be_read():
     asyncio.run(main())
 
 
-def test_a_page_does_not_grow_old_and_is_told_that_the_server_is_there():
+def test_a_page_does_not_grow_old_and_hears_from_the_server():
     """What it counts of the last hour changes without a change of the log."""
 
     async def main():

@@ -190,7 +190,7 @@ def test_a_lease_that_ends_is_a_change_and_a_renewal_is_none(tmp_path):
     assert read(24_000) == (False, 5)
 
 
-def test_open_pages_are_told_that_the_lease_ended(tmp_path):
+def test_open_pages_show_that_the_lease_ended(tmp_path):
     """The log says nothing of it."""
     coordinator = Coordinator.open(tmp_path / "store", topics={"a": 1})
     reader = StoreReader(tmp_path / "store")

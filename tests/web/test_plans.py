@@ -159,7 +159,7 @@ def test_only_who_may_decides_and_only_from_our_own_page(live):
     assert plans_of(store) == [("waiting", None, None)]
 
 
-def test_without_a_login_nobody_decides(live):
+def test_without_a_login_no_one_decides(live):
     _, propose, _, store = live
     plan = propose()
     client = browse(store)

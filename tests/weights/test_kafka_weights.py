@@ -100,7 +100,7 @@ def test_a_byte_rate_is_records_by_their_size():
     assert (found["g", "clicks", 0], found["g", "clicks", 1]) == (10 * (10 + 30) / 2, 1000.0)
 
 
-def test_partitions_whose_records_nobody_knows_have_no_weight():
+def test_partitions_with_unknown_records_have_no_weight():
     now, cluster = [0.0], Cluster([0, 0], [0, 0])
     source = KafkaWeights(cluster, "byte_rate", lambda: now[0], Records({}))
     source.read({"g": GroupPosition({"clicks": 2})})

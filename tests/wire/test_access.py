@@ -252,7 +252,7 @@ def test_other_secrets_that_everybody_can_read_are_warned_of(folder, certificate
         assert caplog.text.count(f"{setting} {folder}/{name} has secrets that every user") == 1
 
 
-def test_clients_are_told_the_advertised_address():
+def test_clients_get_the_advertised_address():
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         listen = f"127.0.0.1:{free.getsockname()[1]}"

@@ -89,7 +89,7 @@ def test_a_steady_member_of_a_classic_group_is_answered():
         large.result(PATIENCE_S)
 
 
-def test_nobody_is_answered_on_a_log_that_was_not_seen_to_be_ours(coordinator):
+def test_no_request_is_answered_on_a_log_that_was_not_seen_to_be_ours(coordinator):
     epoch = join(coordinator, "g")
     processor, steady = coordinator._processor, Heartbeat("g", "m", epoch)
     assert processor.answer_beside([steady], ()) is not None

@@ -209,7 +209,7 @@ def test_an_answer_that_fails_after_its_wait_ends_one_connection_alone():
             assert joined(third).generation_id == 2
 
 
-def test_who_waits_holds_nobody_up_and_hears_of_a_fail_over():
+def test_a_waiting_client_holds_up_no_other_and_hears_of_a_fail_over():
     with (
         served(NEVER) as (coordinator, address),
         Client(address) as first,
@@ -223,7 +223,7 @@ def test_who_waits_holds_nobody_up_and_hears_of_a_fail_over():
         assert int(joined(first).error_code) == ErrorCode.NOT_COORDINATOR
 
 
-def test_a_client_that_goes_while_it_waits_disturbs_nobody():
+def test_a_client_that_goes_while_it_waits_disturbs_no_other():
     with served(NEVER) as (coordinator, address), Client(address) as other:
         with Client(address) as first:
             send_join(first)

@@ -163,7 +163,7 @@ def test_a_consumer_without_a_group_is_warned_of_once(caplog):
         assert warnings(caplog) == ["a consumer without a group"]
 
 
-def test_nobody_is_warned_of_where_the_records_are_in_no_cluster(caplog):
+def test_no_warning_where_the_records_are_in_no_cluster(caplog):
     with served() as (_, address):
         join(address, "g", "one")
         fetch(address, "one")

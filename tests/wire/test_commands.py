@@ -108,7 +108,7 @@ def test_an_address_that_is_taken_is_refused_and_the_store_is_given_back(
     assert not (tmp_path / "store" / "_lease.json").exists()
 
 
-def test_a_stop_hands_the_store_over_to_whoever_stands_by(tmp_path):
+def test_a_stop_hands_the_store_over_to_the_stand_by(tmp_path):
     store = ("--store", str(tmp_path / "store"), "--topic", "clicks=4")
     second = tmp_path / "second"
     second.mkdir()

@@ -41,7 +41,7 @@ def partitions_of(assignment):
 
 
 @pytest.mark.parametrize("version", [0, 1])
-def test_members_are_told_partitions_by_topic_id(side, version):
+def test_members_get_partitions_by_topic_id(side, version):
     first = side.join("m1", "clicks", "orders", version=version)
     assert (int(first.error_code), first.member_id, first.member_epoch) == (NONE, "m1", 2)
     assert first.heartbeat_interval.total_seconds() == 5

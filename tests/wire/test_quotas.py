@@ -67,7 +67,7 @@ def test_long_client_ids_take_no_more_memory():
     assert sum(map(len, quotas._requests._buckets)) <= 100 * 255
 
 
-def test_a_throttled_client_is_told_and_muted():
+def test_a_throttled_client_is_answered_and_muted():
     with (
         served(requests_per_s={"test": 4}) as coordinator, coordinator.serve() as serving,
         Client(serving.address) as greedy, Client(serving.address) as other,
@@ -181,7 +181,7 @@ def test_many_connections_of_a_client_share_its_quota(login):
         clients[0].socket.close()
 
 
-def test_a_refused_request_that_waited_holds_up_nobody(login):
+def test_a_refused_request_that_waited_holds_up_no_other(login):
     """A timer asks for what waited: what goes wrong there must end that connection alone."""
     with served(login, requests_per_s={"User:ann": 5}) as coordinator, coordinator.serve() as here:
         greedy, refused, later = (logged_in(here.address) for _ in range(3))

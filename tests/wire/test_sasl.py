@@ -112,7 +112,7 @@ def test_plain(users, name, password):
 @pytest.mark.parametrize(
     ("name", "password"), [("ann", "Secret"), ("ann", ""), ("bob", "secret"), ("", "")]
 )
-def test_an_unknown_user_cannot_be_told_from_a_wrong_password(users, name, password):
+def test_an_unknown_user_looks_like_a_wrong_password(users, name, password):
     plain, other = Side(users).plain(name, password), Side(users).plain("nobody", "x")
     assert (int(plain.error_code), plain.error_message) == (58, other.error_message)
     side = Side(users)
@@ -264,7 +264,7 @@ for name in sys.argv[2:]:
 """
 
 
-def test_what_is_answered_to_nobody_is_what_a_user_would_be_answered(tmp_path):
+def test_an_unknown_name_is_answered_as_a_user_would_be(tmp_path):
     """Neither of two mechanisms, of two processes, nor of two readings tells that there is none."""
     strong = [str(Verifier.of(m, "strong", iterations=4096)) for m in SCRAM]
     file, names = tmp_path / "users.toml", ["ann", "bob", "nobody"]
@@ -288,7 +288,7 @@ def test_what_is_answered_to_nobody_is_what_a_user_would_be_answered(tmp_path):
         Users.read(str(file))
 
 
-def test_a_wrong_password_of_nobody_costs_what_one_of_a_user_does(monkeypatch):
+def test_a_wrong_password_of_an_unknown_name_costs_what_one_of_a_user_does(monkeypatch):
     """PLAIN hashes as the user's verifier does; there may be none with SHA-256."""
     users = Users({"ann": {"SCRAM-SHA-512": Verifier.of("SCRAM-SHA-512", "x", iterations=5000)}})
     seen = []

@@ -280,7 +280,7 @@ def test_many_connections_at_once():
         until(lambda: count(coordinator, "wire_connections") == 0)
 
 
-def test_nobody_waits_while_an_answer_of_very_many_topics_is_written(monkeypatch):
+def test_no_other_waits_while_an_answer_of_very_many_topics_is_written(monkeypatch):
     others_answered, names = threading.Event(), [f"t{number:04}" for number in range(1_500)]
 
     def wait_and_encode(request, call, answers):
@@ -392,7 +392,7 @@ def test_a_zombie_says_so_at_the_first_page_that_it_is_asked_for(tmp_path, first
         pages.close()
 
 
-def test_health_is_told_though_the_log_cannot_be_looked_at():
+def test_health_is_served_though_the_log_cannot_be_looked_at():
     with Coordinator.open(None) as coordinator:
         held = threading.Event()
         coordinator._loop.call(held.wait)

@@ -69,7 +69,7 @@ def test_a_consumer_group_without_members_gives_way(core, policy):
 
 
 @pytest.mark.behaviour("H-8")
-def test_a_full_group_lets_its_members_rejoin_and_nobody_else(core):
+def test_a_full_group_lets_only_its_members_rejoin(core):
     core.stable("m1", "m2")
     core.configure(**{MAX_SIZE: 2})
     full = core.join("m3")
@@ -129,7 +129,7 @@ def test_an_id_that_is_out_holds_a_rebalance_up_until_it_expires(core):
 
 
 @pytest.mark.behaviour("H-11")
-def test_an_id_that_leaves_before_it_joined_holds_nobody_up(core):
+def test_an_id_that_leaves_before_it_joined_holds_no_member_up(core):
     core.stable("m1")
     core.join("m2", version=4)
     core.join("m1")
@@ -193,7 +193,7 @@ def test_a_rejoin_while_members_join(core):
 
 
 @pytest.mark.behaviour("H-14")
-def test_nobody_rejoins_an_empty_group(core):
+def test_no_member_rejoins_an_empty_group(core):
     core.stable("m1")
     core.leave("m1")
     assert core.code(core.join("m1", member_id="m1")) is Code.UNKNOWN_MEMBER_ID

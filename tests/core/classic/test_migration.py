@@ -101,7 +101,7 @@ def test_a_heartbeat_that_joins_converts_the_group(core):
 
 @pytest.mark.behaviour("M2-4", "G-92")
 @pytest.mark.parametrize("phase", [Preparing, Completing])
-def test_who_waits_is_told_to_join_again(core, phase):
+def test_waiting_members_are_asked_to_rejoin(core, phase):
     shared(core, "c1", "c2")
     waits = core.join("c1")
     if phase is Completing:
@@ -258,7 +258,7 @@ def test_a_heartbeat_in_a_consumer_group(core):
 
 
 @pytest.mark.behaviour("M2-13", "M2-21")
-def test_a_new_group_epoch_alone_tells_nobody_to_join(core):
+def test_a_new_group_epoch_alone_asks_no_member_to_join(core):
     upgraded(core, "c1")
     round_of(core)
     core.configure(**{INTERVAL: 15_000})
@@ -268,7 +268,7 @@ def test_a_new_group_epoch_alone_tells_nobody_to_join(core):
 
 
 @pytest.mark.behaviour("M2-13", "G-95")
-def test_who_waits_for_partitions_is_told_when_they_are_free(core):
+def test_a_member_that_waits_for_partitions_learns_when_they_are_free(core):
     upgraded(core, "c1")
     heard = core.join("c2", **EVERYTHING)
     assert partitions_of(core.sync("c2", heard.generation)) == {}
@@ -428,7 +428,7 @@ def test_up_down_and_up_again(core):
 
 
 @pytest.mark.behaviour("M2-13")
-def test_classic_members_that_are_left_alone_get_what_nobody_owns(core):
+def test_classic_members_that_are_left_alone_get_what_has_no_owner(core):
     """In Kafka it has no owner until a member joins; and here for a minute."""
 
     def wait():

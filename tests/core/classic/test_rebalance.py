@@ -128,7 +128,7 @@ def test_the_answers_of_a_join_phase(core):
 
 
 @pytest.mark.behaviour("H-23", "H-41")
-def test_a_group_that_nobody_rejoins_is_empty_at_the_next_generation(core):
+def test_a_group_that_no_member_rejoins_is_empty_at_the_next_generation(core):
     core.stable("m1")
     core.leave("m1")
     assert (core.g.state, core.g.generation) == (Empty, 2)

@@ -142,7 +142,7 @@ def test_a_store_that_refuses_while_it_is_waited_for_ends_that(store, s3):
     assert isinstance(opening.end().error, ConfigError)
 
 
-def test_who_wants_no_wait_is_told(store, s3):
+def test_a_caller_that_does_not_wait_gets_an_error(store, s3):
     full_store(store)
     s3.fault("503", times=9_999)
     error = Opening(store, takeover="refuse").end().error
@@ -173,7 +173,7 @@ def test_only_what_time_may_mend_is_waited_for(why, refuses):
     assert found is None or why in str(found)
 
 
-def test_serve_waits_says_so_and_ends_at_once_when_it_is_told_to(store, s3, tmp_path):
+def test_serve_waits_says_so_and_ends_at_once_when_it_is_asked_to(store, s3, tmp_path):
     full_store(store)
     s3.fault("503", times=9_999)
     (tmp_path / "m.toml").write_text(

@@ -135,7 +135,7 @@ def test_a_table_that_asks_for_what_we_do_not_know_is_refused(log, feature, aske
     assert DeltaTable(f"{log.store}/log").version() == table.version()
 
 
-def test_a_reader_version_that_nobody_knows_is_named(log):
+def test_an_unknown_reader_version_is_named(log):
     entry = Path(commit_file(f"{log.store}/log", log._table.version))
     asked = {"protocol": {"minReaderVersion": 9, "minWriterVersion": 9}}
     entry.write_text(entry.read_text() + json.dumps(asked) + "\n")
@@ -144,7 +144,7 @@ def test_a_reader_version_that_nobody_knows_is_named(log):
 
 
 @pytest.mark.parametrize("kind", ["reader", "writer"])
-def test_a_feature_that_nobody_knows_is_named_by_all(log, muster_here, kind):
+def test_an_unknown_feature_is_named_by_all(log, muster_here, kind):
     """Also one that delta-rs itself refuses; verify tells that no coordinator opens it."""
     asked = {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["future"]}
     if kind == "reader":

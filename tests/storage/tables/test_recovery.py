@@ -226,7 +226,7 @@ def test_a_store_without_its_commits_is_not_taken_for_a_new_one(tmp_path, loss):
     assert sorted(file for file in tmp_path.rglob("*") if file.is_file()) == before
 
 
-def test_snapshots_without_their_commits_are_made_anew(tmp_path):
+def test_snapshots_without_their_commits_are_remade(tmp_path):
     """The log has everything."""
     _snapshotted(tmp_path)
     shutil.rmtree(tmp_path / "snapshots" / "_delta_log")

@@ -63,7 +63,7 @@ class EventHistory:
         return "\n".join([*config, *begin, *self._lines])
 
     @contextmanager
-    def told_on_failure(self) -> Iterator[None]:
+    def printed_on_failure(self) -> Iterator[None]:
         """Add the last events to an AssertionError."""
         try:
             yield

@@ -85,7 +85,7 @@ def test_each_partition_is_answered_once(side):
 
 
 @pytest.mark.parametrize("version", range(2, 11))
-def test_an_end_that_nobody_knows_is_not_committed_by_a_tool(side, version):
+def test_an_unknown_end_is_not_committed_by_a_tool(side, version):
     """Else `--to-latest` would write what no worker can start from, and say that it is done."""
     assert side.commit(version, {0: 555, 1: END, 2: END + 1}) == {0: NONE, 1: OUT_OF_RANGE, 2: NONE}
     assert side.commit(version, {1: END}) == {1: OUT_OF_RANGE}
@@ -149,7 +149,7 @@ def test_the_cluster_is_asked_as_the_client_asks(side):
     assert kafka.asked == [({("clicks", 0): -2}, 1, 2.5), ({("clicks", 0): -3}, 0, 10)]
 
 
-def test_nobody_is_asked_about_nothing(side):
+def test_no_cluster_is_asked_about_nothing(side):
     kafka = of_kafka(side)
     found = ask(side, 11, ("clicks", [(0, LATEST), (0, EARLIEST), (1, -4), (9, LATEST)]))
     codes = [int(found["clicks", one].error_code) for one in (0, 1, 9)]
@@ -189,7 +189,7 @@ def catalog(address):
     return OfMock({"bootstrap.servers": address, **QUIET})
 
 
-def test_a_client_is_told_what_the_cluster_says(mock):
+def test_a_client_gets_what_the_cluster_says(mock):
     with served(catalog(mock)) as (_, address):
         admin = AdminClient({"bootstrap.servers": address})
         places = [ck.TopicPartition("clicks", p) for p in range(5)]

@@ -114,7 +114,7 @@ def test_what_is_deleted_must_exist(side):
     assert committed(side, 0) == [(0, -1, -1)]
 
 
-def test_a_partition_below_0_is_owned_by_nobody(side):
+def test_a_partition_below_0_has_no_owner(side):
     side.join("m1", "clicks")
     assert int(side.beat("m1", 2, {CLICKS: [-1, 0, 1, 2, 3]}).error_code) == NONE
 
