@@ -151,13 +151,4 @@ def compute_target(basis: Basis, columns: GroupColumns | None = None) -> TargetC
     ranges = compute_here.assign_checked(spec, basis.options)
     owned = None if columns.mark is None else spec
     changes, moved = compute_here.diff_targets(basis.group_id, basis.input, ranges, owned)
-    return TargetCandidate(
-        basis.group_id,
-        basis.group_epoch,
-        basis.assignor,
-        moved,
-        ranges.partial,
-        changes,
-        computation_id=basis.computation_id,
-        position=basis.position,
-    )
+    return basis.candidate(moved, partial=ranges.partial, changes=changes)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -11,8 +10,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from assignors import GroupSpec, PartitionRanges, SpecError
 from coordinator.config import Config
-from coordinator.core.targets.assignor_options import AssignorOptions
-from coordinator.core.targets.basis import AssignorInput
+from coordinator.core.state.target_candidate import TargetCandidate
+from coordinator.core.targets.basis import Basis
 from coordinator.engines.input_tables import make_tables
 from spark_jobs.assignors import TWINS, WEIGHTED
 from spark_jobs.assignors.dispatch import assign_frames
@@ -21,34 +20,26 @@ from spark_jobs.assignors.weighted import assign_group
 from spark_jobs.session.schemas import frame_of
 
 
-class AssignedGroup(NamedTuple):
-    """What a group's assignor gives to whom.
-
-    Attributes
-    ----------
-    rows
-        A frame of member_id, topic, first_partition and partition_count.
-    members, moved, partial
-        The number of members, that of owned partitions that change hands, and whether `max_moves`
-        cut it short.
-    """
-
-    rows: DataFrame
-    members: int
-    moved: int
-    partial: bool
-
-
 def assign_on_spark(
-    spark: SparkSession, found: AssignorInput, options: AssignorOptions, config: Config
-) -> AssignedGroup:
+    spark: SparkSession, basis: Basis, config: Config
+) -> tuple[DataFrame, int, TargetCandidate]:
     """Assign a group that is in the driver's memory; its rows stay on Spark.
+
+    Returns
+    -------
+    frame
+        The rows: member_id, topic, first_partition and partition_count.
+    members
+        How many members were counted on Spark.
+    target
+        The target without these rows.
 
     Raises
     ------
     SpecError
         The assignor does not run on Spark, or refuses the group.
     """
+    found, options = basis.input, basis.options
     assignor = options.assignor
     if assignor in TWINS:
         spec = found.spec(assignor)
@@ -62,16 +53,16 @@ def assign_on_spark(
             driver_rows=config.engine.driver_rows, **options.arguments(),
         )  # fmt: skip
         partial = assigned.verdict.partial and not options.waits
-        return AssignedGroup(assigned.rows, assigned.members, assigned.moved, partial)
+        target = basis.candidate(assigned.moved, partial=partial)
+        return assigned.rows, assigned.members, target
     if assignor != WEIGHTED:
         raise SpecError(f"assignor {assignor!r} does not run on Spark: use --engine local")
     tables = make_tables(found, assignor)
     frames = {name: frame_of(spark, table) for name, table in tables.items()}
     done = assign_group(spark, assignor, frames, options.arguments(), as_of_ms=found.as_of_ms)
     (row,) = done.summary.to_pylist() or [{"members": 0, "moved": 0, "partial": False}]
-    return AssignedGroup(
-        done.rows, row["members"], row["moved"], row["partial"] and not options.waits
-    )
+    target = basis.candidate(row["moved"], partial=row["partial"] and not options.waits)
+    return done.rows, row["members"], target
 
 
 def _label(spark: SparkSession, spec: GroupSpec) -> LabelledMembers:

@@ -14,7 +14,7 @@ import time
 import uuid
 from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from assignors import PartitionRanges
@@ -136,13 +136,10 @@ class SparkEngine(Engine):
 
         names = basis.input.spec()
         with progress.task("tasks of Spark's stages", poll=active_tasks):
-            done = assign_on_spark(spark, basis.input, basis.options, self._config)
-            rows = done.rows.toArrow()
+            frame, _, target = assign_on_spark(spark, basis, self._config)
+            rows = frame.toArrow()
         ranges = PartitionRanges.from_arrow(names.member_ids, names.topics, rows)
-        return TargetCandidate(
-            basis.group_id, basis.group_epoch, basis.assignor, done.moved, done.partial,
-            ranges=ranges,
-        )  # fmt: skip
+        return replace(target, ranges=ranges)
 
     def _store_rows(
         self, spark: SparkSession, basis: Basis, store: str, run: _Computation

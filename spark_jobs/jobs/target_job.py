@@ -9,6 +9,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import replace
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -78,8 +79,8 @@ def _compute_and_write(
 ) -> TargetCandidate:
     session = work_session.spark
     say("assigning", 0)
-    assigned = assign_on_spark(session, basis.input, basis.options, config)
-    say("sorting", assigned.members)
+    assigned, members, target = assign_on_spark(session, basis, config)
+    say("sorting", members)
     keys = [topic.key for topic in basis.input.topics]
     ids = small(
         session,
@@ -88,31 +89,15 @@ def _compute_and_write(
             "topic_id": pa.array([key.topic_id for key in keys], pa.string()),
         },
     )
-    rows = assigned.rows.join(ids, "topic")
-    rows = rows.repartitionByRange(-(-assigned.members // ROWS_A_FILE) or 1, "member_id")
+    rows = assigned.join(ids, "topic")
+    rows = rows.repartitionByRange(-(-members // ROWS_A_FILE) or 1, "member_id")
     rows = work_session.keep(rows.sortWithinPartitions("member_id", "topic", "first_partition"))
     count, digest = count_and_digest(rows)
     say("writing", count)
     version = _write(basis, config, rows, count, digest)
-    stored = StoredTarget(
-        basis.group_id,
-        basis.group_epoch,
-        basis.computation_id,
-        version,
-        digest,
-        assigned.members,
-        count,
-    )
-    return TargetCandidate(
-        basis.group_id,
-        basis.group_epoch,
-        basis.assignor,
-        assigned.moved,
-        assigned.partial,
-        stored=stored,
-        computation_id=basis.computation_id,
-        position=basis.position,
-    )
+    group_id, epoch, run_id = basis.group_id, basis.group_epoch, basis.computation_id
+    stored = StoredTarget(group_id, epoch, run_id, version, digest, members, count)
+    return replace(target, stored=stored)
 
 
 def count_and_digest(rows: DataFrame) -> tuple[int, int]:

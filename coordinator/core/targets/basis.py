@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
 
-from assignors import GroupSpec, SpecError
+from assignors import GroupSpec, PartitionRanges, SpecError
 from assignors.arrays import Ints, Longs
 from assignors.registry import knows_loads
 from coordinator.core.state.groups import Group, Mark, State, Topic, TopicList
 from coordinator.core.state.partition_spans import Spans
-from coordinator.core.state.records import LoadsNoted, MemberMetadata
+from coordinator.core.state.records import LoadsNoted, MemberMetadata, Record
 from coordinator.core.state.target_assignment import Ranges, Targets
+from coordinator.core.state.target_candidate import TargetCandidate
 from coordinator.core.targets.assignor_options import AssignorOptions
 from coordinator.core.targets.load_columns import list_racks, load_columns
 
@@ -196,6 +197,27 @@ class Basis:
     position: int = 0
     store: str | None = None
     classes: int = 1
+
+    def candidate(
+        self,
+        moved: int = 0,
+        *,
+        partial: bool = False,
+        changes: Sequence[Record] = (),
+        ranges: PartitionRanges | None = None,
+    ) -> TargetCandidate:
+        """Return the target that an engine computed from this."""
+        return TargetCandidate(
+            self.group_id,
+            self.group_epoch,
+            self.assignor,
+            moved,
+            partial,
+            changes,
+            ranges,
+            computation_id=self.computation_id,
+            position=self.position,
+        )
 
 
 def build_input(

@@ -76,9 +76,7 @@ def compute_ranges(basis: Basis) -> TargetCandidate:
         ranges = assign_checked(basis.input.spec(options.assignor), options)
     except GroupError as error:
         raise SpecError(error.message) from None
-    return TargetCandidate(
-        basis.group_id, basis.group_epoch, basis.assignor, partial=ranges.partial, ranges=ranges
-    )
+    return basis.candidate(partial=ranges.partial, ranges=ranges)
 
 
 def assign_in_step(
