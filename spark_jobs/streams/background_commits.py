@@ -29,6 +29,8 @@ NO_MEMBER, NO_EPOCH = "", -1
 ANSWER_S = 10.0
 REFRESH_S = 3_600.0
 """How often unchanged offsets are committed again: Kafka deletes those that are old."""
+PATIENCE_S = 10.0
+"""How long what may pass is only tried again: a coordinator that moves, a broker that restarts."""
 EXIT_S = 10.0
 LOG_EVERY_MS = 60_000
 PAUSE_MAX_MS = 30_000
@@ -49,9 +51,10 @@ class BackgroundCommits:
     group_id
         The group.
     committed, failures
-        How many offsets were committed, and how many requests failed or were refused.
+        How many offsets were committed, and how many requests were refused, or failed and did not
+        succeed within `patience_s` either.
     error
-        Why the last request failed; None after one that did not.
+        Why the last of those failed; None after one that did not.
 
     Parameters
     ----------
@@ -61,6 +64,8 @@ class BackgroundCommits:
         As for `Member`.
     refresh_s
         How often unchanged offsets are committed again.
+    patience_s
+        For how long a failure that may pass is no failure yet.
 
     Raises
     ------
@@ -77,6 +82,7 @@ class BackgroundCommits:
         login: tuple[str, str, str] | None = None,
         client_id: str = "muster",
         refresh_s: float = REFRESH_S,
+        patience_s: float = PATIENCE_S,
     ) -> None:
         check_texts(group_id=group_id)
         self.group_id = group_id
@@ -90,7 +96,11 @@ class BackgroundCommits:
         self._pending: dict[TopicPartition, int] = {}
         self._in_flight: dict[TopicPartition, int] = {}
         self._acknowledged: dict[TopicPartition, int] = {}
-        self._refresh_s = refresh_s
+        self._read: set[TopicPartition] = set()
+        """Of which partitions somebody still reads."""
+        self._refresh_s, self._patience_s = refresh_s, patience_s
+        self._delayed_by: Exception | None = None
+        self._delayed_at_ms = 0
         self._is_closed = False
         self._log_at_ms = 0
         self._thread: loop_thread.LoopThread | None = None
@@ -104,6 +114,7 @@ class BackgroundCommits:
         with self._changed:
             if self._is_closed:
                 return
+            self._read |= offsets.keys()
             for place, offset in offsets.items():
                 if self._acknowledged.get(place) == offset and place not in self._in_flight:
                     self._pending.pop(place, None)
@@ -119,6 +130,7 @@ class BackgroundCommits:
         """Do not commit unchanged offsets of these again: no query reads them any longer."""
         with self._changed:
             for place in partitions:
+                self._read.discard(place)
                 self._acknowledged.pop(place, None)
 
     def flush(self, timeout: float | None = None) -> bool:
@@ -138,12 +150,14 @@ class BackgroundCommits:
                 return done
             self._is_closed = True
             thread, left = self._thread, len(self._pending)
-        if left:
-            logger.warning("%d offsets of group %s are not committed", left, self.group_id)
         atexit.unregister(self.close)
         if thread is not None and not thread.is_foreign:
             thread.ask(self._end())
             loop_thread.release(thread)
+        if left:
+            self._log_at_ms = 0
+            why = self._delayed_by or TimeoutError("the coordinator was not asked yet")
+            self._note_failure(why, f"closed while {left} wait")
         return done
 
     def _start(self) -> None:
@@ -213,20 +227,24 @@ class BackgroundCommits:
         except (GroupError, OSError) as error:  # a timeout is an OSError
             again = dict(offsets)
             await self._transport.close()
-            remedy = REMEDIES.get(error.code) if isinstance(error, GroupError) else None
-            self._note_failure(error, f"{remedy}, trying again" if remedy else "trying again")
+            if isinstance(error, GroupError) and not error.retriable:
+                remedy = REMEDIES.get(error.code)
+                self._note_failure(error, f"{remedy}, trying again" if remedy else "trying again")
+            else:
+                self._note_delay(error)
         except Exception as error:
-            self._note_failure(error, "passed over")
             logger.exception("offsets of group %s are passed over: a fault", self.group_id)
             refused = dict.fromkeys(offsets, GroupError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)))
         for place, why in refused.items():
             if why.retriable and why.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 again[place] = offsets[place]
-        if refused:
-            why = next(iter(refused.values()))
-            self._note_failure(
-                why, "trying again" if again else REMEDIES.get(why.code, "passed over")
-            )
+        lasting = [why for place, why in refused.items() if place not in again]
+        if lasting:
+            self._note_failure(lasting[0], REMEDIES.get(lasting[0].code, "passed over"))
+        elif refused:
+            self._note_delay(next(iter(refused.values())))
+        if not again:
+            self._delayed_by = None
         done = {place: at for place, at in offsets.items() if place not in {*refused, *again}}
         if done and not refused:
             self.error = None
@@ -238,11 +256,19 @@ class BackgroundCommits:
     ) -> None:
         with self._changed:
             self._in_flight = {}
-            self._acknowledged |= done
+            self._acknowledged |= {place: at for place, at in done.items() if place in self._read}
             self._pending = {**again, **self._pending}
             self.committed += len(done)
             self._changed.notify_all()
         stream_metrics().committed(self.group_id, len(done), len(self._pending))
+
+    def _note_delay(self, error: Exception) -> None:
+        """Count what may pass as a failure once it has lasted."""
+        if self._delayed_by is None:
+            self._delayed_at_ms = monotonic_ms()
+        self._delayed_by = error
+        if monotonic_ms() - self._delayed_at_ms >= self._patience_s * 1_000:
+            self._note_failure(error, "trying again")
 
     def _note_failure(self, error: Exception, then: str) -> None:
         """Count a failure, and say why, at most once a minute."""

@@ -89,7 +89,7 @@ class GroupOffsets(StreamingQueryListener):
 
     @property
     def failures(self) -> int:
-        """How many commits failed or were refused."""
+        """How many commits were refused, or failed and did not succeed within 10 s either."""
         return sum(one.failures for one in self._commits.values())
 
     @property

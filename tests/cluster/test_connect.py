@@ -33,14 +33,14 @@ QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 class Server:
-    """A Spark Connect server on a port of its own."""
+    """A Spark Connect server on a port of its own, whose Python finds modules in `path` too."""
 
-    def __init__(self, folder, python, **confs):
+    def __init__(self, folder, python, path=(), **confs):
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
         self.folder, self.python, self._process = folder, python, ExitStack()
-        self._confs = confs
+        self._confs, self._path = confs, path
 
     @property
     def url(self):
@@ -60,6 +60,7 @@ class Server:
         command += [f"--conf={name}={value}" for name, value in confs.items()]
         env = {name: value for name, value in os.environ.items() if "PYTHON" not in name}
         env |= {"PYSPARK_PYTHON": self.python, "SPARK_SUBMIT_OPTS": QUICK}
+        env |= {"PYTHONPATH": os.pathsep.join(map(str, self._path))}
         with open(self.folder / "server.log", "ab") as log:
             command = running(
                 [*command, "spark-internal"], cwd=self.folder, stdout=log, stderr=log,

@@ -57,9 +57,12 @@ def packages():
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
-    """A server whose Python has Muster, as where the wheel is installed."""
+    """A server whose Python has Muster in a folder of its path, as where the wheel is installed.
+
+    Spark looks through folders for sources: it finds nothing of a clone that an import hook adds.
+    """
     jars = {"spark.jars": ",".join(map(str, kafka_source_jars()))}
-    server = Server(tmp_path_factory.mktemp("server"), sys.executable, **jars)
+    server = Server(tmp_path_factory.mktemp("server"), sys.executable, [ROOT], **jars)
     try:
         server.start()
         yield server
