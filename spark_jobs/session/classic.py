@@ -68,9 +68,10 @@ class ClassicSession:
 
         A local checkpoint of columnar batches, as Spark's cache builds them.
         `DataFrame.localCheckpoint` keeps each row as an object, which fills a driver's heap. When
-        the computation fails or is cancelled, nothing is kept.
+        the computation fails or is cancelled, nothing is kept. They stay in the frame's session,
+        which knows how a store is reached.
         """
-        spark, execution = self.spark, frame._jdf.queryExecution()  # noqa: SLF001 - see above
+        spark, execution = frame.sparkSession, frame._jdf.queryExecution()  # noqa: SLF001 - see above
         level = spark.sparkContext._getJavaStorageLevel(_LEVEL)  # noqa: SLF001
         sql: Any = spark._jvm.org.apache.spark.sql  # type: ignore[union-attr] # noqa: SLF001
         nameless = spark._jvm.scala.Option.empty()  # type: ignore[union-attr] # noqa: SLF001
