@@ -39,9 +39,10 @@ class DefaultSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return what reads the view's rows."""
-        from pyspark_muster.view_reader import ViewReader  # noqa: PLC0415 - see above
+        from pyspark_muster.view_reader import PushedReader, ViewReader  # noqa: PLC0415 - see above
 
-        return ViewReader(self._asked.check_batch().check_columns(schema))
+        asked = self._asked.check_batch().check_columns(schema)
+        return PushedReader(asked) if asked.push else ViewReader(asked)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's
         """Return what reads the events of the store as they come."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
@@ -29,8 +30,10 @@ LIMIT = "maxPositionsPerTrigger"
 DIGITS_MAX = 18
 """Of a number of 64 bits, whatever its digits are."""
 LATEST = "latest"
+PUSH = "pushFilters"
+"""Whether filters are applied here, from Spark 4.1 on."""
 STREAMED = "events"
-OPTIONS = ("path", "view", "groupId", *AS_OF, *BEGIN, LIMIT, *ARGUMENTS)
+OPTIONS = ("path", "view", "groupId", *AS_OF, PUSH, *BEGIN, LIMIT, *ARGUMENTS)
 """Spark compares their names without case."""
 
 
@@ -47,13 +50,15 @@ class ReadOptions:
     group_id
         Only rows of this group; None: of all.
     as_of
-        The position or time to read up to; None: now, when a query is planned.
+        The position or time to read up to; None: now, when a task reads.
     arguments
         Of a table function, beside the group.
     begin
         Of a stream: the first position or time to read, or `LATEST`; None: all.
     limit
         Of a stream: about how many positions a batch has at most; None: all.
+    push
+        Whether filters are pushed down: not by default, because of what Spark makes of them.
     """
 
     store: str
@@ -63,6 +68,7 @@ class ReadOptions:
     arguments: dict[str, object]
     begin: int | str | datetime | None = None
     limit: int | None = None
+    push: bool = False
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> ReadOptions:
@@ -96,7 +102,8 @@ class ReadOptions:
         arguments = _parse_arguments(view, given)
         begin = LATEST if _one_of(given, BEGIN)[0] == LATEST else _parse_moment(given, BEGIN)
         as_of, limit = _parse_moment(given, AS_OF), _parse_limit(given)
-        return cls(store, view, group_id, as_of, arguments, begin, limit)
+        push = _parse_push(given)
+        return cls(store, view, group_id, as_of, arguments, begin, limit, push)
 
     def check_batch(self) -> ReadOptions:
         """Check that nothing is asked for that only streams have.
@@ -127,6 +134,8 @@ class ReadOptions:
             )
         if self.as_of is not None:
             raise SpecError(f"a stream has no end: omit {AS_OF[0]} and {AS_OF[1]}")
+        if self.push:
+            raise SpecError(f"{PUSH} is for read: omit it, and give groupId for one group")
         return self
 
     def check_store(self) -> ReadOptions:
@@ -198,6 +207,16 @@ def _parse_limit(given: Mapping[str, str]) -> int | None:
     if not (_is_number(text) and int(text)):
         raise SpecError(f"{LIMIT} is {text!r}: give a number of positions, from 1 on")
     return int(text)
+
+
+def _parse_push(given: Mapping[str, str]) -> bool:
+    """Return whether filters are to be pushed down."""
+    text = given.get(PUSH.lower(), "false")
+    if text.lower() not in {"true", "false"}:
+        raise SpecError(f"{PUSH} is {text!r}: give true or false")
+    if text.lower() == "true" and not hasattr(DataSourceReader, PUSH):
+        raise SpecError(f"{PUSH} needs Spark 4.1 or newer: omit it, and give groupId for one group")
+    return text.lower() == "true"
 
 
 def _is_number(text: str) -> bool:

@@ -11,7 +11,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from coordinator.history.log_reader import open_logs
 from coordinator.history.view_schemas import OF_EACH_SHARD
 from coordinator.storage.delta_log import find_root
-from coordinator.storage.shards import store_of
+from coordinator.storage.shards import places_of, store_of, stores_of
 from pyspark_muster.filters import PushedFilters
 from pyspark_muster.options import ReadOptions
 
@@ -19,29 +19,37 @@ BATCH_ROWS = 10_000
 
 
 class ViewPart(InputPartition):
-    """The rows of one group, or of all, up to a position of a log."""
+    """The rows of one group, or of all, up to a position of a log, or as it is when it is read."""
 
-    def __init__(self, store: str, group_id: str | None, position: int) -> None:
+    def __init__(self, store: str, group_id: str | None, position: int | None) -> None:
         super().__init__(None)
         self.store, self.group_id, self.position = store, group_id, position
 
 
 class ViewReader(DataSourceReader):
-    """Reads a view as of one position of each log, which is found when a query is planned."""
+    """Reads a view as each log is when a task reads it, unless a moment is given.
+
+    Spark asks for the parts once for a DataFrame, or a view in SQL, and reads these for all of its
+    queries. So a part has no end, and each shard has one, also one without a log yet.
+    """
 
     def __init__(self, asked: ReadOptions) -> None:
         self._asked = asked
         self._filters = PushedFilters(asked.arrow_schema)
-        # As an attribute it may be there where the session pushes no filters down.
-        self.__dict__["pushFilters"] = _Push(self._filters)
 
     def partitions(self) -> list[InputPartition]:
         """Return a part for each group that is asked for by name, else for each log."""
         asked, groups = self._asked, self._filters.groups
         logs = open_logs(asked.store, asked.as_of, asked.group_id)
         if groups is None:
-            logs = logs[:1] if asked.view in OF_EACH_SHARD else logs
-            return [ViewPart(one.store, asked.group_id, one.position) for one in logs]
+            one_log = asked.view in OF_EACH_SHARD or asked.group_id is not None
+            if asked.as_of is None and not one_log:
+                places = map(find_root, places_of(asked.store))
+                return [ViewPart(one, asked.group_id, None) for one in places]
+            return [
+                ViewPart(one.store, asked.group_id, None if asked.as_of is None else one.position)
+                for one in (logs[:1] if one_log else logs)
+            ]
         if asked.group_id is not None:
             groups = groups & {asked.group_id}
         ends = {one.store: one.position for one in logs}
@@ -60,6 +68,8 @@ class ViewReader(DataSourceReader):
             return
         assert isinstance(partition, ViewPart)
         asked = self._asked
+        if partition.store not in map(find_root, stores_of(asked.store)):
+            return  # a shard that has no groups yet
         schema = asked.arrow_schema
         pieces = frame_pieces(
             partition.store,
@@ -73,19 +83,14 @@ class ViewReader(DataSourceReader):
             yield from rows.to_batches(max_chunksize=BATCH_ROWS)
 
 
-class _Push:
-    """Takes filters, and looks like a method that was not overridden.
+class PushedReader(ViewReader):
+    """Reads what filters let through that Spark pushes down, if its session allows that.
 
-    Spark refuses a reader that has a `pushFilters` of its own while its setting
-    spark.sql.python.filterPushdown.enabled is false, as it is by default, and asks every reader
-    where it is true.
+    Spark 4.1 to 4.3 keep the parts and the filters of the last query with the DataFrame: a query of
+    it without a filter then reads these, and so does each side of a join or a union of two of its
+    filters. So only who asks for it, by an option, gets it.
     """
 
-    __func__ = staticmethod(getattr(DataSourceReader, "pushFilters", None) or (lambda: None))
-
-    def __init__(self, filters: PushedFilters) -> None:
-        self._filters = filters
-
-    def __call__(self, filters: list[Any]) -> Iterable[Any]:
+    def pushFilters(self, filters: list[Any]) -> Iterable[Any]:  # noqa: N802 - Spark's name
         """Take filters, and return those that Spark must apply."""
         return [one for one in filters if not self._filters.take(one)]

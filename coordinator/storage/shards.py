@@ -126,13 +126,25 @@ def stores_of(store: str | os.PathLike[str]) -> list[str]:
     ConfigError
         As `read_shards`.
     """
+    files, own = files_at(find_root(store)), os.fspath(store)
+    return [
+        one for one in places_of(store) if one == own or files.is_folder(log_folder(f"{one}/log"))
+    ]
+
+
+def places_of(store: str | os.PathLike[str]) -> list[str]:
+    """Return the same with the shards that have no log yet.
+
+    Raises
+    ------
+    ConfigError
+        As `read_shards`.
+    """
     shards = read_shards(store)
     if shards is None:
         return [os.fspath(store)]
     root = find_root(store)
-    files = files_at(root)
-    every = (shard_at(root, number) for number in range(shards.count))
-    return [one for one in every if files.is_folder(log_folder(f"{one}/log"))]
+    return [shard_at(root, number) for number in range(shards.count)]
 
 
 def refuse_shards(store: str | os.PathLike[str]) -> None:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from pyspark.sql.datasource import DataSourceReader
 
+from coordinator import Coordinator
 from coordinator.history import VIEWS, frame
 from tests.support.longer import EVERY
+from tests.support.members import join
 from tests.support.stories import all_stories, stored
 
 pytestmark = pytest.mark.spark
@@ -58,23 +61,51 @@ def test_a_view_in_sql_as_of_a_time(spark, store):
     spark.catalog.dropTempView("then")
 
 
-def test_filters_are_pushed_down(spark, store):
+@pytest.fixture
+def pushing(spark):
+    """Let the session push filters down to Python's sources."""
     name = "spark.sql.python.filterPushdown.enabled"
-    history = read(spark, store, "assignment_history")
-    wanted = "group_id IN ('billing', 'depot') AND since <= TIMESTAMP'2026-03-01 12:00:00Z'"
-    plain = history.where(wanted).collect()
     spark.conf.set(name, "true")
-    try:
-        pushed = history.where(wanted)
-        assert sorted(pushed.collect()) == sorted(plain)
-        assert {row.group_id for row in plain} == {"billing", "depot"}
-        assert pushed.rdd.getNumPartitions() == 2
-        assert "Filter (" not in pushed._jdf.queryExecution().executedPlan().toString()
-        assert history.where("group_id = 'billing' AND group_id = 'depot'").count() == 0
-        assert history.where("until IS NULL").count() == frame(
-            store, "assignment_history")["until"].null_count  # fmt: skip
-    finally:
-        spark.conf.unset(name)
+    yield
+    spark.conf.unset(name)
+
+
+@pytest.mark.skipif(not hasattr(DataSourceReader, "pushFilters"), reason="from Spark 4.1 on")
+def test_filters_are_pushed_down(spark, store, pushing):
+    wanted = "group_id IN ('billing', 'depot') AND since <= TIMESTAMP'2026-03-01 12:00:00Z'"
+    plain = read(spark, store, "assignment_history").where(wanted).collect()
+    history = read(spark, store, "assignment_history", pushFilters=True)
+    pushed = history.where(wanted)
+    assert sorted(pushed.collect()) == sorted(plain)
+    assert {row.group_id for row in plain} == {"billing", "depot"}
+    assert pushed.rdd.getNumPartitions() == 2
+    assert "Filter (" not in pushed._jdf.queryExecution().executedPlan().toString()
+    assert history.where("group_id = 'billing' AND group_id = 'depot'").count() == 0
+    assert history.where("until IS NULL").count() == frame(
+        store, "assignment_history")["until"].null_count  # fmt: skip
+
+
+def test_a_filter_of_one_query_is_not_that_of_another(spark, store, pushing):
+    """Spark keeps what it has pushed down with the DataFrame, for its other queries too."""
+    epochs, ours = read(spark, store, "epochs"), frame(store, "epochs")["group_id"].to_pylist()
+    billing, depot = (epochs.where(f"group_id = '{name}'") for name in ("billing", "depot"))
+    assert billing.count() == ours.count("billing")
+    assert epochs.count() == len(ours)
+    assert billing.union(depot).count() == ours.count("billing") + ours.count("depot")
+
+
+def test_a_view_in_sql_shows_what_was_written_since_it_was_made(spark, tmp_path):
+    def live(number):
+        with Coordinator.open(tmp_path, topics={"t": 2}) as coordinator:
+            join(coordinator, f"m{number}", ["t"], f"g{number}")
+        return spark.table("live").count()
+
+    with Coordinator.open(tmp_path, topics={"t": 2}):
+        spark.sql(
+            f"CREATE TEMPORARY VIEW live USING muster OPTIONS (path '{tmp_path}', view 'groups')"
+        )
+    assert [live(1), live(2)] == [1, 2]
+    spark.catalog.dropTempView("live")
 
 
 def test_bad_options_are_refused_by_name(spark, store):
@@ -84,6 +115,7 @@ def test_bad_options_are_refused_by_name(spark, store):
         ({"view": "epochs", "positionAsOf": "noon"}, "positionAsOf 'noon' is neither a position nor a time"),
         ({"view": "epochs", "positionAsOf": "2026-03-01"}, "is a time: give it as timestampAsOf"),
         ({"view": "epochs", "positionAsOf": "123456"}, "position 123456 is not in the log"),
+        ({"view": "epochs", "pushFilters": "yes"}, "pushFilters is 'yes': give true or false"),
         ({"view": "topics", "groupId": "billing"}, "view 'topics' has no group_id"),
         ({"view": "loads_at", "groupId": "billing"}, "loads_at needs an option epoch"),
         ({"view": "epochs", "maxPositionsPerTrigger": "3"}, "maxPositionsPerTrigger is for readStream"),
