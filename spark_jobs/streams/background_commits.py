@@ -96,8 +96,8 @@ class BackgroundCommits:
         self._pending: dict[TopicPartition, int] = {}
         self._in_flight: dict[TopicPartition, int] = {}
         self._acknowledged: dict[TopicPartition, int] = {}
-        self._read: set[TopicPartition] = set()
-        """Of which partitions somebody still reads."""
+        self._followed: set[TopicPartition] = set()
+        """The partitions of queries that run."""
         self._refresh_s, self._patience_s = refresh_s, patience_s
         self._delayed_by: Exception | None = None
         self._delayed_at_ms = 0
@@ -114,7 +114,7 @@ class BackgroundCommits:
         with self._changed:
             if self._is_closed:
                 return
-            self._read |= offsets.keys()
+            self._followed |= offsets.keys()
             for place, offset in offsets.items():
                 if self._acknowledged.get(place) == offset and place not in self._in_flight:
                     self._pending.pop(place, None)
@@ -130,7 +130,7 @@ class BackgroundCommits:
         """Do not commit unchanged offsets of these again: no query reads them any longer."""
         with self._changed:
             for place in partitions:
-                self._read.discard(place)
+                self._followed.discard(place)
                 self._acknowledged.pop(place, None)
 
     def flush(self, timeout: float | None = None) -> bool:
@@ -256,7 +256,8 @@ class BackgroundCommits:
     ) -> None:
         with self._changed:
             self._in_flight = {}
-            self._acknowledged |= {place: at for place, at in done.items() if place in self._read}
+            followed = done.keys() & self._followed
+            self._acknowledged |= {place: done[place] for place in followed}
             self._pending = {**again, **self._pending}
             self.committed += len(done)
             self._changed.notify_all()
