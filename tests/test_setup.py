@@ -124,7 +124,7 @@ HARMS = {
     "one that the lock names": lambda folder: (folder / "fetched-1.whl").write_bytes(b"evil"),
     "one that was built here": lambda folder: (folder / "built-1.whl").write_bytes(b"evil"),
     "one that is gone": lambda folder: (folder / "built-1.whl").unlink(),
-    "one that nobody knows": lambda folder: (folder / "evil-1.whl").write_bytes(b"evil"),
+    "an unknown one": lambda folder: (folder / "evil-1.whl").write_bytes(b"evil"),
 }
 
 
@@ -164,8 +164,8 @@ def test_changed_jars_are_fetched_again(monkeypatch, tmp_path):
     monkeypatch.setattr(jars, "cache_folder", lambda: tmp_path)
     monkeypatch.setattr(jars, "_resolve", resolve)
     for _ in range(2):
-        (jar,) = jars.fetch_jars(("org", "module", "1"), digests, "Somebody's")
+        (jar,) = jars.fetch_jars(("org", "module", "1"), digests, "Another's")
     assert len(resolved) == 1
     jar.write_bytes(b"evil")
-    (jar,) = jars.fetch_jars(("org", "module", "1"), digests, "Somebody's")
+    (jar,) = jars.fetch_jars(("org", "module", "1"), digests, "Another's")
     assert (jar.read_bytes(), len(resolved)) == (b"good", 2)

@@ -42,7 +42,7 @@ def members(store):
 
 @pytest.mark.parametrize(("of", "to"), PLACES)
 def test_a_store_is_backed_up_and_restored_from_and_to_urls(place, of, to):
-    store, copy, anew = written(place(of)), place(to), place(of)
+    store, copy, restored_at = written(place(of)), place(to), place(of)
     done = backup(store, copy)
     assert done.verified
     assert verify(copy).position == done.position
@@ -50,42 +50,42 @@ def test_a_store_is_backed_up_and_restored_from_and_to_urls(place, of, to):
     with pytest.raises(ConfigError, match="is a backup, which is read-only"):
         Coordinator.open(copy)
     before = frame(store, "log")["position"].to_pylist()
-    restored = restore(copy, anew)
+    restored = restore(copy, restored_at)
     assert restored.position == before[-1]
-    assert verify(anew).coordinator_epoch == 2
-    with Coordinator.open(anew, topics=TOPICS) as coordinator:
+    assert verify(restored_at).coordinator_epoch == 2
+    with Coordinator.open(restored_at, topics=TOPICS) as coordinator:
         join(coordinator, "m9")
-    assert members(anew) == ["m0", "m1", "m2", "m3", "m9"]
+    assert members(restored_at) == ["m0", "m1", "m2", "m3", "m9"]
     with pytest.raises(ConfigError, match="is not empty"):
         backup(store, copy)
     assert members(store) == ["m0", "m1", "m2", "m3"]
 
 
 def test_a_live_store_is_backed_up_and_restored_as_of_a_position(place):
-    store, copy, anew = place("there"), place("there"), place("there")
+    store, copy, restored_at = place("there"), place("there"), place("there")
     with Coordinator.open(store, topics=TOPICS) as coordinator:
         join(coordinator, "m0")
         at = backup(store, copy).position
         join(coordinator, "m1")
-        restore(store, anew, at)
-    assert members(copy) == members(anew) == ["m0"]
+        restore(store, restored_at, at)
+    assert members(copy) == members(restored_at) == ["m0"]
     with pytest.raises(ConfigError, match="is inside"):
         backup(store, f"{store}/copy")
 
 
 def test_a_whole_bucket_is_a_store_and_a_backup(s3, tmp_path, muster):
-    store, copy, anew = (s3.new_bucket() for _ in range(3))
+    store, copy, restored_at = (s3.new_bucket() for _ in range(3))
     backup(written(store), copy)
-    restore(copy, anew)
-    assert verify(anew).groups == 1
-    assert members(anew) == ["m0", "m1", "m2", "m3"]
+    restore(copy, restored_at)
+    assert verify(restored_at).groups == 1
+    assert members(restored_at) == ["m0", "m1", "m2", "m3"]
     with pytest.raises(ConfigError, match="is not empty: empty it, or name another URL"):
         backup(store, copy)
     with pytest.raises(ConfigError, match="is inside"):
         backup(store, f"{store}/copy")
     config = tmp_path / "muster.toml"
     config.write_text('[store]\nendpoint = "http://127.0.0.1:9"\n')
-    done = muster("describe", "g", "--store", anew, "--config", config)
+    done = muster("describe", "g", "--store", restored_at, "--config", config)
     assert b"http://127.0.0.1:9 does not answer" in done.stderr
 
 

@@ -74,7 +74,7 @@ def check_holds(logs):
 
 
 def check_offsets(logs, begins):
-    """Whoever takes a partition over resumes where the last acknowledged commit ended, or further
+    """A member that takes a partition over resumes where the last acknowledged commit ended, or further
     where one was under way; a member without the partition commits nothing.
 
     `begins` are the offsets that were there before any member was.

@@ -47,7 +47,7 @@ FINE = {
 }
 WRONG = {
     "in two hands": {"a": [assign(1, "t/0"), revoke(3, "t/0")], "b": [assign(2, "t/0")]},
-    "in two hands: for ever": {"a": [assign(1, "t/0")], "b": [assign(2, "t/0")]},
+    "in two hands: without end": {"a": [assign(1, "t/0")], "b": [assign(2, "t/0")]},
     "is given t/0 twice": {"a": [assign(1, "t/0"), assign(2, "t/0")]},
     "in two hands: a zombie is heard": {
         "a": [assign(1, "t/0"), *commit(7, "t/0", 1), lost(9, "t/0")],

@@ -71,7 +71,7 @@ REJOIN = {"kafkajs", "sarama", "franz-go", "kafka-go"}
 REJOIN_BY_METADATA = {"kafka-python"}
 """Its leader may assign before its own picture of the topics is there, and joins again as soon as it
 hears of them, which it does from a second server sooner or later."""
-NOT_TOLD_OF_LOSS = {"aiokafka", "sarama", "kafka-go"}
+BLIND_TO_LOSS = {"aiokafka", "sarama", "kafka-go"}
 """They call back alike whether partitions were taken or lost: the checker would see two owners."""
 
 
@@ -197,7 +197,7 @@ def test_members_go_on_at_the_address_of_a_stand_by(client, tmp_path, request):
         group.works([*names, "m3"])
 
 
-@clients_but(*NOT_TOLD_OF_LOSS)
+@clients_but(*BLIND_TO_LOSS)
 def test_a_member_past_its_session_timeout_rejoins(group, client):
     joined(group, client | SHORT, ["m0", "m1"])
     group.members["m0"].stop()

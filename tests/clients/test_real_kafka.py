@@ -121,7 +121,7 @@ def test_a_consumer_that_begins_at_the_latest_offset_stays_quiet(
 def test_offsets_that_were_committed_with_a_later_leader_epoch_disturb_no_client(
     servers, tmp_path, tmp_path_factory
 ):
-    """Java takes Metadata with an earlier epoch for old, and waits for another for ever."""
+    """Java takes Metadata with an earlier epoch for old, and waits for another endlessly."""
     _, muster = servers
     words = {"committed_offset": 2, "committed_leader_epoch": 9, "committed_metadata": ""}
     offsets = [{"partition_index": number} | words for number in range(4)]

@@ -156,7 +156,7 @@ class Consumers:
             members = self.sync()
             if not members:
                 return rounds
-        raise AssertionError("they rebalance for ever")
+        raise AssertionError("they rebalance endlessly")
 
     def enter(self, *members, topics=("t",)):
         for member in members:

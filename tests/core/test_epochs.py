@@ -189,7 +189,7 @@ EVENTS_OF_ONE = {
     "beats": lambda group: group.heartbeat("m1", owned={}),
     "leaves": lambda group: group.heartbeat("m1", -1),
     "leaves for a while": lambda group: group.heartbeat("m3", -2, instance_id="i"),
-    "does not beat any more": lambda _: TimerFired(SESSION, "g", "m1", 0),
+    "no longer beats": lambda _: TimerFired(SESSION, "g", "m1", 0),
 }
 
 

@@ -238,7 +238,7 @@ def test_a_member_is_given_topics_by_few_lines_of_python_for_each():
 
 
 def test_what_only_reads_looks_at_no_topic_of_very_many():
-    """Whoever asked looks at them, beside everything else: a description, and offsets."""
+    """The caller looks at them, beside everything else: a description, and offsets."""
     life = Lines()
     life.topics(2 * TOPICS)
     life.beat("m1", 0, subscribed_topic_regex="t.*", **JOINS)

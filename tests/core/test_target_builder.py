@@ -139,7 +139,7 @@ def written(records):
 STORY = [
     *members("m1", "m2", "m30"),
     GroupMetadata("g", 3, 0),
-    TargetMember("g", "m1", ((B, 5, 6),)),  # before: means nothing any more
+    TargetMember("g", "m1", ((B, 5, 6),)),  # before: no longer means anything
     installed(TARGETS),
     TargetMember("g", "m2", ()),
     Tombstone(TargetMember.kind, "g", "m30"),

@@ -181,7 +181,7 @@ class Crowd:
             self.refused += 1
         elif kind == "leave" and code in {ErrorCode.NONE, *START_OVER}:
             if code is not ErrorCode.NONE and not member.unsure:
-                raise Broken(f"{member.member_id} is not there any more: {answer}")
+                raise Broken(f"{member.member_id} is no longer there: {answer}")
             member.life += 1
             member.epoch, member.reported, member.leaving = JOIN, None, False
             member.unsure = False

@@ -193,7 +193,7 @@ def hangs(there: Here, _chance: random.Random) -> Iterator[Callable[[], object]]
 
 @contextmanager
 def is_cancelled(there: Here, chance: random.Random) -> Iterator[Callable[[], object]]:
-    """Somebody cancels it, at any moment."""
+    """A user cancels it, at any moment."""
 
     def felt() -> None:
         time.sleep(chance.uniform(0, 1))
@@ -252,7 +252,7 @@ def is_full(there: Here, chance: random.Random) -> Iterator[Callable[[], object]
 
 @contextmanager
 def is_read_only(there: Here, _chance: random.Random) -> Iterator[Callable[[], object]]:
-    """The disk of the table takes nothing any more."""
+    """The disk of the table no longer takes anything."""
     disk = Path(targets_path(there.store))
     remount(disk, "ro")
     try:

@@ -24,7 +24,7 @@ from .report import Outcome
 
 SHARE = 0.08
 """Of the requests that fail."""
-TAKES_OVER, READS_ANEW, CARES = 0.08, 0.1, 0.1
+TAKES_OVER, REREADS, CARES = 0.08, 0.1, 0.1
 """How often, beside a commit, another coordinator claims; the holder replays; files are packed."""
 STORM, STORMS, STORM_LASTS = 0.08, ("503", "never", "late", "lost"), 8
 """How often so many requests fail in a row, as no patience outlasts them."""
@@ -55,7 +55,7 @@ def braved(server: Any, seed: int, times: int) -> Outcome:
         if chance.random() < STORM:
             server.fault(chance.choice(STORMS), times=STORM_LASTS)
         _commit(log, journal, epoch)
-        if chance.random() < READS_ANEW:
+        if chance.random() < REREADS:
             _try(lambda log=log: journal.check(_epochs(log.replay())))
         if chance.random() < CARES:
             _try(lambda log=log: log.maintain(pack=True))

@@ -59,7 +59,7 @@ class Two:
         return int(code_of(answer))
 
     def hand_over(self, node: Node, every_s: float) -> None:
-        """Let m2 beat until it has everything: m1 is not heard of any more."""
+        """Let m2 beat until it has everything: m1 is not heard of again."""
         while self.owned["m2"] != ALL:
             self.beat(node, "m2")
             time.sleep(every_s)

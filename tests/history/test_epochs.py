@@ -24,13 +24,13 @@ def store(tmp_path_factory):
 
 def test_an_epoch_has_a_key(store, tmp_path):
     """Also where a group was deleted and recreated, or went on under the other protocol."""
-    anew = [
+    recreated = [
         GroupMetadata("again", 2, 0, "member joined", "m"),
         Tombstone(GroupMetadata.kind, "again"),
         Tombstone(GroupMetadata.kind, "again"),
         GroupMetadata("again", 2, 0, "member joined", "m"),
     ]
-    batches = [Batch(0, NOON, 1, records) for records in ([], anew, converted())]
+    batches = [Batch(0, NOON, 1, records) for records in ([], recreated, converted())]
     keys = ["group_id", "incarnation", "group_epoch"]
     for one in (store, stored(batches, tmp_path)):
         found = [tuple(row.values()) for row in frame(one, "epochs").select(keys).to_pylist()]

@@ -34,11 +34,11 @@ LIMITS = Limits(window_ms=600_000, patience_ms=4_000, flaps=2, rebalances=30, sk
 TOPICS = {"t": 6, "u": 3}
 
 
-@pytest.fixture(scope="module", params=["told", 1, 2, 14])
+@pytest.fixture(scope="module", params=["whole", 1, 2, 14])
 def store(request, tmp_path_factory):
     """A log of stories and recorded lives, or of a walk through records of classic groups."""
     path = tmp_path_factory.mktemp("state") / "store"
-    if request.param == "told":
+    if request.param == "whole":
         return many_groups(range(3, 31, 18), ["coordinator"], path)
     records = list(walk(Random(request.param)))
     batches = [Batch(0, NOON, 1, [])]

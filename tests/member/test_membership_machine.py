@@ -1,7 +1,7 @@
 """Members against the coordinator's core, in any order, with lost, late and repeated answers.
 
 No partition is worked on by two members at any instant, and every one is worked on in bounded time
-once nothing is lost any more. `MUSTER_LONG=1` runs many times as many, and longer, examples.
+once nothing more is lost. `MUSTER_LONG=1` runs many times as many, and longer, examples.
 """
 
 from __future__ import annotations

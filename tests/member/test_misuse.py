@@ -244,7 +244,7 @@ def test_a_coordinator_that_is_closed_ends_its_members(coordinator):
             member.run(waits)
         assert member.owned == frozenset()
         with pytest.raises(GroupError, match="shut down"):
-            member.commit({("clicks", 0): 1})  # not merely that it is not owned any more
+            member.commit({("clicks", 0): 1})  # not merely that it is no longer owned
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")

@@ -53,7 +53,7 @@ class Running:
         self.poller = WeightPoller(self.coordinator._loop, lambda: self.tables)
 
     def beat(self, *members, **more):
-        """Let each member send heartbeats until nothing changes any more."""
+        """Let each member send heartbeats until nothing changes."""
         for _ in range(6):
             for member in members:
                 epoch = self.epochs.get(member, 0)

@@ -1,4 +1,4 @@
-"""Somebody joins while the leader's assignment is being written: a commit takes its time.
+"""A member joins while the leader's assignment is being written: a commit takes its time.
 
 The sync makes the group Stable in memory; its answers leave when the record is durable. What comes
 meanwhile waits in the queue, or was in the same batch, and is decided on the group as it is then.

@@ -112,7 +112,7 @@ class World:
             logger.propagate = loud
 
     def come_to_rest(self) -> None:
-        """See that everything comes to rest once nothing breaks any more."""
+        """See that everything comes to rest once nothing breaks."""
         Ending(self).come_to_rest()
 
     def tell(self, what: str) -> None:

@@ -263,7 +263,7 @@ def test_run_id_cannot_be_reused_for_another_job(muster_here, tables, output):
 
 
 def test_run_whose_commit_was_cleaned_up_is_still_known(muster_here, tables):
-    """Delta keeps the run's id for ever and what it said for a month."""
+    """Delta keeps the run's id permanently and what it said for a month."""
     words = ["--output", "out", "--run-id", "monday"]
     ok(job(muster_here, tables, *words))
     ok(job(muster_here, tables, "--output", "out"))

@@ -205,7 +205,7 @@ def test_a_lease_that_lives_shorter_than_a_look_takes_ends_all_the_same(place, l
     read, looks = files.read_tagged, []
 
     def read_late(path):
-        assert len(looks) < 10, "it waits for ever"
+        assert len(looks) < 10, "it waits endlessly"
         looks.append(clock.sleep(2 * TTL_MS / 1000))
         return read(path)
 

@@ -146,7 +146,7 @@ def test_a_writer_stopped_anywhere_writes_nothing_after_its_successor(tmp_path, 
 
 
 def test_a_log_is_read_while_its_program_ends(tmp_path):
-    """No thread begins then any more, and none is needed."""
+    """No thread begins after that, and none is needed."""
     log = claimed(tmp_path)
     for epoch in (1, 2, 3):
         log.append(life(epoch), epoch + 1)

@@ -97,7 +97,7 @@ NEW_FIELDS = {
         "(Spoken('range', b'\\xff'), Spoken('uniform'))",
         [{"name": "range", "sentMetadata": "/w=="}, {"name": "uniform", "sentMetadata": ""}],
     ),
-    "told: Spoken | None = None": (
+    "said: Spoken | None = None": (
         "Spoken('range', b'\\xff')",
         {"name": "range", "sentMetadata": "/w=="},
     ),

@@ -45,7 +45,7 @@ class ClassicCore(Core):
         self._number = 0
 
     def run(self, event):
-        """As `Core.run`; who waited and need not any more is in `heard`."""
+        """As `Core.run`; a member that no longer waits is in `heard`."""
         result = super().run(event)
         self.heard |= dict(result.completed) | dict.fromkeys(result.superseded)
         return result

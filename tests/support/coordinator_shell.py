@@ -21,7 +21,7 @@ class Shell(Player):
     def __init__(self, *, interval_ms=0, engine_timeout_ms=600_000, **topics):
         kafka = kafka_config({"group.consumer.assignment.interval.ms": interval_ms})
         config = Config(kafka=kafka, engine=EngineConfig(timeout_ms=engine_timeout_ms))
-        super().__init__(lambda _config, _anew: MemoryLog(self.storage, self._fault))
+        super().__init__(lambda _config, _fresh: MemoryLog(self.storage, self._fault))
         self.storage = MemoryRecords()
         self.fault = None  # an error, or a function of "before" and "after" that raises one
         self.history = EventHistory(config, BEGIN_MS)

@@ -53,7 +53,7 @@ class Story:
     def __init__(self, group="billing", log=None, begin=-10, props=None):
         self.group = group
         self.log = log or MemoryLog()
-        self.trace = JsonTrace(lambda _config, _anew: self.log)
+        self.trace = JsonTrace(lambda _config, _fresh: self.log)
         assignors = {"group.consumer.assignors": "uniform,range,sticky,weighted"}
         at_once = {"group.consumer.assignment.interval.ms": 0}
         props = assignors | at_once | (props or {})
@@ -100,7 +100,7 @@ class Story:
         return self.settle()
 
     def fall_silent(self, member):
-        """Let a member send nothing any more."""
+        """Let a member fall silent."""
         del self.members[member]
         return self
 
@@ -164,8 +164,8 @@ def played(walk, group):
     """Play one of Kafka's golden traces and return what was written, the group under this id."""
     logs = []
 
-    def open_log(_config, anew):
-        logs.append(MemoryLog(None if anew else logs[-1].storage))
+    def open_log(_config, fresh):
+        logs.append(MemoryLog(None if fresh else logs[-1].storage))
         return logs[-1]
 
     trace = JsonTrace(open_log)
@@ -278,7 +278,7 @@ def alerts():
 
 
 def archive():
-    """Somebody alters a group's settings and deletes its offsets; others are refused."""
+    """A user alters a group's settings and deletes its offsets; others are refused."""
     story = Story("archive").topics(boxes=8)
     ann, nobody = Caller("User:ann", "tool", "10.0.0.1"), Caller("User:eve", "", "10.6.6.6")
     session = {"consumer.session.timeout.ms": "50000"}

@@ -406,7 +406,7 @@ def test_a_run_is_there_after_its_files_were_compacted_and_vacuumed(tables):
 
 @pytest.mark.parametrize("second", ["monday", "other"])
 def test_of_two_drivers_after_a_restore_one_writes(tables, second, monkeypatch):
-    """Both see that the run was undone; the one that is slower learns that it is not any more."""
+    """Both see that the run was undone; the slower one learns that it no longer is."""
     job = replace(job_on(tables, assignor="range"), run_id="monday")
     run_job(replace(job_on(tables), run_id="sunday"), Config())
     run_job(job, Config())

@@ -252,14 +252,16 @@ def hostile(draw):
 @settings(
     max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-@given(written=st.lists(hostile(), min_size=1, max_size=6), whole=st.booleans(), anew=st.booleans())
-def test_hostile_bytes_change_no_other_group(written, whole, anew):
+@given(
+    written=st.lists(hostile(), min_size=1, max_size=6), whole=st.booleans(), reread=st.booleans()
+)
+def test_hostile_bytes_change_no_other_group(written, whole, reread):
     with open_store() as store:
         write_groups(store, "good", "bad")
         before = describe(store, "good")
         at = store.next_offsets()[0]
         moved = [one._replace(offset=at + n) for n, one in enumerate(written)]
-        if anew:
+        if reread:
             store.load(0, moved, at + len(moved))
         else:
             store.take(0, [batch(moved)] if whole else [batch([one]) for one in moved])

@@ -89,7 +89,7 @@ def test_a_view_is_made_once_for_all_its_pages_and_only_while_one_is_open():
 
 
 def test_a_change_that_another_page_has_read_is_shown(tmp_path):
-    """Whoever loads a page between a commit and the next look for news must not hide it."""
+    """Loading a page between a commit and the next look for news must not hide it."""
 
     async def main():
         store = tmp_path / "store"

@@ -141,7 +141,7 @@ def test_the_extra_has_what_the_pages_need():
 
 @pytest.mark.parametrize("ended", ["fenced", "broken"])
 def test_the_pages_of_a_coordinator_that_lost_its_store_say_who_has_it(tmp_path, ended):
-    """Whoever looks there is to look at its successor's."""
+    """Its viewers should look at its successor's."""
     first = Coordinator.open(tmp_path, topics={"t": 1})
     with first, first.serve_web("127.0.0.1:0") as pages:
         assert get(pages.url)[0] == 200

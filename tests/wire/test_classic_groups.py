@@ -133,14 +133,14 @@ NEW = JOIN | {"member_id": ""}
 @pytest.mark.parametrize("join", range(2, 10))
 def test_a_protocol_whose_name_is_empty_is_one(join):
     side = Classic(clicks=4)
-    words = JOIN | {"protocols": [{"name": "", "metadata": b"told"}]}
+    words = JOIN | {"protocols": [{"name": "", "metadata": b"said"}]}
     found = side.say(Api.JOIN_GROUP, join, **words | {"member_id": ""})
     if not isinstance(found, int):
         found = side.say(Api.JOIN_GROUP, join, **words | {"member_id": found.member_id})
     side.processor.tick()
     alone = side.hear()[found]
     assert (int(alone.error_code), alone.protocol_name) == (NONE, "")
-    assert [one.metadata for one in alone.members] == [b"told"]
+    assert [one.metadata for one in alone.members] == [b"said"]
 
 
 def send_join(client, **words):

@@ -59,7 +59,7 @@ def test_garbage_is_counted_without_a_name():
         until(lambda: count(coordinator, "wire_refused_total", client="unknown") == 1)
 
 
-class Told:
+class Noted:
     """Clients on a clock of the test's own."""
 
     def __init__(self):
@@ -72,7 +72,7 @@ class Told:
 
 
 def test_names_are_bounded_and_each_is_said_once_a_minute(caplog):
-    noted = Told()
+    noted = Noted()
     for number in range(1000):
         noted.refused(f"stranger-{number}")
         noted.refused("kgo")

@@ -45,7 +45,7 @@ def test_metadata_names_this_node_and_topics_with_their_ids(side, version):
     known, unknown = answer.topics
     assert (known.name, int(known.error_code), len(known.partitions)) == ("clicks", NONE, 4)
     assert all(p.leader_id == 7 and p.isr_nodes == (7,) for p in known.partitions)
-    # a client that has heard of a later epoch, by an offset that was committed with it, would wait for ever
+    # a client that has heard of a later epoch, by an offset that was committed with it, would wait endlessly
     assert version < 7 or {p.leader_epoch for p in known.partitions} == {-1}
     assert (unknown.name, int(unknown.error_code)) == ("nowhere", UNKNOWN_TOPIC)
     if version >= 10:

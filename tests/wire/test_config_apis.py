@@ -103,7 +103,7 @@ def test_a_resource_that_is_named_twice_is_not_altered_and_others_are(side):
     assert side.processor.state.settings == {"h": {TIMEOUT: "50000"}}
 
 
-# Told --------------------------------------------------------------------------------------------
+# Described ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", range(1, 5))

@@ -90,13 +90,13 @@ def test_a_short_request_is_not_split():
 
 
 @pytest.mark.parametrize("groups", [0, 1, PIECE_GROUPS, 2 * PIECE_GROUPS + 7])
-@pytest.mark.parametrize("who", ["anybody", "somebody"])
+@pytest.mark.parametrize("who", ["anyone", "a user"])
 def test_a_split_list_of_groups_is_complete(groups, who):
     side = Side(clicks=4)
     names = [f"group-{number}" for number in range(groups)]
     side.processor.run([OffsetCommit(name, "", -1, {"clicks": {0: (1, "")}}) for name in names])
     side.join("m1", "clicks")
-    if who == "somebody":
+    if who == "a user":
         side.acls = parse_acls(SOME, "acls.toml")
     asked = decode(request_frame(Api.LIST_GROUPS, 5, 1)[4:])
     call = authorize_request(asked, side.cluster)

@@ -1,7 +1,7 @@
 """A worker on kafka-python; its argument is librdkafka.py's.
 
 It commits nothing as it lets go: what kafka-python calls back must not block. kafka-python 3.0.12 may
-stay silent for ever after it led a group before it knew the topic's partitions, so it asks for them
+stay silent indefinitely after it led a group before it knew the topic's partitions, so it asks for them
 first; and so it may where polls are short (20 ms).
 """
 

@@ -96,13 +96,13 @@ def test_offsets_expire_as_the_group_lets_them(core):
 def test_describing_shows_metadata_only_while_it_is_stable(core):
     described = lambda: core.run(DescribeClassicGroup("g")).response  # noqa: E731
     assert core.refused(DescribeClassicGroup("g")) is Code.GROUP_ID_NOT_FOUND
-    core.generation_of("m1", protocols=[("range", b"told")])
+    core.generation_of("m1", protocols=[("range", b"said")])
     one = described()
     assert (one.state, one.protocol, one.members[0].metadata) == ("CompletingRebalance", "", b"")
     core.assign()
     one = described()
     assert (one.state, one.protocol, one.members[0].metadata, one.members[0].assignment) == (
-        "Stable", "range", b"told", b"m1",
+        "Stable", "range", b"said", b"m1",
     )  # fmt: skip
     core.join("m2")
     one = described()
@@ -162,7 +162,7 @@ def test_after_a_fail_over_a_group_that_is_too_large_rebalances(core):
 
 @pytest.mark.behaviour("H-40", "G-113", "W-49")
 def test_the_record_of_a_group_holds_every_member(core):
-    core.stable("m1", "m2", instances=["i1"], protocols=[("range", b"told"), ("x", b"")],
+    core.stable("m1", "m2", instances=["i1"], protocols=[("range", b"said"), ("x", b"")],
                 client_id="app", client_host="/h")  # fmt: skip
     record = core.records[-1]
     assert isinstance(record, ClassicGroupWritten)
@@ -174,7 +174,7 @@ def test_the_record_of_a_group_holds_every_member(core):
         "m1", "i1", "app", "/h",
     )  # fmt: skip
     assert (one.session_timeout_ms, one.rebalance_timeout_ms) == (10_000, 60_000)
-    assert (one.subscription, one.assignment) == (b"told", b"m1")
+    assert (one.subscription, one.assignment) == (b"said", b"m1")
     assert two.instance_id is None
     assert record_of(group_of(record)) == record
 

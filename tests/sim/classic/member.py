@@ -296,8 +296,8 @@ class ClassicMember:
         self._commits += 1
         number, generation, life = self._commits, self.generation, node.life
 
-        def fetched(answer: Answer, told_by: Node) -> None:
-            same = told_by is node and node.life == life and self.generation == generation
+        def fetched(answer: Answer, answered_by: Node) -> None:
+            same = answered_by is node and node.life == life and self.generation == generation
             if self._commits != number or self.gone or self.paused:
                 return
             if answer is None or isinstance(answer, GroupError) or not same:
@@ -357,7 +357,7 @@ class ClassicMember:
     # Going ---------------------------------------------------------------------------------------
 
     def leave(self) -> None:
-        """Leave as clients do when they are closed; what is answered does not matter any more."""
+        """Leave as clients do when they are closed; the answer no longer matters."""
         self.tell("leaves")
         self.gone = True
         self._give_up()

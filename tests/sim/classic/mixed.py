@@ -75,8 +75,8 @@ class Consumer(Member):
         node, life = self._node, self._node.life
         epoch = self.epoch
 
-        def fetched(answer: Answer, told_by: Node) -> None:
-            same = told_by is node and node.life == life and self.epoch == epoch
+        def fetched(answer: Answer, answered_by: Node) -> None:
+            same = answered_by is node and node.life == life and self.epoch == epoch
             if answer is None or isinstance(answer, GroupError) or not same or self.gone:
                 return
             for key, partition in new & self.owned:

@@ -87,14 +87,14 @@ class ClassicNode(Node):
         super()._done()
 
     def _hand_out(self) -> None:
-        """Answer those who need not wait any more; sometimes die in the middle of it."""
+        """Answer those that no longer wait; sometimes die in the middle of it."""
         processor = self.processor
         if processor is None:
             return
         for number, response in processor.parked.take_answered():
             request = self._waiting.pop(number, None)
             if request is None:
-                continue  # refused in the step that let it wait: the log was not ours any more
+                continue  # refused in the step that let it wait: the log was no longer ours
             answer: Answer = (
                 GroupError(ErrorCode.REBALANCE_IN_PROGRESS, "superseded")
                 if response is None

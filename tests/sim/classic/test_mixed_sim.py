@@ -14,8 +14,8 @@ from tests.sim.run import DELTA_EVERY, simulate
 
 SEEDS = [*(seed for seed in range(1, 12) if seed % DELTA_EVERY), DELTA_EVERY]
 FOUND = (52, 95, 696)
-"""Of those that failed once: classic members were left alone in a consumer group, and nobody was
-given what had no owner; a group became a classic one before all had what they were to have."""
+"""Of those that failed once: classic members were left alone in a consumer group, and no member
+was given what had no owner; a group became a classic one before all had what they were to have."""
 NOTHING = write_assignment(Assignment(1, {}))
 
 PLANTED = {
@@ -23,7 +23,7 @@ PLANTED = {
         downgrade, "assignment_of", lambda *_: NOTHING
     ),
     "a classic member gets nothing": (mixed, "assignment_of", lambda *_: NOTHING),
-    "classic members that are left alone wait for ever": (mixed, "_needs_join", lambda *_: False),
+    "classic members that are left alone wait endlessly": (mixed, "_needs_join", lambda *_: False),
 }  # fmt: skip
 """Where, what is replaced, and by what."""
 

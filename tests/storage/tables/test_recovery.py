@@ -95,7 +95,7 @@ def test_a_missing_commit_is_refused_by_name(tmp_path):
 
 
 def test_a_missing_newest_commit_that_a_checkpoint_holds_is_refused_by_name(tmp_path):
-    """Whoever reads does without it."""
+    """Readers do without it."""
     written(tmp_path)
     log = claimed(tmp_path, config=LogConfig(reopen_commits=1))
     log.maintain()

@@ -63,7 +63,7 @@ SAID = {
 <Error><Code>SignatureDoesNotMatch</Code><Message>The signatures differ.</Message>
 <AWSAccessKeyId>AKIATESTS</AWSAccessKeyId><StringToSign>AWS4-HMAC-SHA256
 20261124</StringToSign><CanonicalRequest>GET
-x-amz-security-token:TOKEN-of-somebody</CanonicalRequest></Error>"""
+x-amz-security-token:TOKEN-of-a-user</CanonicalRequest></Error>"""
 }
 """What a refusal says in its body, as servers of S3 do."""
 WEATHER = ("lost", "late", "never", "cut", "stall", "503", "429", "stale")

@@ -32,7 +32,7 @@ def files_for_a_store(files, walks):
 
 
 def _trace_of(file, store):
-    def open_log(_config, _anew):
+    def open_log(_config, _fresh):
         return DeltaLog.open(store, LogConfig(fsync=False))
 
     return JsonTrace(open_log if store else None, records=not is_walk(file))

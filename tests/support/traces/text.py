@@ -108,7 +108,7 @@ def ranges(partitions: Mapping[str, Iterable[int]]) -> str:
 
 
 def spans_text(spans: Spans, topics: Mapping[str, Any] | None = None) -> str:
-    """Return spans as ranges; of a topic that is not there any more, with a remark."""
+    """Return spans as ranges; of a topic that no longer exists, with a remark."""
     found: dict[str, list[str]] = {}
     for key, first, end in spans:
         found.setdefault(_topic(key, topics), []).append(_range(first, end))
@@ -209,8 +209,10 @@ def _topics_seen(event: TopicsReported, state: State) -> str:
     for name, found in sorted(event.topics.items()):
         old = state.topics.get(name)
         if old is None or (old.key.topic_id, old.partitions) != (found.topic_id, found.partitions):
-            anew = f":{found.topic_id.replace(' ', '-')}" if found.topic_id != make_id(name) else ""
-            changed[name] = f"{found.partitions}{anew}"
+            other_id = (
+                f":{found.topic_id.replace(' ', '-')}" if found.topic_id != make_id(name) else ""
+            )
+            changed[name] = f"{found.partitions}{other_id}"
     lines = [" ".join(["delete-topics", *gone])] if gone else []
     if changed:
         lines.append(" ".join(["topics", *(f"{n}={count}" for n, count in changed.items())]))

@@ -107,7 +107,7 @@ def fetched(side):
 # Topics of a Kafka cluster -----------------------------------------------------------------------
 
 
-class Told:
+class Kafka:
     """A cluster that answers, and keeps what it was asked."""
 
     def __init__(self, **fields):
@@ -122,7 +122,7 @@ class Told:
 
 
 def of_kafka(side, **fields):
-    kafka = Told(**fields)
+    kafka = Kafka(**fields)
     side.cluster = side.cluster_with(find_offsets=kafka)
     return kafka
 
