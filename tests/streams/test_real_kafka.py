@@ -108,8 +108,8 @@ def test_offsets_come_after_the_batch_and_never_before(spark, kafka, listener, t
 
 
 def offsets_sum(kafka, group):
-    told = json.loads(spark_jobs.starting_offsets(kafka.address, group, "clicks"))
-    return sum(max(0, offset) for offset in told["clicks"].values())
+    offsets = json.loads(spark_jobs.starting_offsets(kafka.address, group, "clicks"))
+    return sum(max(0, offset) for offset in offsets["clicks"].values())
 
 
 def go_on(writer):
