@@ -13,7 +13,8 @@ from coordinator.cli.render import ROWS_SHOWN, print_rows
 from coordinator.cli.terminal import Terminal
 from coordinator.display import progress
 from coordinator.display.printable import as_json, visible_values
-from coordinator.history.log_reader import LogReader
+from coordinator.history.log_reader import open_logs
+from coordinator.storage.shards import read_shards
 from spark_jobs.session.interrupts import interruptible
 from spark_jobs.session.session import active_tasks
 
@@ -31,9 +32,9 @@ def sql(
 ) -> None:
     """Query the views of a store in Spark SQL, all at one position (docs/guide/sql.md)."""
     # The log is read first, to refuse bad input before a JVM starts, and to pin all views.
-    reading = LogReader(store, as_of)
-    position = reading.position
-    say_watched(reading)
+    logs = open_logs(store, as_of)
+    position = logs[0].position if read_shards(store) is None else as_of
+    say_watched(logs[0])
     from spark_jobs.sql.query import run_query  # noqa: PLC0415 - other commands never import pyspark
 
     with interruptible():

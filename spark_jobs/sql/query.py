@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from assignors import SpecError
+from coordinator.history.log_reader import AsOf
 from coordinator.history.view_schemas import VIEW_SCHEMAS
 from spark_jobs.session.connect import is_connect
 from spark_jobs.session.session import scratch_warehouse, spark_session
@@ -34,9 +35,9 @@ AS_JSON = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSX", "ignoreNullFields": 
 
 
 def run_query(
-    store: str | Path, position: int, query: str
+    store: str | Path, as_of: AsOf, query: str
 ) -> tuple[list[str], Iterator[dict[str, Any]]]:
-    """Return the columns and rows of a query's result, as of a position of the log.
+    """Return the columns and rows of a query's result, as of a position or a time.
 
     This process only holds a part of the rows at a time.
 
@@ -53,7 +54,7 @@ def run_query(
     shown = _SHOWN.match(query)
     # Registering a view takes Spark a while, so only those that are used are registered.
     named = [name for name in view_names() if name in query.lower()]
-    register(spark, store, position, only=_PUBLIC if shown and shown[1] else named)
+    register(spark, store, as_of, only=_PUBLIC if shown and shown[1] else named)
     with _refusals():
         frame = _rename_doubled(spark.sql(query) if shown else _ask(spark, query))
     lines = frame.select(F.to_json(F.struct("*"), AS_JSON))

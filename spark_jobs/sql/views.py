@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from graphlib import TopologicalSorter
 from importlib.resources import files
@@ -22,14 +22,16 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from assignors import SpecError
 from coordinator.core.reasons import OTHER, SEPARATOR, Reason
 from coordinator.history import VIEWS
-from coordinator.history.log_reader import AsOf, LogReader
+from coordinator.history.log_reader import AsOf, LogReader, open_logs
 from coordinator.storage.record_schema import SCHEMA
+from coordinator.storage.shards import places_of, read_shards
 from coordinator.storage.tables.store_files import is_remote, root_of
 from coordinator.storage.tables.table_io import TableRef
 from coordinator.storage.target_table import has_targets
 from spark_jobs.session.cluster import check_seen
+from spark_jobs.session.kinds import kind_of
 from spark_jobs.session.object_store import reach_store, spark_path
-from spark_jobs.sql.frame_views import are_readable_here, frame_view, newest_position
+from spark_jobs.sql.frame_views import NO_LOG, are_readable_here, frame_view, newest_positions
 
 ENGINES = ("auto", "local", "spark")
 NEWEST = 2**63 - 1
@@ -85,15 +87,26 @@ def register(
     ConfigError
         The store is on this machine's disk, and executors do not see it.
     """
-    reading = LogReader(store, as_of)
     wanted = set(view_names() if only is None else only)
+    if read_shards(store) is not None:
+        _check_engine(engine)
+        if engine == "spark" or catalog is not None:
+            raise SpecError(
+                f"{store} is a store of shards, whose views are temporary and read by Python "
+                "workers: omit engine='spark' and catalog=, or name one of its shards"
+            )
+        _register_shards(spark, store, as_of, wanted & VIEWS.keys())
+        spark.sql(EXPLODE)
+        return
+    reading = LogReader(store, as_of)
     position = None if as_of is None else reading.position
+    positions = None if position is None else [position]
     if _choose_engine(spark, engine, catalog, wanted, reading.position) == "local":
-        _register_frames(spark, reading.store, position, wanted & VIEWS.keys())
+        _register_frames(spark, [reading.store], positions, wanted & VIEWS.keys())
     else:
         framed = wanted - view_texts().keys()
         if catalog is None:
-            _register_frames(spark, reading.store, position, framed)
+            _register_frames(spark, [reading.store], positions, framed)
         elif framed and only is not None:
             raise SpecError(
                 f"view {min(framed)!r} is read by Python, so it can be no permanent view: register "
@@ -110,8 +123,7 @@ def _choose_engine(
     spark: SparkSession, engine: str, catalog: str | None, wanted: set[str], log_rows: int
 ) -> str:
     """Return the engine that computes the views."""
-    if engine not in ENGINES:
-        raise SpecError(f"unknown engine {engine!r}: give one of {', '.join(ENGINES)}")
+    _check_engine(engine)
     if engine == "local" and catalog is not None:
         raise SpecError(f"engine 'local' has no permanent views: omit catalog={catalog!r}")
     if engine != "auto":
@@ -122,12 +134,40 @@ def _choose_engine(
     return "local" if local else "spark"
 
 
-def _register_frames(
-    spark: SparkSession, store: str, position: int | None, names: Iterable[str]
+def _check_engine(engine: str) -> None:
+    if engine not in ENGINES:
+        raise SpecError(f"unknown engine {engine!r}: give one of {', '.join(ENGINES)}")
+
+
+def _register_shards(
+    spark: SparkSession, store: str | os.PathLike[str], as_of: AsOf, names: Iterable[str]
 ) -> None:
-    newest = newest_position(spark, store).scalar() if position is None else F.lit(position)
+    """Register views of all shards; a shard that has no log yet has one once a query finds it."""
+    logs = open_logs(store, as_of)
+    if not kind_of(spark).has_own_python():
+        raise SpecError(
+            f"{store} is a store of shards, whose views this session's workers cannot read: use "
+            'spark.read.format("muster"), or name one of its shards'
+        )
+    reached = {one.store: one.position for one in logs}
+    stores = places_of(store)
+    positions = None if as_of is None else [reached.get(one, NO_LOG) for one in stores]
+    _register_frames(spark, stores, positions, names)
+
+
+def _register_frames(
+    spark: SparkSession,
+    stores: Sequence[str],
+    positions: Sequence[int] | None,
+    names: Iterable[str],
+) -> None:
+    """Register views of logs as of their positions, or as each query finds them."""
+    if positions is None:
+        found = newest_positions(spark, stores).scalar()
+    else:
+        found = F.array(*map(F.lit, positions)).cast("array<bigint>")
     for name in sorted(names):
-        frame_view(spark, store, name, newest).createOrReplaceTempView(name)
+        frame_view(spark, stores, name, found).createOrReplaceTempView(name)
 
 
 def _register_queries(

@@ -158,12 +158,6 @@ def test_what_shards_cannot_do_is_refused_before_a_node_serves(store, muster_her
     assert said in b" ".join(done.stderr.split())
 
 
-def test_commands_that_need_one_log_say_so(store, muster_here):
-    done = muster_here("sql", "SELECT 1", "--store", store)
-    assert done.returncode == 2
-    assert b"is a store of 4 shards" in b" ".join(done.stderr.split())
-
-
 def test_each_shard_is_compacted(store, muster_here):
     done = muster_here("compact", "--store", store)
     rows = [json.loads(line) for line in done.stdout.splitlines()]

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import shutil
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from assignors import SpecError
+from coordinator.config import Config
 from coordinator.history import VIEWS, frame
 from coordinator.history.view_schemas import TABLE_SCHEMAS, VIEW_SCHEMAS
+from coordinator.storage.shards import make_shards, store_of
 from tests.conftest import ROOT
 from tests.spark.test_views import computed_views
 from tests.support.longer import longer
-from tests.support.stories import all_stories, billing, stored
+from tests.support.stories import alerts, all_stories, billing, ledger, stored
 
 pytestmark = pytest.mark.spark
 STORE = ROOT / "tests" / "golden" / "store-0.1" / "store"
@@ -136,3 +139,36 @@ def test_unreadable_store_is_an_error(spark, tmp_path):
     shutil.rmtree(store)
     with pytest.raises(PythonException, match="SpecError"):
         spark.table("groups").collect()
+
+
+def test_views_of_a_store_of_shards_are_those_of_all_its_logs(spark, tmp_path):
+    from spark_jobs.sql.query import run_query
+    from spark_jobs.sql.views import register
+
+    root = str(tmp_path / "store")
+    make_shards(root, 13, Config())
+    stories = [alerts(), ledger()]
+    for story in stories:
+        stored(story.batches, Path(store_of(root, story.group)))
+    views = ["epochs", "groups", "topics", "log"]
+    register(spark, root, only=views)
+    for view in views:
+        rows = frame(root, view).to_pylist()
+        named = spark.table(view).toArrow().to_pylist()
+        assert sorted(map(str, named)) == sorted(map(str, rows)), view
+    late = billing()
+    stored(late.batches, Path(store_of(root, late.group)))  # in a shard that had no log
+    groups = spark.table("groups")
+    assert {row.group_id for row in groups.collect()} == {"alerts", "ledger", "billing"}
+    owned = spark.sql("SELECT count(*) FROM epochs a JOIN epochs b USING (group_id, group_epoch)")
+    assert owned.collect()[0][0] == len(frame(root, "epochs"))
+
+    columns, found = run_query(root, "2026-03-01T12:00:00Z", "SELECT group_id FROM groups")
+    assert columns == ["group_id"]
+    then = frame(root, "groups", as_of="2026-03-01T12:00:00Z")["group_id"].to_pylist()
+    assert sorted(row["group_id"] for row in found) == sorted(then)
+    for words in ({"engine": "spark"}, {"catalog": "muster_shards"}):
+        with pytest.raises(SpecError, match="is a store of shards, whose views are temporary"):
+            register(spark, root, **words)
+    with pytest.raises(SpecError, match="is a position, and"):
+        register(spark, root, 3)
