@@ -39,7 +39,7 @@ class Verdict:
     Attributes
     ----------
     partial
-        `max_moves` cut the target short: assigning again goes on with it.
+        `max_moves` cut the target short: assigning again continues it.
     moved_minimum
         Fewest moves any assignment within the assignor's promise needs; None when not computed.
     exact
@@ -63,7 +63,7 @@ class PartitionRanges:
     member_ids, topics
         The names that the indexes stand for: members in member order, topics by name.
     member, topic, first, count
-        int32 arrays of equal length R: one entry a range.
+        int32 arrays of equal length R: one entry per range.
     verdict
         What the assignor proved about this result; not part of equality.
     """
@@ -124,7 +124,7 @@ class PartitionRanges:
         return self._rows(slice(low, high))
 
     def explode(self) -> tuple[Longs, Longs, Longs]:
-        """Return one entry a partition: (member, topic, partition), in canonical order."""
+        """Return one entry per partition: (member, topic, partition), in canonical order."""
         counts = self.count.astype(np.int64)
         return (
             np.repeat(self.member.astype(np.int64), counts),

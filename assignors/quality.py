@@ -276,7 +276,7 @@ def _sort_runs(start: Longs, count: Longs) -> tuple[Longs, Longs]:
 
 
 def find_problems(group: GroupSpec, ranges: PartitionRanges) -> list[str]:
-    """Say what makes an assignment invalid, one line a kind."""
+    """Say what makes an assignment invalid, one line per kind."""
     out = []
     eligible = SubscribedPairs.of(group.class_offsets, group.class_topics, len(group.topics))
     other = (np.diff(ranges.member) != 0) | (np.diff(ranges.topic) != 0)

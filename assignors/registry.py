@@ -64,7 +64,7 @@ _BUILT_IN: dict[str, Callable[..., Assignor]] = {**_DECLARED, StickyAssignor.nam
 
 @runtime_checkable
 class Assignor(Protocol):
-    """What an assignor is: a name, and a pure function on a group.
+    """An assignor: a name, and a pure function of a group.
 
     Users add their own by the entry point group `muster.assignors`: name = callable that takes the
     assignor's options as keywords and returns the assignor. It may declare, as attributes of the

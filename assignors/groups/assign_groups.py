@@ -79,7 +79,7 @@ class GroupsAssignment:
         A table of `GROUPS_SCHEMA`, by group, then in canonical order; None if it is too large
         for this process.
     summary
-        A table of `SUMMARY_SCHEMA`, a row a group.
+        A table of `SUMMARY_SCHEMA`, one row per group.
     """
 
     rows: pa.Table | None

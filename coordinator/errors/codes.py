@@ -64,7 +64,7 @@ _RETRIABLE = {
 class GroupError(Exception):
     """A request was refused, and nothing was written (but see `PartitionsRefusedError`).
 
-    What is made of a code is an error of the class for it, as with OSError: `Fenced`,
+    An error made from a code has the class for that code, as with OSError: `Fenced`,
     `UnavailableError`, or this one.
 
     Attributes
@@ -100,7 +100,7 @@ class Fenced(GroupError):  # noqa: N818 - what Kafka calls it
 
 
 class PartitionsRefusedError(GroupError):
-    """Some partitions of a request were refused; for the others it was done.
+    """Some partitions of a request were refused; the others were processed.
 
     Attributes
     ----------

@@ -39,8 +39,8 @@ class ExitError(Exception):
 class Stop:
     """What tells work to stop: `stop.is_set()`, or `stop.wait(seconds)` in place of a sleep.
 
-    It is set as soon as the partition is to go, and by the clock alone when the member has heard
-    nothing for too long. Asking it is the work's sign of life.
+    It is set when the partition must be given up, and by the clock alone when the member has heard
+    nothing for too long. Checking it is the work's sign of life.
     """
 
     def __init__(self, is_over: Callable[[], bool]) -> None:
@@ -55,7 +55,7 @@ class Stop:
         return self._event.is_set() or self._is_over()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until it is time to stop, at most so many seconds; whether it is."""
+        """Wait at most this many seconds until it is time to stop; return whether it is."""
         self._waits = True
         try:
             self._event.wait(timeout)
@@ -68,7 +68,7 @@ class Stop:
         self._event.set()
 
     def silent_ms(self) -> int:
-        """Return for how long the work has not asked."""
+        """Return how long ago the work last asked."""
         return 0 if self._waits else monotonic_ms() - self._asked_ms
 
 
@@ -80,7 +80,7 @@ class AsyncStop(Stop):
         self._awaited = asyncio.Event()
 
     async def wait(self, timeout: float | None = None) -> bool:  # type: ignore[override] # noqa: ASYNC109
-        """Wait until it is time to stop, at most so many seconds; whether it is."""
+        """Wait at most this many seconds until it is time to stop; return whether it is."""
         self._waits = True
         try:
             await asyncio.wait_for(self._awaited.wait(), timeout)

@@ -56,7 +56,7 @@ _log_at_ms: WeakKeyDictionary[asyncio.AbstractEventLoop, int] = WeakKeyDictionar
 
 
 class Change(NamedTuple):
-    """How what a member owns differs from what it owned at the change before."""
+    """How the partitions of a member differ from those at the change before."""
 
     owned: frozenset[TopicPartition]
     added: frozenset[TopicPartition]

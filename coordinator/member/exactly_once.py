@@ -104,7 +104,7 @@ class ExactlyOnceTable:
     member
         The `Member` that writes: only rows of partitions that it owns are written.
     path
-        The table, which must be there.
+        The table, which must exist.
     storage_options
         As deltalake takes them, for a table on object storage.
 
@@ -125,10 +125,10 @@ class ExactlyOnceTable:
         self._lock = threading.Lock()
 
     def next_offset(self, partition: Place) -> int:
-        """Return where to go on: after the last row in the table, or the last offset committed.
+        """Return where to continue: after the last row in the table, or the last offset committed.
 
         In a table that was restored, it is after the last row that the restored version has,
-        whatever was committed: rows that RESTORE took away are to be written again.
+        whatever was committed: rows that RESTORE took away must be written again.
 
         Parameters
         ----------
@@ -159,7 +159,7 @@ class ExactlyOnceTable:
             return {partition: self._position(partition) for partition in partitions}
 
     def schema(self) -> Schema:
-        """Return the table's columns, as they were when something was asked of it last."""
+        """Return the table's columns, as of the last call."""
         with self._lock:
             return self._table.schema()
 
@@ -180,8 +180,8 @@ class ExactlyOnceTable:
         Returns
         -------
         int
-            The offset to go on from. It is before `offset`, and nothing was written, when the table
-            was restored meanwhile: rows that it lost are to be written first.
+            The offset to continue from. If the table was restored meanwhile, it is before `offset`,
+            and nothing was written: write the lost rows first.
 
         Raises
         ------
@@ -221,7 +221,7 @@ class ExactlyOnceTable:
         Parameters
         ----------
         files
-            Files in the table's folder; their rows follow those that `positions` has said last.
+            Files in the table's folder; their rows begin at what `positions` last returned.
         ends
             The offset after the last row, by partition.
 

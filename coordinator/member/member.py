@@ -42,10 +42,9 @@ class Member(ThreadMember):
         Parameters
         ----------
         work
-            Called as work(partition, stop), once a partition, in a thread of its own. It returns
-            soon after `stop.is_set()`: the partition is given up when it has returned. Where the
-            partition lands, work on it begins again. What it raises ends the member, but for
-            Fenced, which ends the call.
+            Called as work(partition, stop), once per partition, in its own task. It must return
+            soon after `stop.is_set()`: the partition is given up once it has returned, and its next
+            owner starts work on it again. An exception ends the member; Fenced ends only the call.
         timeout
             Seconds after which all work is stopped; None: never.
 
@@ -83,7 +82,7 @@ class Member(ThreadMember):
         offsets
             {partition: offset, or (offset, metadata)}; a partition may be (topic, number).
         timeout
-            Seconds in which to try again what may be tried again.
+            Seconds in which retriable errors are retried.
 
         Raises
         ------
@@ -117,7 +116,7 @@ class Member(ThreadMember):
         partition
             A TopicPartition, or (topic, number).
         timeout
-            Seconds in which to try again what may be tried again.
+            Seconds in which retriable errors are retried.
 
         Raises
         ------
@@ -137,7 +136,7 @@ class Member(ThreadMember):
         partitions
             TopicPartition, or (topic, number).
         timeout
-            Seconds in which to try again what may be tried again.
+            Seconds in which retriable errors are retried.
 
         Raises
         ------
@@ -148,18 +147,18 @@ class Member(ThreadMember):
         return self._ask(self._opened().committed(places, timeout))
 
     def subscribe(self, topics: Sequence[str] | str = (), pattern: str = "") -> None:
-        """Subscribe to something else; the coordinator hears of it at once.
+        """Change the subscription; the coordinator learns of it at once.
 
         Parameters
         ----------
         topics, pattern
-            In place of those before.
+            They replace the previous ones.
         """
         assignor = self._subscription.server_assignor
         self._ask(called(self._opened().subscribe, subscription(topics, pattern, assignor)))
 
     def pause(self, *partitions: Place) -> None:
-        """Have the work on partitions stop; they stay the member's own, and heartbeats go on.
+        """Stop the work on partitions; the member keeps them, and heartbeats continue.
 
         Their calls are stopped through `stop`. A pause ends when the partition moves.
 

@@ -146,7 +146,7 @@ class MemberOptions:
 
     @property
     def paused(self) -> frozenset[TopicPartition]:
-        """The partitions of its own on which no work is done for now."""
+        """Its partitions on which work is paused."""
         return frozenset() if self._driver is None else self._driver.paused()
 
     @property

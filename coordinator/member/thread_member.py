@@ -58,11 +58,11 @@ class ThreadMember(MemberOptions):
         >>> with member.holding() as held:  # doctest: +SKIP
         ...     member.commit(process(held.partitions))
 
-        Heartbeats go on meanwhile, and a partition that is to go waits for the end of the block, as
-        it waits for the end of a call of `run`'s function. It may be lost all the same: after the
-        member's `rebalance_timeout_ms`, and when the coordinator hears nothing of the member. So
-        what is written must be refused then, as `commit` and `ExactlyOnceTable` do. In the block,
-        `leave` begins to leave and does not wait.
+        Heartbeats continue meanwhile, and a partition that must go waits for the end of the block,
+        as it waits for the end of a call of `run`'s function. It can still be lost: after the
+        member's `rebalance_timeout_ms`, or when the coordinator hears nothing from the member.
+        Writes must then be refused, as `commit` and `ExactlyOnceTable` do. In the block, `leave`
+        begins to leave and does not wait.
 
         Returns
         -------

@@ -76,7 +76,7 @@ class Push:
     Parameters
     ----------
     coordinator
-        Where they are members; it is open for longer than this.
+        Where they are members; it must stay open for longer than this.
     config
         The settings; None takes the coordinator's.
     insecure
@@ -135,7 +135,7 @@ class Push:
         self.close()
 
     def close(self) -> None:
-        """Have all workers stop, commit how far they came, and leave their groups."""
+        """Stop all workers, commit their progress, and leave their groups."""
 
         async def end() -> None:
             for task in self._tasks:

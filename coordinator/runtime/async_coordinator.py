@@ -111,7 +111,7 @@ class AsyncCoordinator:
         return await asyncio.to_thread(self._coordinator.consumer_group_describe, group_ids)
 
     async def group_epochs(self, group_ids: Sequence[str] | str) -> list[tuple[int, int]]:
-        """Return the epochs of groups; cheap to ask again and again.
+        """Return the epochs of groups; cheap enough to poll.
 
         See `Coordinator.group_epochs`.
         """
@@ -374,7 +374,7 @@ class AsyncCoordinator:
         return await asyncio.to_thread(self._coordinator.progress)
 
     async def cancel_computation(self, group_id: str) -> bool:
-        """Cancel the target that is computed for a group; it is begun again later.
+        """Cancel the computation of a group's target; it is retried later.
 
         See `Coordinator.cancel_computation`.
         """

@@ -225,7 +225,7 @@ class Coordinator(ServiceRequests):
         Parameters
         ----------
         on
-            Whether another is to claim it; False where it is to stay after all.
+            Whether another should claim it; False to keep it after all.
         """
         self._inner.make_way(on=on)
 
@@ -244,7 +244,7 @@ class Coordinator(ServiceRequests):
         Parameters
         ----------
         work
-            Called in the thread that closes it; what was asked last goes first.
+            Called in the thread that closes it; the last one registered runs first.
         """
         with self._closing:
             self._when_closed.append(work)

@@ -57,12 +57,12 @@ class GroupRequests(PlanRequests):
         Returns
         -------
         Answers of GroupAnswer
-            One a group, in order, with Kafka's fields in snake case.
+            One per group, in order, with Kafka's fields in snake case.
         """
         return self._ask_of_each(group_ids, DescribeGroup, GroupDescription.fields)
 
     def group_epochs(self, group_ids: Sequence[str] | str) -> list[tuple[int, int]]:
-        """Return the epochs of groups; cheap to ask again and again.
+        """Return the epochs of groups; cheap enough to poll.
 
         Parameters
         ----------
@@ -101,7 +101,8 @@ class GroupRequests(PlanRequests):
         Returns
         -------
         GroupAnswer
-            `groups` has a dict a group: `group_id`, `protocol_type`, `group_state`, `group_type`.
+            `groups` has one dict per group: `group_id`, `protocol_type`, `group_state`,
+            `group_type`.
         """
         event = ListGroups(frozenset(states_filter), frozenset(types_filter))
         return GroupAnswer(groups=self._ask(event))
@@ -117,7 +118,7 @@ class GroupRequests(PlanRequests):
         Returns
         -------
         Answers of GroupAnswer
-            One a group, in order: `group_id` and the error.
+            One per group, in order: `group_id` and the error.
         """
         return self._ask_of_each(
             group_ids, lambda group_id: DeleteGroup(group_id, CALLER), lambda _: {}
@@ -175,7 +176,8 @@ class GroupRequests(PlanRequests):
     ) -> None:
         """Commit offsets (OffsetCommit); when it returns, they are durable.
 
-        More than 2,000 are committed in pieces: if a coordinator ends in between, some are.
+        More than 2,000 are committed in pieces: if the coordinator ends in between, only some are
+        committed.
 
         Parameters
         ----------
@@ -270,7 +272,7 @@ class GroupRequests(PlanRequests):
         Returns
         -------
         GroupAnswer
-            `computation_id` and `group_epoch`, which go back with the target; the present
+            `computation_id` and `group_epoch`, which you pass back with the target; the present
             `assignment_epoch`; and Arrow tables of the group: `members`, `topics`, `owned`.
 
         Raises
@@ -299,12 +301,12 @@ class GroupRequests(PlanRequests):
         computation_id, group_epoch
             As consumer_group_prepare_assignment returned them.
         ranges
-            One row a range of partitions: `member_id`, `topic`, `first_partition`,
+            One row per range of partitions: `member_id`, `topic`, `first_partition`,
             `partition_count`.
         assignor
             What computed it; shown in the group's history.
         partial
-            Whether it only goes part of the way; the group asks for the rest.
+            Whether it only goes part of the way; the group then asks for the rest.
 
         Returns
         -------

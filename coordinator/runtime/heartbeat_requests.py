@@ -72,14 +72,14 @@ class HeartbeatRequests(ABC):
     ) -> HeartbeatAnswer:
         """Join a group, stay in it, or leave it (ConsumerGroupHeartbeat of KIP-848).
 
-        A field that is left out stands as the member last gave it.
+        A field that you leave out keeps the value that the member last gave.
 
         Parameters
         ----------
         group_id
             The group; the first member to join creates it.
         member_id
-            One incarnation of a member, of its own choice: a UUID, say.
+            One incarnation of a member; the member chooses it, for example a UUID.
         member_epoch
             0 joins; the epoch of the last answer stays; −1 leaves; −2 leaves for a while (static).
         instance_id, rack_id
@@ -87,9 +87,9 @@ class HeartbeatRequests(ABC):
         rebalance_timeout_ms
             How long the member may take to give up partitions; required to join. −1: unchanged.
         subscribed_topic_names, subscribed_topic_regex
-            Topics by name, and beside them by a regular expression of RE2.
+            Topics by name and, in addition, by a regular expression of RE2.
         server_assignor
-            The assignor that the member wishes; the group takes the one that most members wish.
+            The assignor that the member wants; the group takes the one that most members want.
         topic_partitions
             The partitions that the member owns now, by topic. A member that joins must give it
             ({}), and a member that gave up partitions reports so by leaving them out.
@@ -128,8 +128,8 @@ class HeartbeatRequests(ABC):
         Returns
         -------
         Future[HeartbeatAnswer]
-            Cancelled before its turn, the heartbeat is not done. Its result raises what
-            consumer_group_heartbeat raises.
+            If it is cancelled before its turn, the heartbeat is not processed. Its result raises
+            what consumer_group_heartbeat raises.
         """
         version = fields.pop("version", 1)
         event = Heartbeat(**fields)
@@ -149,7 +149,7 @@ class HeartbeatRequests(ABC):
         Returns
         -------
         Answers of HeartbeatAnswer
-            One a request, in order, with its error; `raise_for_error()` raises the first.
+            One per request, in order, with its error; `raise_for_error()` raises the first.
         """
         answers = self._loop.submit(list(requests)).result()
         return responses.Answers(responses.heartbeat_answer(answer) for answer in answers)
@@ -164,12 +164,12 @@ class HeartbeatRequests(ABC):
         group_id
             The group of all members.
         member_ids, member_epochs
-            One a heartbeat, in order: (heartbeats,) both.
+            One per heartbeat, in order; both of shape (heartbeats,).
 
         Returns
         -------
         Answers of HeartbeatAnswer
-            One a heartbeat, in order, with its error; `raise_for_error()` raises the first.
+            One per heartbeat, in order, with its error; `raise_for_error()` raises the first.
 
         Raises
         ------
@@ -203,9 +203,9 @@ class HeartbeatRequests(ABC):
         Returns
         -------
         Future of list
-            One answer an event, in order. Cancelled before its turn, the batch is not done. Of a
-            join or a sync of a classic group that has to wait for other members, the response is a
-            `LaterAnswer`, whose future has the answer.
+            One answer per event, in order. If it is cancelled before its turn, the batch is not
+            processed. Of a join or a sync of a classic group that has to wait for other members,
+            the response is a `LaterAnswer`, whose future has the answer.
         """
         return self._loop.submit(list(events))
 
@@ -215,7 +215,7 @@ class HeartbeatRequests(ABC):
         Parameters
         ----------
         event
-            What is to be submitted.
+            The event to submit.
 
         Returns
         -------

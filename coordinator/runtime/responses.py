@@ -23,7 +23,7 @@ class HeartbeatAnswer:
     Attributes
     ----------
     error_code, error, error_message
-        Kafka's code, its name, and the sentence beside it; 0, "NONE" and None when all is well.
+        Kafka's code, its name, and its message; 0, "NONE" and None on success.
     ranges
         What the member may use now, as ((topic, topic id), first, end); None: as before.
     """
@@ -37,7 +37,7 @@ class HeartbeatAnswer:
     ranges: Spans | None = None
 
     def raise_for_error(self) -> Self:
-        """Return the answer, if it is one; else raise its error.
+        """Return the answer, or raise its error.
 
         Raises
         ------
@@ -59,11 +59,11 @@ class HeartbeatAnswer:
 class GroupAnswer(dict[str, Any]):
     """The answer to a request about a group, as a dict with Kafka's fields in snake case.
 
-    One of several has its error in `error_code` and `error_message`; 0 and None when it was served.
+    One of several answers has its error in `error_code` and `error_message`; 0 and None on success.
     """
 
     def raise_for_error(self) -> Self:
-        """Return the answer, if it is one; else raise its error.
+        """Return the answer, or raise its error.
 
         Raises
         ------
@@ -87,7 +87,7 @@ T = TypeVar("T", bound=_Answer)
 
 
 class Answers(list[T]):
-    """The answers to several requests, one each and in their order: some may be refused."""
+    """The answers to several requests, one for each, in order; some may be refused."""
 
     def raise_for_error(self) -> Self:
         """Return the answers, if nothing was refused; else raise the first error.
@@ -95,7 +95,7 @@ class Answers(list[T]):
         Raises
         ------
         GroupError
-            A request was refused. Those beside it stand.
+            A request was refused. The others were processed.
         """
         for answer in self:
             answer.raise_for_error()

@@ -119,7 +119,7 @@ class ServiceRequests(GroupRequests):
 
     @property
     def find_offsets(self) -> FindOffsets | None:
-        """What asks the Kafka cluster that has the topics for offsets; None where none has."""
+        """Asks the Kafka cluster of the topics for offsets; None without a cluster."""
         watch = self._processor.topic_watch
         return None if watch is None else watch.find_offsets
 
@@ -137,7 +137,7 @@ class ServiceRequests(GroupRequests):
         Parameters
         ----------
         listen
-            host:port, instead of the configured one; port 0 takes any that is free.
+            host:port, instead of the configured one; port 0 takes a free one.
         insecure
             Listen beyond this machine even without TLS and login.
 
@@ -149,7 +149,7 @@ class ServiceRequests(GroupRequests):
         Raises
         ------
         ConfigError
-            Something configured cannot be used, or the address is not safe to open.
+            A setting cannot be used, or the address is not safe to open.
         OSError
             The address is taken.
         """
@@ -220,7 +220,7 @@ class ServiceRequests(GroupRequests):
     def confirm_status(self, patience_s: float = 1.0) -> str:
         """Return the status as of now: "active" only if the log was just seen to be ours.
 
-        `status` is what was noticed last; a process that was stopped may not know yet that another
+        `status` is the last known one; a process that was suspended may not know yet that another
         one has the store.
 
         Parameters
@@ -254,7 +254,7 @@ class ServiceRequests(GroupRequests):
         return self._loop.target_computations.progress()
 
     def cancel_computation(self, group_id: str) -> bool:
-        """Cancel the target that is computed for a group; it is begun again later.
+        """Cancel the computation of a group's target; it is retried later.
 
         Parameters
         ----------

@@ -30,7 +30,7 @@ logger = logging.getLogger("muster.coordinator")
 
 
 class TopicCatalog(Protocol):
-    """What a source of topic metadata is; the coordinator asks again and again."""
+    """A source of topic metadata, which the coordinator polls."""
 
     def topics(self) -> Mapping[str, CatalogTopic]:
         """Return all topics as they are now.
@@ -255,7 +255,7 @@ class FileCatalog:
         self._topics: dict[str, CatalogTopic] = {}
 
     def topics(self) -> Mapping[str, CatalogTopic]:
-        """Read the file, if it has another text: to parse 100,000 topics takes others' time.
+        """Read the file if its text has changed: parsing 100,000 topics delays other work.
 
         Raises
         ------

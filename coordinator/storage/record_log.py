@@ -23,7 +23,7 @@ CLAIM = "claim"
 
 
 class LogError(RuntimeError):
-    """The log cannot do what it was asked to."""
+    """An operation on the log failed."""
 
 
 class Fenced(LogError):  # noqa: N818 - the word of the protocol

@@ -32,7 +32,7 @@ class Watch:
     Attributes
     ----------
     coordinator
-        Says what the groups are: describe, list, offsets, plans, pages. It changes nothing.
+        Shows the groups: describe, list, offsets, plans, pages. It changes nothing.
     """
 
     def __init__(self, store: WatchedStore, source: Source) -> None:
@@ -88,17 +88,17 @@ def watch(
     config: Config | None = None,
     takeover: str = "wait",
 ) -> Watch:
-    """Keep what a Kafka cluster's coordinator does with its groups in a store.
+    """Keep the history of a Kafka cluster's groups in a store.
 
     Parameters
     ----------
     source
         kafka://host:port,… of a cluster, or the path of a dump (docs/guide/watch.md).
     store
-        Folder of the tables, or its URL; None keeps them in memory. No coordinator may have it.
+        Folder of the tables, or its URL; None keeps them in memory. No coordinator may use it.
     by
-        How a cluster is followed: by the "topic" of groups, or, where that may not be read, by what
-        it answers when it is asked to "describe" them.
+        How a cluster is followed: "topic" reads its topic of groups; "describe" asks it about the
+        groups, for a cluster that does not let us read the topic.
     config
         The settings; [watch] says how the cluster is reached.
     takeover

@@ -42,8 +42,8 @@ def embed(
     ...     query.awaitTermination()
 
     It closes with the `with` block, the session, or the driver's interpreter, whichever ends first.
-    A session of Spark Connect may end, as its server may: targets are computed in a new one then.
-    If the driver is killed, its lease expires and a waiting coordinator takes over the store.
+    If a session of Spark Connect or its server ends, targets are computed in a new session. If the
+    driver is killed, its lease expires and a waiting coordinator takes over the store.
 
     Parameters
     ----------

@@ -63,9 +63,9 @@ def foreach_partition_owner(
     Returns
     -------
     function
-        Takes a DataFrame and the batch's number. It raises Fenced when a partition with new rows
-        is not the member's: start the stream again with those that are. ValueError: the rows, or
-        the table, cannot be written like that.
+        Takes a DataFrame and the batch's number. It raises Fenced if the member does not own a
+        partition with new rows: restart the stream with those that it owns. ValueError: the rows,
+        or the table, cannot be written like that.
     """
     path = str(table)
     if "://" in path:

@@ -34,15 +34,15 @@ class GroupOffsets(StreamingQueryListener):
 
     >>> spark.streams.addListener(GroupOffsets("kafka:9092", group_id="billing"))  # doctest: +SKIP
 
-    The offsets are committed after the batch is done, from a thread of their own: a query never
-    waits for them, and no failure of a commit fails it. They show its lag in any of Kafka's tools;
-    the query itself goes on from its checkpoint, as before.
+    A separate thread commits the offsets after the batch is done: a query never waits for it, and a
+    failed commit never fails a query. Kafka's tools then show the lag; the query itself continues
+    from its checkpoint, as before.
 
     Parameters
     ----------
     kafka
-        host:port of brokers of any Kafka from 2.8 on, or of `muster serve`; several as a list or
-        with commas.
+        host:port of brokers of Kafka 2.8 or later, or of `muster serve`; several as a list or with
+        commas.
     group_id
         The group of all queries; or {name of a query: its group}, and no other query is committed.
         No consumer may be a member of the group.
@@ -89,7 +89,7 @@ class GroupOffsets(StreamingQueryListener):
 
     @property
     def failures(self) -> int:
-        """How many commits were refused, or failed and did not succeed within 10 s either."""
+        """How many commits were refused, or kept failing for 10 s."""
         return sum(one.failures for one in self._commits.values())
 
     @property
@@ -98,12 +98,12 @@ class GroupOffsets(StreamingQueryListener):
         return next((one.error for one in self._commits.values() if one.error is not None), None)
 
     def flush(self, timeout: float | None = None) -> bool:
-        """Wait until what is known of is committed or refused; whether it is in so many seconds."""
+        """Wait until all known offsets are committed or refused; whether they are in time."""
         done = [one.flush(timeout) for one in self._commits.values()]
         return all(done)
 
     def close(self, timeout: float = 10.0) -> bool:
-        """Commit what waits, and end: at its exit, the interpreter does so itself."""
+        """Commit pending offsets, and end; the interpreter does this at its exit."""
         done = [one.close(timeout) for one in self._commits.values()]
         return all(done)
 
@@ -113,7 +113,7 @@ class GroupOffsets(StreamingQueryListener):
         """Do nothing: nothing is done yet."""
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802 - Spark's name
-        """Have the offsets at which a batch ended committed."""
+        """Commit the offsets at which a batch ended."""
         try:
             self._take(event.progress)
         except Exception:  # whatever it is, no query may suffer

@@ -68,7 +68,7 @@ class SharedSource:
     batches, records
         How many batches were done, and how many offsets they had.
     fenced
-        How many batches were refused, as another member owned a partition by then.
+        How many batches were refused, because another member owned a partition by then.
     lag
         How many records there are beyond the last batch, in what this driver owns.
     """
@@ -86,7 +86,7 @@ class SharedSource:
         self._log_at_ms = 0
 
     def stop(self) -> None:
-        """Let `run` return after the batch that runs; from a signal's handler and from work too."""
+        """Let `run` return after the running batch; also from a signal handler, or from work."""
         self._stopped.set()
 
     def run(
@@ -101,7 +101,7 @@ class SharedSource:
             as by `foreachBatch`: what `foreach_partition_owner` returns, or your own. When it
             returns, the batch is committed. The number counts the batches of this source, from 0,
             and a batch that is repeated elsewhere has another one: it is not a key. Fenced, from it
-            or from the commit, means that a partition is another driver's by now: the batch ends,
+            or from the commit, means that another driver owns a partition by now: the batch ends,
             and the next one begins with what the member owns then. Anything else ends this call.
         timeout
             Seconds after which no batch begins; None: never.
@@ -338,10 +338,10 @@ def shared_source(
     weights
         {topic or (topic, partition): what a record counts for}, where that is not 1.
     batch_s
-        About how many seconds a batch is to take: its records are bounded by how long those before
-        it took. Partitions move between batches, and the member has its `rebalance_timeout_ms`.
+        About how many seconds a batch should take: the time of earlier batches bounds its records.
+        Partitions move between batches, and the member has its `rebalance_timeout_ms`.
     interval_s
-        How far apart batches begin that have read all that was there.
+        How far apart batches begin once everything is read.
     options
         Options of Spark's Kafka source, such as `kafka.isolation.level`, `failOnDataLoss`,
         `minPartitions`, `includeHeaders` or `kafka.ssl.truststore.location`.

@@ -42,11 +42,11 @@ def starting_offsets(
     Parameters
     ----------
     kafka
-        host:port of brokers of the topics and the group: a Kafka from 2.8 on, or `muster serve`.
+        host:port of brokers of the topics and the group: Kafka 2.8 or later, or `muster serve`.
     group_id
-        The group; it need not be there.
+        The group; it need not exist.
     topics
-        The topics that are read: all their partitions are in the answer, as Spark wants it.
+        The topics to read: all their partitions are in the answer, as Spark requires.
     otherwise
         Where to begin partitions without a committed offset: "earliest" or "latest".
     tls, login

@@ -89,7 +89,7 @@ class ShownPlan:
     Attributes
     ----------
     report
-        Has a row a member and a row a move.
+        Has one row per member and one per move.
     overloaded
         Members that now have more weight for their capacity than the lower bound, the most first.
     """

@@ -52,7 +52,7 @@ class PlanRequests(HeartbeatRequests):
         settings
             Instead of the group's, for this plan: {"consumer.assignor.max.moves": 100}.
         without, add
-            Members to leave out, and how many to suppose: such a plan can only be shown.
+            Members to leave out, and how many to add; such a plan can only be shown.
         drain, undrain
             Members to empty, and to fill again, by instance id or member id.
         owner, reason
@@ -63,7 +63,7 @@ class PlanRequests(HeartbeatRequests):
         Returns
         -------
         ShownPlan
-            `plan` is what apply_plan takes; `report` has a row a member and a row a move.
+            `plan` is what apply_plan takes; `report` has one row per member and one per move.
 
         Raises
         ------

@@ -56,7 +56,7 @@ PARTITIONS_MAX = 1 << 24
 
 @dataclass(frozen=True, slots=True)
 class WeightTables:
-    """What a source says now; None where it says nothing.
+    """What a source of weights says now; None for nothing.
 
     Attributes
     ----------
