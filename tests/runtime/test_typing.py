@@ -47,7 +47,9 @@ async def main() -> None:
 
 asyncio.run(main())
 """
-NOT_AWAITED = {"is_large", "make_way", "open", "submit", "submit_heartbeat", "when_closed"}
+NOT_AWAITED = {
+    "is_large", "make_way", "open", "read_requests", "submit", "submit_heartbeat", "when_closed"
+}  # fmt: skip
 """They answer with a future or at once, or concern the object itself."""
 
 
