@@ -312,7 +312,7 @@ class GroupSpec:
         Parameters
         ----------
         member_ids, instance_ids, racks, subscription
-            A row a member, in member order.
+            One row per member, in member order.
         lists
             Offsets and topics of the numbered subscriptions, each sorted.
         claims

@@ -29,7 +29,7 @@ ARROW_SCHEMA = pa.schema(
         ("partition_count", pa.int32()),
     ]
 )
-"""What an assignment is as a table: one row a range, in canonical order."""
+"""An assignment as a table: one row per range, in canonical order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,7 +278,7 @@ def overlay(left: Longs, right: Longs, total: int) -> tuple[Longs, Longs, Longs,
     Returns
     -------
     left_index, right_index, start, length
-        One entry a piece: the interval of each row it lies in, and where on the line it is.
+        One entry per piece: the interval of each row it lies in, and where on the line it is.
     """
     left_start, right_start = offsets_of(left)[:-1], offsets_of(right)[:-1]
     start = np.concatenate([left_start, right_start])

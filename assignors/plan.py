@@ -306,7 +306,7 @@ def _solve_flows(cells: Cells, held: CompressedOwnership) -> Flows:
     arcs.add("kept", nodes.topic + held.entry_topic, nodes.held + held.entry_node, held.entry_total)
     arcs.add("kept, to low", nodes.held + node, nodes.base + held.node_class, held.node_base)
     arcs.add("kept, to high", nodes.held + node, nodes.extra + held.node_class, held.node_extra)
-    # What comes from the pool costs one a partition.
+    # What comes from the pool costs one per partition.
     arcs.add(
         "new",
         nodes.topic + problem.pair_topic[pairs],

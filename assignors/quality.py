@@ -75,7 +75,7 @@ class Report:
     certificate
         Makespan, weight moved and constraints, with bounds; None for a group without weights.
     members, changes
-        One row a member (`MEMBERS_SCHEMA`); one row a range that changed hands or got an owner
+        One row per member (`MEMBERS_SCHEMA`); one row per range that changed hands or got an owner
         (`CHANGES_SCHEMA`), by (topic, first).
     """
 
@@ -141,7 +141,7 @@ class Report:
         } | ({} if self.certificate is None else {"weights": self.certificate.to_dict()})
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything, ready for JSON: the totals, a row a member, a row a change."""
+        """Return everything, ready for JSON: the totals, one row per member, one per change."""
         return self.totals() | {
             "per_member": self.members.to_pylist(),
             "changes": self.changes.to_pylist(),

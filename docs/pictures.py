@@ -58,7 +58,7 @@ class Picture:
         self.text(12, y - 12, words, style='font-weight="bold"')
 
     def grid(self, y: int, owners: Owners, changed: set[tuple[str, int]]) -> None:
-        """Draw a row a member: what it may own is faint, what it owns has its colour."""
+        """Draw one row per member: what it may own is faint, what it owns has its colour."""
         for row, member in enumerate(self.members):
             at = y + row * CELL
             subscribed = self.spec["members"][member]["subscribed"]

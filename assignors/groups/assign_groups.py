@@ -66,7 +66,7 @@ SUMMARY_SCHEMA = pa.schema(
         ("problem", pa.string()),
     ]
 )
-"""A row a group: what it is worth. The columns from makespan on are null without weights."""
+"""One row per group: what it is worth. The columns from makespan on are null without weights."""
 
 
 @dataclass(frozen=True, slots=True)

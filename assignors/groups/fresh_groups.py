@@ -68,7 +68,7 @@ class FreshRows:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Units:
-    """Some groups of like size: a row a group, padded.
+    """Some groups of like size: one row per group, padded.
 
     Attributes
     ----------

@@ -56,7 +56,7 @@ class RawLoads:
     Attributes
     ----------
     capacity, state, process
-        A row a member, in the order given.
+        One row per member, in the order given.
     weight, move_cost
         float64 (partitions,) on the line; NaN where unknown.
     rack_set, rack_sets
@@ -317,7 +317,7 @@ def _is_number(value: object) -> bool:
 def _lists_by_topic(
     value: object, field: str, topics: pa.StringArray, counts: Longs
 ) -> list[tuple[str, int, Sequence[Any]]]:
-    """Return topic, its place on the line, and its list, one value a partition."""
+    """Return topic, its place on the line, and its list, one value per partition."""
     if not isinstance(value, Mapping):
         raise SpecError(f"{field} is {show(value)}, expected an object {{topic: [value, …]}}")
     at = {name: place for place, name in enumerate(topics.to_pylist())}

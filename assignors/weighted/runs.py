@@ -1,4 +1,4 @@
-"""Fill members with units that are counted by weight: what `place` does, without a row a unit.
+"""Fill members with units that are counted by weight: what `place` does, without a row per unit.
 
 An engine that has the units elsewhere needs to know only how many there are of each weight; on the
 grid of `levels.round_to_grid` these are few. The answer is runs: the first units of the pool go to

@@ -153,7 +153,7 @@ def _weigh(log: LogRows, owners: pa.Table, place: Longs, members: int) -> pa.Arr
 
 
 class _Exploded(NamedTuple):
-    """Ranges with their owners, a row a partition."""
+    """Ranges with their owners, one row per partition."""
 
     topics: pa.Table
     partition: Longs

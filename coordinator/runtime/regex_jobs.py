@@ -21,7 +21,7 @@ QUOTE = r"\Q"
 
 
 class RegexJobs:
-    """The resolutions of one coordinator, at most one a group at a time.
+    """The resolutions of one coordinator, at most one per group at a time.
 
     Parameters
     ----------

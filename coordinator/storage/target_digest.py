@@ -77,7 +77,7 @@ def hash_texts(texts: pa.Array, seeds: Hashes) -> Hashes:
 
 
 def _hash_block(block: Bytes, seeds: Hashes) -> Hashes:
-    """Hash texts of equal length, one a row."""
+    """Hash texts of equal length, one per row."""
     length = block.shape[1]
     at = length - length % STRIPE
     mixed = _hash_stripes(block[:, :at], seeds) if at else seeds + P5

@@ -47,9 +47,9 @@ class GroupNow:
     row
         Its row of the view `groups`.
     members
-        A row a member: who it is; its state and epoch; `owned`, `pending` and `target` partitions;
-        how many it `gets` and `gives` until it has its target; the `weight` of what it owns;
-        `since` when it is in its state, ms; whether it is `waited` for.
+        One row per member: who it is; its state and epoch; `owned`, `pending` and `target`
+        partitions; how many it `gets` and `gives` until it has its target; the `weight` of what it
+        owns; `since` when it is in its state, ms; whether it is `waited` for.
     epochs
         The view `epochs`.
     lost_target

@@ -50,7 +50,7 @@ class FrameGroups:
     rows
         A frame of `GROUPS_SCHEMA`, in no order.
     summary
-        A row a group, by group.
+        One row per group, by group.
     """
 
     rows: DataFrame

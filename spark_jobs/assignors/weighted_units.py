@@ -1,6 +1,6 @@
 """Partitions of one large group as rows: who had each, who has it, what it weighs.
 
-What has a row a partition stays on the executors; the driver gets sums by member and counts by
+What has a row per partition stays on the executors; the driver gets sums by member and counts by
 weight. Tasks run `assignors.weighted.unit_tasks`, so executors need Python with Muster.
 """
 

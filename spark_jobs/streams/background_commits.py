@@ -1,7 +1,7 @@
 """Commit offsets to a group in the background, for programs that must never wait for it.
 
-What waits is at most one offset a partition: a newer one takes its place. So however long the
-group's coordinator is away, nothing piles up, and what is committed then is where things are.
+At most one offset per partition waits: a newer one takes its place. So however long the group's
+coordinator is away, nothing piles up, and what is committed then is where things are.
 """
 
 from __future__ import annotations

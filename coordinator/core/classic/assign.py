@@ -82,7 +82,7 @@ class ClassicAssignment(NamedTuple):
 
 
 class AssignedPartitions(NamedTuple):
-    """An assignment, one entry a partition, by member and position.
+    """An assignment, one entry per partition, by member and position.
 
     Attributes
     ----------

@@ -74,7 +74,7 @@ class Claims(NamedTuple):
 
 
 class Owners(NamedTuple):
-    """Who owns what: one entry a partition, by position; of each position one.
+    """Who owns what: one entry per partition, by position; each position once.
 
     Attributes
     ----------

@@ -22,7 +22,7 @@ CHUNK = 10_000
 
 
 class Ranges(NamedTuple):
-    """Targets in columns, one entry a range; `topic` is a place in `keys`; some may be unused."""
+    """Targets in columns, one entry per range; `topic` is a place in `keys`; not all in use."""
 
     owner: pa.StringArray
     keys: list[TopicKey]
@@ -69,7 +69,7 @@ class WholeTarget:
     keys
         The topics that `topic` counts.
     topic, first, end
-        One entry a range.
+        One entry per range.
     """
 
     __slots__ = ("_place", "_topics", "bounds", "end", "first", "keys", "member_ids", "topic")

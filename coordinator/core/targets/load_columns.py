@@ -27,7 +27,7 @@ def load_columns(
     topics: Sequence[Topic],
     as_of_ms: int | None,
 ) -> RawLoads:
-    """Return what makes partitions and members unequal, a row a member in the order of `metas`.
+    """Return what makes partitions and members unequal, one row per member in the order of `metas`.
 
     Parameters
     ----------

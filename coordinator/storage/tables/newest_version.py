@@ -42,7 +42,7 @@ FORMAT = 1
 FORMAT_PROPERTY = "muster.format"
 PROPERTIES = {
     FORMAT_PROPERTY: str(FORMAT),
-    # Packing replaces a file a commit: checkpoints need not list what is long gone. The files
+    # Packing replaces a file per commit: checkpoints need not list what is long gone. The files
     # themselves stay for readers, maintenance.py says how long.
     "delta.deletedFileRetentionDuration": "interval 1 minutes",
 }
