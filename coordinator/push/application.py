@@ -15,7 +15,7 @@ from coordinator.clock import monotonic_ms
 from coordinator.member.application import Application, Stop
 from coordinator.member.membership import NEVER_MS
 from coordinator.member.transport import TopicPartition
-from coordinator.push.channel import Channel
+from coordinator.push.channel import WorkerChannel
 from coordinator.push.messages import Kind, read_report
 
 PINGS = 3
@@ -43,7 +43,7 @@ class PushApplication(Application):
 
     def __init__(
         self,
-        channel: Channel,
+        channel: WorkerChannel,
         find_committed: Callable[
             [Sequence[TopicPartition]], Awaitable[Mapping[TopicPartition, int]]
         ],

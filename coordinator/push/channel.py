@@ -14,7 +14,7 @@ from coordinator.member.membership import NEVER_MS
 from coordinator.member.transport import TopicPartition
 from coordinator.push.address import Address
 from coordinator.push.http_client import post
-from coordinator.push.lease import Lease
+from coordinator.push.lease import WorkerLease
 from coordinator.push.messages import Kind, LostError, encode_request
 
 NOTHING: Mapping[TopicPartition, int | None] = {}
@@ -40,7 +40,7 @@ class Line:
     count: Callable[[Kind], None]
 
 
-class Channel:
+class WorkerChannel:
     """One registration, from its first request to the first one that fails.
 
     Attributes
@@ -56,7 +56,7 @@ class Channel:
         self.find_session_ms: Callable[[], int] = lambda: line.config.session_timeout_ms
         self._line = line
         self._address = address
-        self._lease = Lease(monotonic_ms())
+        self._lease = WorkerLease(monotonic_ms())
 
     @property
     def stops_by_ms(self) -> int:

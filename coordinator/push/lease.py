@@ -9,7 +9,7 @@ sent again, and none is sent after one that failed.
 from __future__ import annotations
 
 
-class Lease:
+class WorkerLease:
     """The time of one registration.
 
     Parameters

@@ -61,7 +61,7 @@ class Progress(msgspec.Struct, frozen=True):
     offsets: tuple[Consumed, ...] = ()
 
 
-class Report(NamedTuple):
+class WorkerReport(NamedTuple):
     """What of an answer counts, and how many of its offsets do not."""
 
     offsets: dict[TopicPartition, int]
@@ -104,7 +104,9 @@ def read_registration(body: bytes) -> Registration:
     return found
 
 
-def read_report(kind: Kind, body: bytes, known: Mapping[TopicPartition, int | None]) -> Report:
+def read_report(
+    kind: Kind, body: bytes, known: Mapping[TopicPartition, int | None]
+) -> WorkerReport:
     """Return how far a worker came.
 
     Parameters
@@ -136,7 +138,7 @@ def read_report(kind: Kind, body: bytes, known: Mapping[TopicPartition, int | No
             refused += 1
         else:
             offsets[place] = offset
-    return Report(offsets, refused)
+    return WorkerReport(offsets, refused)
 
 
 def names_of(places: Iterable[TopicPartition]) -> str:

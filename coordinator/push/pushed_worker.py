@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from coordinator.clock import monotonic_ms
 from coordinator.errors import GroupError
 from coordinator.push.address import Address
-from coordinator.push.channel import Channel, Line
+from coordinator.push.channel import Line, WorkerChannel
 from coordinator.push.messages import LostError, Registration, read_registration
-from coordinator.push.session import Session
+from coordinator.push.session import WorkerSession
 
 if TYPE_CHECKING:
     from coordinator.runtime.coordinator import Coordinator
@@ -62,7 +62,7 @@ class PushedWorker:
         self._count_refused = count_refused
         self._failures = 0
         self._log_at_ms = 0
-        self._session: Session | None = None
+        self._session: WorkerSession | None = None
         self._leaving: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
@@ -87,7 +87,7 @@ class PushedWorker:
         channel, registration = await self._register()
         await self._finish_last()
         began_ms = monotonic_ms()
-        self._session = Session(
+        self._session = WorkerSession(
             self._coordinator, self._address, channel, registration, self._count_refused
         )
         self.is_registered = True
@@ -99,11 +99,11 @@ class PushedWorker:
             self._failures = 0
         self._leaving = asyncio.create_task(self._session.give_up())
 
-    async def _register(self) -> tuple[Channel, Registration]:
+    async def _register(self) -> tuple[WorkerChannel, Registration]:
         """Return the worker, registered, however many tries that takes."""
         while True:
             if await self._is_active():
-                channel = Channel(self._line, self._address)
+                channel = WorkerChannel(self._line, self._address)
                 try:
                     registration = read_registration(await channel.ask("register"))
                     self._check_group(registration)

@@ -17,7 +17,7 @@ from coordinator.member.states import BEATING
 from coordinator.member.transport import TopicPartition
 from coordinator.push.address import Address
 from coordinator.push.application import PushApplication
-from coordinator.push.channel import Channel
+from coordinator.push.channel import WorkerChannel
 from coordinator.push.messages import Registration
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ A member stops after four fifths of its own; the worker has the last one, to sto
 """
 
 
-class Connection(InProcess):
+class WorkerConnection(InProcess):
     """A member's way to its coordinator; descriptions of the group show where its worker is."""
 
     def __init__(self, coordinator: Coordinator, host: str) -> None:
@@ -42,7 +42,7 @@ class Connection(InProcess):
         return await super().heartbeat(replace(request, client_host=self._host))
 
 
-class Session:
+class WorkerSession:
     """The member.
 
     Parameters
@@ -59,7 +59,7 @@ class Session:
         self,
         coordinator: Coordinator,
         address: Address,
-        channel: Channel,
+        channel: WorkerChannel,
         registration: Registration,
         count_refused: Callable[[int], None],
     ) -> None:
@@ -77,7 +77,7 @@ class Session:
             client_id=registration.client_id or address.url,
             rebalance_timeout_ms=self._rebalance_ms,
         )
-        connection = Connection(coordinator, f"/{address.host}")  # as Kafka writes hosts
+        connection = WorkerConnection(coordinator, f"/{address.host}")  # as Kafka writes hosts
 
         def make(
             is_over: Callable[[], bool], fail: Callable[[BaseException], None]

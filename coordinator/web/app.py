@@ -39,7 +39,7 @@ from coordinator.web.errors import (
     explain_loss,
     status_of,
 )
-from coordinator.web.live import EventStream, Hub
+from coordinator.web.live import Hub, PageEvents
 from coordinator.web.pages import Pages, Query, Values
 from coordinator.web.paging import TEXT_MAX, link
 from coordinator.web.past_pages import PastPages
@@ -275,7 +275,7 @@ async def _follow(site: Site, request: Request, viewer: Viewer) -> Response:
     key = (view, tuple(sorted(query.items())), whose)
     headers = {**HEADERS, "Content-Type": "text/event-stream", "X-Accel-Buffering": "no"}
     raw = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
-    return cast("Response", EventStream(site.hub, key, lambda: site.read(make), may_see, raw))
+    return cast("Response", PageEvents(site.hub, key, lambda: site.read(make), may_see, raw))
 
 
 async def _decide(site: Site, plans: PlanPages, request: Request, viewer: Viewer) -> Response:

@@ -75,7 +75,7 @@ class Lane(NamedTuple):
     last: int
 
 
-class Mark(NamedTuple):
+class EpochMark(NamedTuple):
     """One or more epochs that began at a pixel."""
 
     x: float
@@ -111,7 +111,7 @@ class Picture:
     partitions: int = 0
     lanes: list[Lane] = field(default_factory=list)
     bars: list[Bar] = field(default_factory=list)
-    marks: list[Mark] = field(default_factory=list)
+    marks: list[EpochMark] = field(default_factory=list)
     ticks: list[Tick] = field(default_factory=list)
     cursor: float | None = None
 
@@ -437,7 +437,7 @@ def _say_when(picture: Picture, x: int, until: int) -> str:
 # Epochs and the axis -----------------------------------------------------------------------------
 
 
-def _mark_epochs(epochs: pa.Table, begin: int, end: int) -> list[Mark]:
+def _mark_epochs(epochs: pa.Table, begin: int, end: int) -> list[EpochMark]:
     at = _to_ms(epochs["recorded_at"], 0)
     here = np.flatnonzero((at >= begin) & (at <= end))
     pixel = (at[here] - begin) * CELLS // (end - begin)
@@ -450,7 +450,7 @@ def _mark_epochs(epochs: pa.Table, begin: int, end: int) -> list[Mark]:
         if len(some) > NAMED_MAX:
             lines.append(f"and {len(some) - NAMED_MAX:,} more epochs, to {some[-1]['group_epoch']}")
         x = _place(int(at[here[one]]), begin, end)
-        marks.append(Mark(x, "\n".join(lines), some[-1]["position"]))
+        marks.append(EpochMark(x, "\n".join(lines), some[-1]["position"]))
     return marks
 
 

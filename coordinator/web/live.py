@@ -77,7 +77,7 @@ class Mailbox:
         return parts
 
 
-class Channel:
+class LiveView:
     """One view that is open in one page or more."""
 
     def __init__(self, hub: Hub, make: Make) -> None:
@@ -136,7 +136,7 @@ class Hub:
         self.pages_max = pages_max
         self.ended = False
         self._count_changes, self._changes = count_changes, 0
-        self._channels: dict[Hashable, Channel] = {}
+        self._channels: dict[Hashable, LiveView] = {}
         self._changed = asyncio.Event()
         self._watch: asyncio.Task[None] | None = None
 
@@ -149,7 +149,7 @@ class Hub:
         """Open a view for one more page; `make` makes its parts, the same for all of this key."""
         channel = self._channels.get(key)
         if channel is None or channel.task.done():
-            channel = self._channels[key] = Channel(self, make)
+            channel = self._channels[key] = LiveView(self, make)
         box = Mailbox()
         channel.boxes.add(box)
         self.pages += 1
@@ -203,7 +203,7 @@ class Hub:
         self._changed = asyncio.Event()
 
 
-class EventStream:
+class PageEvents:
     """A response that never ends: the parts of a view as server-sent events.
 
     Parameters

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.push.lease import Lease
+from coordinator.push.lease import WorkerLease
 
 WAITS = st.integers(0, 40)
 
@@ -35,7 +35,7 @@ def test_who_is_lost_has_stopped_in_time(way_back, requests, arrives, skew, end)
     """Each request: (pause, way there, time to answer, way back, session timeout); one is lost."""
     now, worker = 0, Model(0 + skew)
     now += way_back
-    lease = Lease(0)
+    lease = WorkerLease(0)
     lease.answered(now)
     for number, (pause, there, takes, back, longest_ms) in enumerate(requests):
         now += pause

@@ -20,7 +20,7 @@ import pytest
 from coordinator import Coordinator
 from coordinator.config import ConfigError
 from coordinator.web.errors import NoGroupError
-from coordinator.web.live import EventStream, Hub, Times, format_events
+from coordinator.web.live import Hub, PageEvents, Times, format_events
 from coordinator.web.store_reader import StoreReader
 from tests.conftest import ROOT
 from tests.support.processes import running
@@ -61,7 +61,7 @@ def streamed(hub, source, may_see=lambda: True, key="k"):
         await left.wait()
         return {"type": "http.disconnect"}
 
-    stream = EventStream(hub, key, source.make, may_see, [])
+    stream = PageEvents(hub, key, source.make, may_see, [])
     return sent, going, left, asyncio.create_task(stream({}, receive, send))
 
 
