@@ -19,7 +19,7 @@ from coordinator.runtime.plan_tasks.weight_source import WeightSource
 from coordinator.runtime.threads_left import leave
 from coordinator.runtime.topic_catalog import slice_report
 from coordinator.storage.lease import Lease
-from coordinator.storage.record_log import Fenced, LogError
+from coordinator.storage.record_log import LogError, WriterFenced
 from coordinator.storage.tables.store_files import files_at
 
 CLOSE_S = 1.0
@@ -178,7 +178,7 @@ class BackgroundTasks:
         if processor.status is not Status.FENCED and not self._lease.renew(processor.clock()):
             try:
                 processor.log.look()
-            except Fenced:
+            except WriterFenced:
                 self._loop.call(processor.confirm)
             else:
                 back = "taken again" if self._lease.retake() else "another's now"

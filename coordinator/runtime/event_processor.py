@@ -45,10 +45,10 @@ from coordinator.runtime.parked_requests import ParkedRequests
 from coordinator.runtime.timers import Due, GroupTimers
 from coordinator.runtime.topic_catalog import TopicCatalog, TopicWatch
 from coordinator.storage.record_log import (
-    Fenced,
     LogError,
     RecordLog,
     Unconfirmed,
+    WriterFenced,
     find_position,
 )
 from coordinator.storage.state_loader import load_state, read_targets
@@ -318,7 +318,7 @@ class EventProcessor:
         self.health.ask()
         try:
             work()
-        except Fenced as error:
+        except WriterFenced as error:
             self.fence(str(error))
         except Unconfirmed as error:
             self.give_up(error)
@@ -409,7 +409,7 @@ class EventProcessor:
         try:
             state, self.loaded_from, position = load_state(self.log)
             lost = read_targets(state, self.log)
-        except Fenced:
+        except WriterFenced:
             self.fence("while it replayed the log")
             return
         except Unconfirmed as error:

@@ -125,7 +125,7 @@ class LogWriter:
 
         Raises
         ------
-        Fenced
+        WriterFenced
             Another coordinator has the log; nothing was written.
         LogError, OSError
             Not acknowledged: only a replay shows whether they were written.
@@ -146,7 +146,7 @@ class LogWriter:
 
         Raises
         ------
-        Fenced
+        WriterFenced
             Another coordinator has the log.
         LogError, OSError
             The log cannot be read.

@@ -34,8 +34,8 @@ from coordinator.storage.record_log import (
     Batch,
     CommitFailed,
     CorruptLog,
-    Fenced,
     Unconfirmed,
+    WriterFenced,
     merge_advances,
     rise,
     rise_each,
@@ -186,7 +186,7 @@ class DeltaLog:
                     )
                 except VersionConflict:
                     if table.epoch >= epoch:
-                        raise Fenced(
+                        raise WriterFenced(
                             f"another coordinator claimed {table.path} at the same time, with "
                             f"epoch {table.epoch}"
                         ) from None
@@ -257,7 +257,7 @@ class DeltaLog:
         raise self._explain_conflicts()
 
     def look(self) -> None:
-        """Raise Fenced when another coordinator has claimed the log since our last commit."""
+        """Raise WriterFenced when another coordinator has claimed the log since our last commit."""
         try:
             self._table.look()
         except OSError as error:
@@ -304,7 +304,7 @@ class DeltaLog:
 
         Raises
         ------
-        Fenced
+        WriterFenced
             Another coordinator has claimed the log.
         CorruptLog, NewerLog
             It cannot be read.

@@ -162,7 +162,7 @@ class Maintenance:
 
         Raises
         ------
-        Fenced
+        WriterFenced
             Another coordinator has the table: entries since our claim are no longer all ours,
             and its claim among them tells coordinators that slept.
         """
@@ -197,7 +197,7 @@ class Maintenance:
 
         Raises
         ------
-        Fenced
+        WriterFenced
             Another coordinator may be about to name them.
         """
         names = [*replaced_now, *self._find_abandoned(epoch)]

@@ -26,7 +26,7 @@ class LogError(RuntimeError):
     """An operation on the log failed."""
 
 
-class Fenced(LogError):  # noqa: N818 - the word of the protocol
+class WriterFenced(LogError):  # noqa: N818 - the word of the protocol
     """Another coordinator has claimed the log: stop, and answer NOT_COORDINATOR."""
 
 
@@ -123,7 +123,7 @@ class RecordLog(Protocol):
 
         Raises
         ------
-        Fenced
+        WriterFenced
             Another coordinator claimed at the same time, and won.
         """
 
@@ -141,14 +141,14 @@ class RecordLog(Protocol):
 
         Raises
         ------
-        Fenced
+        WriterFenced
             A newer claim exists; nothing was written.
         CommitFailed
             Not acknowledged: replay before going on.
         """
 
     def look(self) -> None:
-        """Raise Fenced when another coordinator has claimed the log since our last commit."""
+        """Raise WriterFenced when another coordinator has claimed the log since our last commit."""
 
     def target(self, record: TargetMetadata) -> WholeTarget:
         """Return the whole target that a record of the log names.
@@ -313,9 +313,9 @@ class MemoryLog:
         return record.whole
 
     def look(self) -> None:
-        """Raise Fenced when another coordinator has claimed the log."""
+        """Raise WriterFenced when another coordinator has claimed the log."""
         if self.storage.epoch > self.epoch:
-            raise Fenced(
+            raise WriterFenced(
                 f"coordinator epoch {self.epoch} ended: "
                 f"another coordinator claimed the log with epoch {self.storage.epoch}"
             )
@@ -346,7 +346,9 @@ class MemoryLog:
         self._fault("before")
         at_ms = rise(self.storage.batches[-1].at_ms if self.storage.batches else 0, at_ms)
         if self.storage.epoch != known:
-            raise Fenced(f"another coordinator claimed at the same time, with epoch {known + 1}")
+            raise WriterFenced(
+                f"another coordinator claimed at the same time, with epoch {known + 1}"
+            )
         self.storage.epoch = epoch
         self.storage.position += rows
         self.storage.batches.append(Batch(self.storage.position, at_ms, epoch, records))

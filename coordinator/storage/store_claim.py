@@ -15,7 +15,7 @@ from coordinator.display import progress
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.storage.delta_log import DeltaLog, find_root, make_root
 from coordinator.storage.lease import TAKEOVERS, Lease
-from coordinator.storage.record_log import Fenced, MemoryLog, MemoryRecords, RecordLog
+from coordinator.storage.record_log import MemoryLog, MemoryRecords, RecordLog, WriterFenced
 from coordinator.storage.shards import refuse_shards
 from coordinator.storage.store_modes import filesystem_of, warn_of_others
 from coordinator.storage.tables.patience import Patience
@@ -74,7 +74,7 @@ def claim_store(
                     log = opened.enter_context(closing(DeltaLog.open(root, config.log)))
                     try:
                         epoch = log.claim(owner, address, dated())
-                    except Fenced:
+                    except WriterFenced:
                         continue  # another stand-by was faster: wait for its end
                 lease.publish_epoch(epoch)
                 opened.pop_all()

@@ -27,7 +27,7 @@ from coordinator.storage import maintenance
 from coordinator.storage.compaction import compact
 from coordinator.storage.delta_log import read_log
 from coordinator.storage.lease import Lease
-from coordinator.storage.record_log import CommitFailed, Fenced
+from coordinator.storage.record_log import CommitFailed, WriterFenced
 from coordinator.storage.store_marks import BACKUP, INCOMPLETE
 from coordinator.storage.tables.commit_reader import read_table_files
 from coordinator.storage.tables.filesystem import Filesystem
@@ -104,7 +104,7 @@ def test_restored_store_serves_and_fences_old_coordinators(lived, copy, tmp_path
         moved = tmp_path / "moved"
         shutil.move(old.store, moved)
         shutil.copytree(tmp_path / "new", old.store)
-        with pytest.raises(Fenced):
+        with pytest.raises(WriterFenced):
             old.append(life(1), 9)
     assert verify(tmp_path / "new").coordinator_epoch == 3
 

@@ -12,10 +12,10 @@ from coordinator.storage.delta_log import DeltaLog, read_log
 from coordinator.storage.record_log import (
     CommitFailed,
     CorruptLog,
-    Fenced,
     LogError,
     NewerLog,
     NoLog,
+    WriterFenced,
 )
 from tests.support.lives import life
 
@@ -116,7 +116,7 @@ def _refuses(former: DeltaLog, journal: Journal) -> None:
     while True:
         try:
             former.append(life(1_000_000), 1)
-        except Fenced:
+        except WriterFenced:
             journal.tally["fenced"] += 1
             return
         except (CommitFailed, OSError):
@@ -128,7 +128,7 @@ def _try(what: Any) -> Any:
     """Do something; None where the weather was too bad. Nobody may take that for damage."""
     try:
         return what()
-    except (Fenced, CorruptLog, NewerLog, NoLog):
+    except (WriterFenced, CorruptLog, NewerLog, NoLog):
         raise
     except (LogError, OSError):
         return None

@@ -16,7 +16,7 @@ from coordinator.storage import delta_log
 from coordinator.storage.data_files import write_part
 from coordinator.storage.delta_log import DeltaLog, open_log_table, read_log
 from coordinator.storage.record_encoder import encode_records
-from coordinator.storage.record_log import CommitFailed, CorruptLog, Fenced, LogError
+from coordinator.storage.record_log import CommitFailed, CorruptLog, LogError, WriterFenced
 from coordinator.storage.tables.commit_writer import Commit, write_commit
 from coordinator.storage.tables.filesystem import Filesystem
 from coordinator.storage.tables.recovery import commit_file
@@ -110,7 +110,7 @@ def once(before=lambda: None, after=lambda: None):
 def test_of_two_claims_at_the_same_moment_one_is_fenced(tmp_path):
     faster = DeltaLog(tmp_path)
     slower = DeltaLog(tmp_path, write_commit=once(before=lambda: faster.claim("faster", "", 1)))
-    with pytest.raises(Fenced, match="at the same time, with epoch 1"):
+    with pytest.raises(WriterFenced, match="at the same time, with epoch 1"):
         slower.claim("slower", "", 1)
     faster.append(life(1), 2)
     assert slower.claim("slower", "", 1) == 2
@@ -131,7 +131,7 @@ def test_a_claim_right_after_our_commit_ends_it(tmp_path):
     old._table._write_commit = once(after=lambda: new.claim("new", "", 3))
     assert old.append(life(1), 2) == 12
     for _ in range(2):
-        with pytest.raises(Fenced, match="with epoch 2"):
+        with pytest.raises(WriterFenced, match="with epoch 2"):
             old.append(life(2), 2)
     assert replayed(new) == life(1)
     assert [batch.epoch for batch in read_log(tmp_path)] == [1, 1, 2]
@@ -181,7 +181,7 @@ def test_a_zombie_is_fenced_by_a_claim_that_clean_ups_leave(tmp_path, asked):
             successor.maintain()
     there = [os.path.exists(commit_file(str(tmp_path / "log"), version)) for version in range(6)]
     assert there == [True, True, False, True, False, False]  # made, claimed, claimed again
-    with pytest.raises(Fenced, match="with epoch 2"):
+    with pytest.raises(WriterFenced, match="with epoch 2"):
         zombie.look() if asked == "look" else zombie.append(life(99), 99)
     successor.append(life(20), 20)
     assert [r for r in replayed(successor) if r == life(99)[0]] == []
@@ -208,7 +208,7 @@ def test_a_zombie_whose_last_entry_alone_was_left_by_a_clean_up_is_fenced(tmp_pa
             successor.maintain()
     assert os.path.exists(last)
     assert not os.path.exists(commit_file(str(tmp_path / "log"), zombie._table.version + 2))
-    with pytest.raises(Fenced, match="with epoch 2"):
+    with pytest.raises(WriterFenced, match="with epoch 2"):
         zombie.look() if asked == "look" else zombie.append(life(99), 99)
     assert len(replayed(successor)) == 19 * 11
 
@@ -281,7 +281,7 @@ def test_rows_of_a_commit_that_a_successor_cleaned_up_before_it_was_heard_stay(
             raise OSError(errno.ETIMEDOUT, "the answer was lost")
 
     old._table._write_commit = once(after=succeed)
-    with pytest.raises(Fenced, match="with epoch 2"):
+    with pytest.raises(WriterFenced, match="with epoch 2"):
         old.append(life(1), 2)
     assert not os.path.exists(commit_file(str(tmp_path / "log"), 2))
     assert rows_of(tmp_path) == [record for epoch in range(1, 12) for record in life(epoch)]

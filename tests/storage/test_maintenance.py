@@ -35,8 +35,8 @@ from coordinator.storage.maintenance import (
 from coordinator.storage.record_log import (
     CommitFailed,
     CorruptLog,
-    Fenced,
     MaintenanceStopped,
+    WriterFenced,
 )
 from coordinator.storage.snapshot_table import list_snapshots
 from coordinator.storage.state_loader import write_snapshot
@@ -138,7 +138,7 @@ def test_a_file_that_another_coordinator_is_about_to_commit_stays(tmp_path, zomb
 
     def meanwhile(*commit):
         for _ in range(3):
-            with suppress(Fenced):
+            with suppress(WriterFenced):
                 old.maintain()
         write_commit(*commit)
 
@@ -147,7 +147,7 @@ def test_a_file_that_another_coordinator_is_about_to_commit_stays(tmp_path, zomb
     new._table._write_commit = meanwhile
     new.append(life(2), 4)
     for _ in range(3):
-        with suppress(Fenced):
+        with suppress(WriterFenced):
             old.maintain()
     assert [r for _, _, r in rows(tmp_path)] == life(1) + life(2)
 
@@ -181,10 +181,10 @@ def test_a_coordinator_that_was_replaced_removes_no_claim(tmp_path):
         new.append(life(epoch), epoch + 1)
         new.maintain()
     assert claim + 1 not in commits(tmp_path), "the successor has cleaned up after its claim"
-    with suppress(Fenced):
+    with suppress(WriterFenced):
         old.look()
     for _ in range(3):
-        with pytest.raises(Fenced):
+        with pytest.raises(WriterFenced):
             old.maintain(pack=True)
     assert claim in commits(tmp_path)
 
@@ -333,7 +333,7 @@ def test_a_fenced_coordinator_writes_no_snapshot(tmp_path, lived):
     successor = claimed(tmp_path)
     successor.snapshot(life(1), 24, 99)
     before = files(tmp_path, "snapshots")
-    with pytest.raises(Fenced, match="coordinator epoch 1 ended"):
+    with pytest.raises(WriterFenced, match="coordinator epoch 1 ended"):
         lived.snapshot(life(2), 35, 99)
     assert files(tmp_path, "snapshots") == before
     assert next(successor.replay()).position == 24

@@ -15,11 +15,11 @@ from coordinator.storage.record_decoder import ValueCache, decode_batches, decod
 from coordinator.storage.record_encoder import encode_records
 from coordinator.storage.record_log import (
     Batch,
-    Fenced,
     MemoryLog,
     MemoryRecords,
     NewerLog,
     NoLog,
+    WriterFenced,
     merge_advances,
 )
 from coordinator.storage.record_schema import SCHEMA
@@ -42,7 +42,7 @@ def test_of_two_claims_at_the_same_moment_in_memory_one_is_fenced():
     faster = MemoryLog(storage)
     moments = [lambda: faster.claim("faster", "", 1)]
     slower = MemoryLog(storage, lambda when: moments.pop()() if when == "before" else None)
-    with pytest.raises(Fenced, match="at the same time, with epoch 1"):
+    with pytest.raises(WriterFenced, match="at the same time, with epoch 1"):
         slower.claim("slower", "", 1)
     assert [batch.epoch for batch in storage.batches] == [1]
 
@@ -82,7 +82,7 @@ def test_a_successor_replays_everything_and_fences(opened):
     assert replayed(two) == life(1)
     for asked in (one.look, lambda: one.append(life(2), 4), lambda: list(one.replay())):
         for _ in range(2):  # it stays fenced, however often it tries
-            with pytest.raises(Fenced, match=r"coordinator epoch 1 ended.* with epoch 2"):
+            with pytest.raises(WriterFenced, match=r"coordinator epoch 1 ended.* with epoch 2"):
                 asked()
     two.look()
     two.append(life(3), 5)

@@ -19,7 +19,7 @@ from coordinator.config import Config, ConfigError, LeaseConfig, LogConfig
 from coordinator.errors import GroupError
 from coordinator.history import frame
 from coordinator.storage.delta_log import DeltaLog, read_log
-from coordinator.storage.record_log import CommitFailed, CorruptLog, Fenced, LogError
+from coordinator.storage.record_log import CommitFailed, CorruptLog, LogError, WriterFenced
 from coordinator.storage.tables.recovery import commit_file
 from coordinator.storage.tables.store_files import files_at
 from coordinator.verify import verify
@@ -225,7 +225,7 @@ def test_no_writer_acts_on_a_list_that_lacks_commits(log, store, s3):
     successor = DeltaLog(store)
     assert successor.claim("two", "", 2) == 2
     assert [batch.position for batch in successor.replay()] == [1, 12, 23, 34, 45, 56, 57]
-    with pytest.raises(Fenced):
+    with pytest.raises(WriterFenced):
         log.append(life(7), 7)
 
 
@@ -259,9 +259,9 @@ def test_a_zombie_that_slept_through_clean_up_is_fenced(log, store, monkeypatch)
         successor.maintain(pack=True)
     for version, there in ((log._table.version, False), (log._table.version + 1, True)):
         assert log._disk.exists(commit_file(f"{store}/log", version)) is there
-    with pytest.raises(Fenced):
+    with pytest.raises(WriterFenced):
         log.append(life(9), 9)
-    with pytest.raises(Fenced):
+    with pytest.raises(WriterFenced):
         log.look()
     assert verify(store).position == successor.position
 

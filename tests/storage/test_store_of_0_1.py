@@ -28,7 +28,7 @@ from coordinator.core.state.state_records import records_of
 from coordinator.history import VIEWS, frame
 from coordinator.history.log_reader import LogReader
 from coordinator.storage.delta_log import DeltaLog
-from coordinator.storage.record_log import Fenced
+from coordinator.storage.record_log import WriterFenced
 from coordinator.storage.record_schema import SCHEMA
 from coordinator.storage.snapshot_table import SNAPSHOT_SCHEMA
 from coordinator.storage.tables.commit_writer import write_commit
@@ -163,7 +163,7 @@ def test_a_coordinator_from_before_is_fenced(store):
     zombie.refresh()
     epoch = zombie.epoch
     claimed(store)
-    with pytest.raises(Fenced, match=f"coordinator epoch {epoch} ended"):
+    with pytest.raises(WriterFenced, match=f"coordinator epoch {epoch} ended"):
         zombie.add_columns(SCHEMA.append(pa.field("late", pa.int64())), epoch)
     assert columns_of(store) == set(SCHEMA.names)
 

@@ -11,7 +11,7 @@ import sys
 import time
 
 from coordinator.storage.delta_log import DeltaLog
-from coordinator.storage.record_log import Fenced
+from coordinator.storage.record_log import WriterFenced
 from tests.support.lives import life
 
 
@@ -40,11 +40,11 @@ def _claim_and_write(store, name):
         try:
             epoch = log.claim(name, "", 1)
             break
-        except Fenced:
+        except WriterFenced:
             pass
     try:
         tell(epoch=epoch, position=log.append(life(epoch), epoch + 1))
-    except Fenced:
+    except WriterFenced:
         tell(epoch=epoch, fenced=True)
 
 
@@ -56,7 +56,7 @@ def append(store):
         try:
             for epoch in range(2, 10_000):
                 tell(position=log.append(life(epoch), epoch))
-        except Fenced as error:
+        except WriterFenced as error:
             tell(fenced=str(error))
 
 
@@ -70,7 +70,7 @@ def look(store):
                 log.look()
                 tell(looked=True)
                 time.sleep(0.01)
-        except Fenced as error:
+        except WriterFenced as error:
             tell(fenced=str(error))
 
 

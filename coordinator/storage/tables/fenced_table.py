@@ -28,11 +28,11 @@ from coordinator.errors.texts import one_line
 from coordinator.storage.record_log import (
     CommitFailed,
     CorruptLog,
-    Fenced,
     LogError,
     NewerLog,
     NoLog,
     Unconfirmed,
+    WriterFenced,
 )
 from coordinator.storage.tables.commit_writer import (
     APP,
@@ -278,7 +278,7 @@ class FencedTable:
 
         Raises
         ------
-        Fenced
+        WriterFenced
             The table has a higher epoch.
         VersionConflict
             Another writer took the version; nothing was written.
@@ -392,7 +392,7 @@ class FencedTable:
 
         Raises
         ------
-        Fenced, VersionConflict, CommitFailed
+        WriterFenced, VersionConflict, CommitFailed
             As for `commit`.
         CorruptLog
             A column of the table has values of another type.
@@ -418,9 +418,9 @@ class FencedTable:
                     self._disk.remove(os.path.join(self.path, action.path))
 
     def refuse_fenced(self, epoch: int) -> None:
-        """Raise Fenced when the table has a higher epoch."""
+        """Raise WriterFenced when the table has a higher epoch."""
         if self.epoch > epoch:
-            raise Fenced(
+            raise WriterFenced(
                 f"coordinator epoch {epoch} ended: another coordinator claimed {self.path} with "
                 f"epoch {self.epoch}"
             )

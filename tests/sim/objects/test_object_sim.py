@@ -6,7 +6,7 @@ import pytest
 
 from coordinator.storage import delta_log
 from coordinator.storage.maintenance import Maintenance
-from coordinator.storage.record_log import Fenced
+from coordinator.storage.record_log import WriterFenced
 from coordinator.storage.snapshot_table import Snapshot
 from coordinator.storage.tables import fenced_table, object_files
 from coordinator.storage.tables.fenced_table import FencedTable
@@ -34,7 +34,7 @@ def removed_by_the_fenced(self, commit, *why):
     """Remove the data files of a commit that a successor may have cleaned up."""
     try:
         RESOLVE(self, commit, *why)
-    except Fenced:
+    except WriterFenced:
         self.discard(commit.actions)
         raise
 

@@ -13,7 +13,7 @@ from deltalake.transaction import AddAction
 
 from coordinator.config import LogConfig
 from coordinator.history.log_reader import LogReader
-from coordinator.storage.record_log import Fenced, NewerLog
+from coordinator.storage.record_log import NewerLog, WriterFenced
 from coordinator.storage.tables.commit_writer import Commit, write_commit
 from coordinator.storage.tables.filesystem import Filesystem
 from coordinator.storage.tables.recovery import commit_file
@@ -101,7 +101,7 @@ def test_a_zombie_that_wakes_up_in_a_commit_takes_it_back(tmp_path):
         write_commit(*commit)
 
     zombie = claimed(tmp_path, write_commit=asleep)
-    with pytest.raises(Fenced, match="with epoch 2"):
+    with pytest.raises(WriterFenced, match="with epoch 2"):
         zombie.append(life(1), 1)
     assert replayed(successor) == [record for epoch in range(2, 20) for record in life(epoch)]
     assert DeltaTable(f"{tmp_path}/log").version() == successor._table.version

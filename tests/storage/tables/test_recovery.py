@@ -16,7 +16,13 @@ from coordinator.config import LogConfig
 from coordinator.core.state.records import OffsetCommitted
 from coordinator.storage.data_files import list_parts
 from coordinator.storage.delta_log import read_log
-from coordinator.storage.record_log import CommitFailed, CorruptLog, Fenced, LogError, NewerLog
+from coordinator.storage.record_log import (
+    CommitFailed,
+    CorruptLog,
+    LogError,
+    NewerLog,
+    WriterFenced,
+)
 from coordinator.storage.tables.filesystem import Filesystem
 from coordinator.storage.tables.read_table import MANY, ReadTable
 from coordinator.storage.tables.recovery import commit_file
@@ -295,7 +301,7 @@ def test_a_coordinator_behind_many_commits_goes_on_as_any_other(tmp_path):
     third = claimed(tmp_path)
     assert third.epoch == 3
     assert replayed(third) == life(2) + life(3)
-    with pytest.raises(Fenced):
+    with pytest.raises(WriterFenced):
         successor.append(life(4), 1_001)
     assert [batch.position for batch in read_log(tmp_path)][-1] == third.position
 
