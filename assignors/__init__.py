@@ -6,7 +6,7 @@
 {'m': {'a': [0, 1, 2]}}
 
 This room knows no epoch, no record, no clock, no disk and no Spark. Its names are imported when
-they are first asked for: who wants only the error waits for no solver.
+they are first asked for: code that only needs the error does not wait for a solver.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Values of the assignors' options, apart from the solvers: who reads settings imports no scipy."""
+"""Values of the assignors' options, apart from the solvers: reading settings imports no scipy."""
 
 from __future__ import annotations
 

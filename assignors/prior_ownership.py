@@ -58,7 +58,7 @@ class ReleasedOwnership:
     Attributes
     ----------
     owner
-        Member id of the claimant, who may have left.
+        Member id of the claimant, which may have left.
     topic, first, count
         int64 arrays: the ranges, by (topic, first, owner).
     cause

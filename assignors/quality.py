@@ -69,7 +69,7 @@ class Report:
     orphans
         Partitions of subscribed topics that had no owner.
     contested
-        Partitions claimed by a second member, who loses them.
+        Partitions claimed by a second member, which loses them.
     ranges, ranges_max
         Ranges in all, and of the member with the most.
     certificate

@@ -40,7 +40,7 @@ class RangeAssignor:
         topic = np.flatnonzero(problem.topic_class >= 0)
         partitions = group.partitions[topic]
         members = np.diff(offsets)[problem.topic_class[topic]]
-        rows = np.minimum(partitions, members)  # who comes later gets nothing
+        rows = np.minimum(partitions, members)  # later members get nothing
         at = np.repeat(np.arange(len(topic)), rows)
         place = np.arange(len(at)) - offsets_of(rows)[:-1][at]
         member = subscribers[offsets[problem.topic_class[topic]][at] + place]

@@ -33,7 +33,7 @@ def refuse_two_labels(
         raise SpecError(
             f"{name_partition(topics, counts, place)} has two labels of anti_affinity: "
             f"{_name_rules(rules, (ANTI_AFFINITY,), (place,))}: give it one, the same for all that "
-            "are to be apart"
+            "should be apart"
         )
 
 

@@ -186,7 +186,7 @@ def quantise_capacities(
         raise SpecError(
             f"{who} has capacity {float(capacity[least])!r} and another {greatest!r}: "
             f"capacities may differ by a factor of {CAPACITY_RATIO_MAX}; "
-            "give a member that is to take nothing the state standby"
+            "give a member that should take nothing the state standby"
         )
     shift = CAPACITY_BITS - int(np.frexp(greatest)[1])
     return np.rint(np.ldexp(capacity, shift)).astype(np.int64), float(np.ldexp(1.0, -shift))

@@ -34,7 +34,7 @@ def place_apart(problem: WeightedProblem, placed: Placement, pool: Longs, level:
     Returns
     -------
     int64
-        Units that are to be placed with those without a label, and then settled.
+        Units to place with those without a label, and then to settle.
 
     Raises
     ------

@@ -178,7 +178,7 @@ def take_slots(
 def _take_one_each(
     count: int, size: int, load: Longs, capacity: Longs
 ) -> tuple[Longs, Longs] | None:
-    """Choose the lowest slots where no member is to take two of them; None where one is."""
+    """Choose the lowest slots if no member takes two of them; None if one does."""
     ends = levels_of(load + size, capacity)
     member = ends.argsort(kind="stable")[:count]
     if (

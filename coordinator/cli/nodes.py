@@ -29,7 +29,7 @@ def nodes(
 ) -> None:
     """List the nodes of a store of shards that are alive, and how many shards each has.
 
-    `target` is how many it is to have; a move has ended when both are the same.
+    `target` is how many it should have; a move has ended when both are the same.
     """
     from coordinator.history.nodes_view import list_nodes, list_owners  # noqa: PLC0415
 

@@ -58,7 +58,7 @@ def print_description(console: Console, found: Row) -> None:
             "epoch": member["member_epoch"],
             "owns": _format_partitions(member["assignment"]),
             "gives up": _format_partitions(member["pending_revocation"]),
-            "is to own": _format_partitions(member["target_assignment"]),
+            "will own": _format_partitions(member["target_assignment"]),
         }
         for member in found["members"]
     ]

@@ -67,7 +67,7 @@ logger = logging.getLogger("muster.coordinator")
 
 
 class Stop(threading.Event):
-    """That this process is to end, and the signal that asks for it."""
+    """That this process must end, and the signal that asks for it."""
 
     asked_by = ""
 
@@ -86,7 +86,7 @@ class Service(Generic[T]):
     open
         Returns what has the store; None once a stop was asked for. It may wait for hours.
     start
-        Begins to serve with it; what is to be closed again goes onto the stack. Returns the
+        Begins to serve with it; what must be closed again goes onto the stack. Returns the
         coordinator and a line for the user.
     look
         Called a few times a second: it may end the service by returning True, or by an error.

@@ -1,6 +1,6 @@
 """Requests that take long by themselves: a round takes few of them, and others come in between.
 
-How long a step takes follows from how much it is about: the topics that a member has or is to have,
+How long a step takes follows from how much it is about: the topics that a member has or will have,
 the offsets of a commit. A commit of very many is cut into pieces, each a step and a batch of its
 own, since others would wait for the whole; the answer says of each partition what became of it.
 """

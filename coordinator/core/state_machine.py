@@ -95,7 +95,7 @@ def step(state: State, config: Config, event: Event, now_ms: int) -> Result:
     Raises
     ------
     GroupError
-        The request is refused; nothing is to be written.
+        The request is refused; nothing is written.
     """
     result = None if state.watched is None else decide_watched(state, state.watched, event)
     if result is None:

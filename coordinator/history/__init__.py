@@ -15,7 +15,7 @@ __all__ = ["VIEWS", "frame"]
 
 
 def __getattr__(name: str) -> object:
-    """Import a public name when it is asked for: who only opens a log needs no view."""
+    """Import a public name when it is asked for: opening a log needs no view."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module("coordinator.history.frames"), name)

@@ -1,4 +1,4 @@
-"""The nodes of a store of shards: which there are, what each has, and what it is to have."""
+"""The nodes of a store of shards: which there are, what each has, and what it should have."""
 
 from __future__ import annotations
 

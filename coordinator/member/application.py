@@ -141,7 +141,7 @@ class Application(ABC):
         self._mine: set[TopicPartition] = set()
         """What may be worked on: assigned, and not about to go."""
         self._again: set[TopicPartition] = set()
-        """What is to be worked on again once the call that was asked to stop has ended."""
+        """What must be worked on again once the call that was asked to stop has ended."""
         self._runs: dict[TopicPartition, tuple[Stop, asyncio.Future[Any]]] = {}
         self._holds: list[Held] = []
         self._changes = 0
@@ -182,7 +182,7 @@ class Application(ABC):
             _within.reset(before)
 
     def is_within(self) -> bool:
-        """Whether this is a callback or the work: who waits here for it to end waits for itself."""
+        """Whether this is a callback or the work, which must not wait here for itself to end."""
         return _within.get() is self
 
     def begin(self, partitions: Sequence[TopicPartition]) -> None:
@@ -192,7 +192,7 @@ class Application(ABC):
         self._start(partitions)
 
     def hold(self) -> Held:
-        """Keep all that may be worked on until `let_go`, however soon it is to go."""
+        """Keep all that may be worked on until `let_go`, however soon it must go."""
         over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         held = Held(frozenset(self._mine - self.paused), self._changes, monotonic_ms(), over)
         self._holds.append(held)
@@ -248,7 +248,7 @@ class Application(ABC):
         return ended
 
     def stop(self, partitions: Iterable[TopicPartition]) -> None:
-        """Tell the work on partitions, which are to go, to stop; it may take a while."""
+        """Ask the work on partitions that must go to stop; it may take a while."""
         found = set(partitions)
         for kept in (self._mine, self.paused, self._again):
             kept.difference_update(found)

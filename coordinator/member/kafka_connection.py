@@ -141,7 +141,7 @@ class KafkaConnection:
             self._writer.close()
 
     async def close(self) -> None:
-        """Close the connection; who waits for an answer gets none."""
+        """Close the connection; pending requests get no answer."""
         self._listening.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await self._listening

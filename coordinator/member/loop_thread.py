@@ -58,7 +58,7 @@ class LoopThread:
         return os.getpid() != self.process
 
     def ask(self, work: Coroutine[Any, Any, T]) -> T:
-        """Do something in the loop and wait for it; who is interrupted waits no longer."""
+        """Do something in the loop and wait for it, until the caller is interrupted."""
         if self.is_foreign:
             work.close()
             raise RuntimeError(

@@ -164,7 +164,7 @@ class Membership:
         Returns
         -------
         list of Action
-            What is to be done now, in order.
+            What to do now, in order.
         """
         self._now_ms = max(now_ms, self._now_ms)
         self._actions = []

@@ -1,6 +1,6 @@
 """What a member has done by a worker that listens: fetchers stopped and started, and pings.
 
-Its driver says what is to be worked on. One task brings the worker there, with one request at a
+Its driver says what to work on. One task brings the worker there, with one request at a
 time: stops first, then starts, and pings when there is nothing else to say.
 """
 

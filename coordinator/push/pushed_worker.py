@@ -30,7 +30,7 @@ class PushedWorker:
     Parameters
     ----------
     coordinator
-        Where it is to be a member.
+        Where it becomes a member.
     line, address
         How it is reached.
     is_active

@@ -181,7 +181,7 @@ class EventDecider:
         return DecidedBatch(answers, records, at_ms=dates.dates)
 
     def _replay(self, state: State, event: Event, result: Result) -> Sequence[Record]:
-        """Change the state by what was decided, and return the records that are to be kept."""
+        """Change the state by what was decided, and return the records to keep."""
         if isinstance(event, KafkaWrote):
             return replay_written(state, event, result.records)
         for record in result.records:

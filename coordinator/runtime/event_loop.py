@@ -148,7 +148,7 @@ class EventLoop:
         self._beside.start()
 
     def close(self) -> None:
-        """Answer what waits, then stop; who waits for longer, such as for a store, is refused."""
+        """Answer what waits, then stop; refuse what takes longer, such as waiting for a store."""
         with self._wake:
             self._open = False
             self._wake.notify()
@@ -215,7 +215,7 @@ class EventLoop:
     def _keep_deadline(self) -> None:
         """Refuse who has waited for the store for too long; the loop may be waiting for it still.
 
-        Once it has not answered for so long, who comes is refused at once, until it answers.
+        Once it has not answered for that long, requests are refused at once, until it answers.
         """
         most = self.processor.config.log.answer_ms
         while not self._over.wait(DEADLINE_S):

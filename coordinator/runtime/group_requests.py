@@ -33,7 +33,7 @@ from coordinator.runtime.plan_tasks.plan_requests import PROCESS, PlanRequests
 from coordinator.runtime.responses import Answers, GroupAnswer
 
 CALLER = Caller(PROCESS)
-"""Who deletes or alters something without the wire: the program that embeds the coordinator."""
+"""The caller that deletes or alters something in this process: the embedding program."""
 
 
 class GroupRequests(PlanRequests):

@@ -28,13 +28,13 @@ LOOK_S = 0.2
 LOOK_LOST_S = 0.02
 """The same while nodes have not said who has a shard that was lost."""
 LOOK_MOST_S = 5.0
-"""How seldom it is looked whether a shard that is to go was claimed, after many looks."""
+"""How seldom we look whether a departing shard was claimed, after many looks."""
 RETRY_S = 1.0
 logger = logging.getLogger("muster.shards")
 
 
 class Stop(Protocol):
-    """What says that a shard is to go."""
+    """What says that a shard must go."""
 
     def is_set(self) -> bool:
         """Whether it is."""
@@ -80,7 +80,7 @@ class ShardsHere:
         self._empty: set[int] = set()
         """Shards that it owns, which have no log yet: the first request makes one."""
         self._had: set[int] = set()
-        """Shards that are its own until they are to go."""
+        """Shards that are its own until they must go."""
         self._lost: dict[int, int] = {}
         """Our last claims, by their epochs, of shards that other nodes have and we let go."""
         self._changing = threading.RLock()
@@ -134,7 +134,7 @@ class ShardsHere:
         return shard in self._empty or self.claims().get(shard, -1) >= epoch
 
     def have(self, shard: int, stop: Stop) -> None:
-        """Have a shard until it is to go; the next claim of it then ends our service."""
+        """Have a shard until it must go; the next claim of it then ends our service."""
         with self._changing:
             self._had.add(shard)
         if not self._has_log(shard):
@@ -164,7 +164,7 @@ class ShardsHere:
         return ours
 
     def _close_once_lost(self, shard: int, ours: Coordinator) -> None:
-        """Serve a shard that is to go until another node has claimed it; then let its state go."""
+        """Serve a departing shard until another node has claimed it; then drop its state."""
         wait_s = LOOK_S
         while ours.confirm_status() not in LOST:  # a shard without requests does not learn it
             if shard in self._had:  # again
@@ -179,7 +179,7 @@ class ShardsHere:
         ours.close()
 
     def _wait_until_lost(self, shard: int, stop: Stop) -> None:
-        """Wait until a shard is to go, or another has claimed it, and for as long as a session.
+        """Wait until a shard must go, or another has claimed it, and for as long as a session.
 
         A node that lost a shard may be late to learn it.
         """

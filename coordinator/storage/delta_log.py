@@ -393,7 +393,7 @@ class DeltaLog:
 
 
 def make_root(store: str | os.PathLike[str]) -> str:
-    """Return the root path of a store that is to be written.
+    """Return the root path of a store to write.
 
     Raises
     ------

@@ -121,7 +121,7 @@ class Lease:
         self._token = uuid.uuid4().hex
         self._epoch = 0
         self._must_be = root
-        """A folder of the store that was seen, or is to be."""
+        """A folder of the store that was seen, or will be."""
         self._has_waited = False
         self._seen: Holder | None = None
         self._looked_ms = 0
@@ -287,7 +287,7 @@ class Lease:
         """Whether it expired: by its date when we first look, within a ttl by the steady clock.
 
         The date is of another machine's clock: whatever it says, a holder is given the time to
-        renew it under our eyes. Who writes it while we look is alive, whatever the clocks say:
+        renew it under our eyes. One that writes it while we look is alive, whatever the clocks say:
         either may be set. It has ended then once it does not change for a ttl, or is given back.
         If we could not look for that long, because the store did not answer, its holder could not
         renew it either: we start counting again, but only once, or a slow store would never end it.

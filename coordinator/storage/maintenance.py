@@ -55,7 +55,7 @@ class Maintenance:
     commit
         Commits a packing, in place of the table's own way: it changes no row.
     stopping
-        Set when it is to end early.
+        Set when it must end early.
     """
 
     def __init__(

@@ -1,6 +1,6 @@
 """`RecordLog`, the protocol by which records become durable; and a log in memory.
 
-A log is a sequence of rows, numbered from 1 without a gap (positions). Who writes first claims it:
+A log is a sequence of rows, numbered from 1 without a gap (positions). A writer first claims it:
 the claim carries a coordinator epoch higher than all before, and fences every writer with a
 lower one. `DeltaLog` (delta_log.py) keeps the same promises on a Delta table.
 """
@@ -37,7 +37,7 @@ class CommitFailed(LogError):  # noqa: N818 - the word of the protocol
 class Unreachable(CommitFailed):
     """An object store does not answer now, or not with all that it has; later it may.
 
-    That says nothing of what it has: nothing is to be restored, and nothing removed.
+    That says nothing of what it has: nothing must be restored or removed.
     """
 
 

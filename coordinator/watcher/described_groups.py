@@ -129,7 +129,7 @@ def _metadata(group_id: str, member: DescribedMember) -> MemberMetadata:
 
 
 def _hold(old: DescribedGroup, now: DescribedGroup) -> Iterator[Record]:
-    """Yield what members have now; who gives partitions away comes before who gets them."""
+    """Yield what members have now: first those that give partitions away, then those that get."""
     changed = {
         member_id: _current(now, member)
         for member_id, member in now.members.items()

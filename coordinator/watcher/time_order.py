@@ -39,7 +39,7 @@ class TimeOrder:
         """Partitions that are not waited for, as they cannot be read now."""
 
     def expect(self, partition: int) -> None:
-        """Wait for a partition that is to be read."""
+        """Wait for a partition that will be read."""
         self._read_ms.setdefault(partition, -1)
 
     def pass_over(self, partition: int) -> None:

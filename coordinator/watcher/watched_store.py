@@ -150,7 +150,7 @@ class WatchedStore:
         return found
 
     def next_offsets(self) -> dict[int, int]:
-        """Return from where each partition that was read is to be read on.
+        """Return where to continue reading each partition that was read.
 
         Raises
         ------

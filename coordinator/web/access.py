@@ -28,7 +28,7 @@ logger = logging.getLogger("muster.web")
 
 @dataclass(frozen=True, slots=True)
 class Viewer:
-    """Who looks at a page, and from where.
+    """The viewer of a page, and its address.
 
     Attributes
     ----------

@@ -45,7 +45,7 @@ class NoMemberError(NoGroupError):
 
 
 class ForbiddenError(SpecError):
-    """Who asks may see this, but not change it: status 403."""
+    """The viewer may see this, but not change it: status 403."""
 
 
 def _cut(text: str) -> str:

@@ -53,7 +53,8 @@ def list_groups(look: Look, activity: Activity, now_ms: int) -> pa.Table:
     epoch = to_numbers(members["member_epoch"])
     reached = np.full(size, np.iinfo(np.int64).max)
     np.minimum.at(reached, place, epoch)
-    # Who gives up partitions says an epoch before; who waits for them says the one to settle in.
+    # A member that gives up partitions is at an earlier epoch; one that waits is at the epoch to
+    # settle in.
     settles = np.minimum(reached, to_numbers(groups["group_epoch"]) - 1)
     unsettled = to_mask(pc.is_in(groups["state"], value_set=pa.array(UNSETTLED)))
     begun = activity.unsettled_ms(ids.filter(pa.array(unsettled)), settles[unsettled])

@@ -142,7 +142,7 @@ def _name_states(members: pa.Table) -> pa.Array:
 
 
 def _compare(members: pa.Table, target: pa.Table | None) -> dict[str, pa.Array]:
-    """Return how many partitions each member owns, must give up, and is to have."""
+    """Return how many partitions each member owns, must give up, and will have."""
     ids = combine_chunks(members["member_id"])
     assigned, pending = (count_ranges(members[name]) for name in ("assigned", "pending"))
     counts = {"owned": pa.array(assigned + pending), "pending": pa.array(pending)}

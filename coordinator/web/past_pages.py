@@ -171,7 +171,7 @@ def _plain(value: Any) -> Any:  # noqa: ANN401 - of a row
 
 
 def _find_target(look: Look, group_id: str, topic: str, number: int) -> str | None:
-    """Return the member that is to have a partition by the target; None if that is not known."""
+    """Return the member that will have a partition by the target; None if unknown."""
     try:
         rows = look.view("target_assignments", group_id)
     except Exception:  # noqa: BLE001 - rows of a target may be lost; the history is not

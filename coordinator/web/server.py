@@ -86,7 +86,7 @@ class WebServer:
         pages = Pages(reader, name, weight=weight, retention_ms=kept_ms)
         self._readers = ThreadPoolExecutor(READERS, "muster-web-read")
         self._socket = bind_socket(listen, SETTING)
-        self._socket.listen(BACKLOG)  # who connects before the thread has begun waits for it
+        self._socket.listen(BACKLOG)  # early connections wait for the thread
         _limit_stalls(self._socket)
         host = listen.rpartition(":")[0]
         scheme = "https" if self._access.tls else "http"

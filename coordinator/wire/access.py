@@ -211,7 +211,7 @@ def warn_of_readers(setting: str, path: str) -> None:
             folder.stat().st_mode & stat.S_IXOTH for folder in place.parents
         )
     except OSError:
-        return  # who uses the file says what is wrong
+        return  # the user of the file reports what is wrong
     if is_open:
         logger.warning(
             "%s %s has secrets that every user of this machine can read: chmod o-r %s",
@@ -267,7 +267,7 @@ def tls_files(setting: str, server: ServerConfig, *, wanted: bool) -> tuple[str,
 
 
 class HttpLogins:
-    """Who logs in over HTTP, and what is done about wrong logins; for one thread.
+    """Logins over HTTP, and what is done about wrong ones; for one thread.
 
     Parameters
     ----------

@@ -196,7 +196,7 @@ def _topic_rule(operation: Operation, asked: str = "topics", answered: str = "to
 
 
 def _produce(request: Request, cluster: Cluster, permissions: Permissions) -> Call:
-    """Produce: WRITE of each topic; who wants no answer gets none, allowed or not."""
+    """Produce: WRITE of each topic; a request that wants no answer gets none, allowed or not."""
     refuse_unanswered(request)
     return _topic_rule(Operation.WRITE, "topic_data", "responses")(request, cluster, permissions)
 

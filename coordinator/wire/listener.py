@@ -283,7 +283,7 @@ def load_access(config: ServerConfig) -> Access:
     if host in {"0.0.0.0", "::"} and not config.advertised:  # noqa: S104 - refused, not bound
         raise ConfigError(
             f"server.listen is {config.listen!r}: every address of this machine; say with "
-            "--advertised (server.advertised) which one clients are to use"
+            "--advertised (server.advertised) which one clients should use"
         )
     return access
 

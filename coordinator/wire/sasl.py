@@ -134,7 +134,7 @@ class Users:
     secret
         What salts are made of, also those of unknown names: it outlives the process.
     have_passwords
-        Whether some verifiers were made of passwords: who reads the file may log in.
+        Whether some verifiers were made of passwords: a reader of the file may log in.
     """
 
     def __init__(
@@ -303,7 +303,7 @@ class Login:
     name: str = ""
     _right: bool | None = None
     _steps: list[Callable[[bytes], bytes]] = field(default_factory=list)
-    """What is to be called with the client's next messages."""
+    """What to call with the client's next messages."""
 
     def find_check(self, request: Request) -> Callable[[], bool] | None:
         """Return the password check that an answer needs; None where it needs none."""

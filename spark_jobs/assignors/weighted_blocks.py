@@ -100,7 +100,7 @@ class Blocks:
             rough=F.sum("rough"), whole=F.min("whole"),
         )  # fmt: skip
         if not sums["whole"]:
-            return None  # a partition is there twice: who reads rows says which
+            return None  # a partition is there twice: reading rows says which
         shift = find_shift(rough, int(sums["rough"]))
         total = _run(packed, SumBlocks(Scale(shift)), SUMMED).agg(F.sum("sum"))
         scale = Scale(shift, find_floor(int(total.collect()[0][0]), places))

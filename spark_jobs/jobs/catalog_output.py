@@ -150,7 +150,7 @@ class CatalogOutput:
 
 
 def find_output(spark: SparkSession, name: str) -> CatalogOutput:
-    """Find the table that an output names, or the schema in which it is to be made.
+    """Find the table that an output names, or the schema in which to make it.
 
     Raises
     ------

@@ -155,7 +155,7 @@ def _assign_on_spark(spark: Any, job: AssignmentJob, config: Config, run: Run) -
     )  # fmt: skip
     job.safeguards.check_members(assigned.members)
     done = AssignmentResult("spark", run.run_id, forgotten=forgotten, totals=assigned.totals())
-    if assigned.held is not None:  # nothing is to be read again
+    if assigned.held is not None:  # nothing has to be read again
         group, ranges = assigned.held
         if assigned.members + len(ranges) <= config.report.rows_max:
             done = _report_on(done, group, ranges)

@@ -32,7 +32,7 @@ PATIENCE_S = 30.0
 def interruptible() -> Iterator[None]:
     """End Spark on Ctrl-C in the block, and then raise KeyboardInterrupt. For commands only.
 
-    The process cannot use Spark afterwards, and further signals are ignored: it is to end.
+    The process cannot use Spark afterwards, and further signals are ignored: it must end.
     """
     before = signal.getsignal(signal.SIGINT)
     here = threading.current_thread()  # only the main thread gets signals

@@ -25,7 +25,7 @@ from coordinator.member.transport import TopicPartition
 from spark_jobs.streams.stream_metrics import stream_metrics
 
 NO_MEMBER, NO_EPOCH = "", -1
-"""Who commits without being a member of the group."""
+"""A committer that is not a member of the group."""
 ANSWER_S = 10.0
 REFRESH_S = 3_600.0
 """How often unchanged offsets are committed again: Kafka deletes those that are old."""
@@ -216,7 +216,7 @@ class BackgroundCommits:
             return bool(self._in_flight)
 
     async def _commit(self) -> bool:
-        """Commit what was taken; False when some of it is to be tried again."""
+        """Commit what was taken; False if some of it must be retried."""
         offsets, again = self._in_flight, dict[TopicPartition, int]()
         refused: dict[TopicPartition, GroupError] = {}
         try:

@@ -74,7 +74,7 @@ def heartbeat(state: State, config: Config, event: Heartbeat, now_ms: int) -> Re
     Raises
     ------
     GroupError
-        The request is refused; nothing is to be written.
+        The request is refused; nothing is written.
     """
     check_heartbeat(config, event)
     group = state.groups.get(event.group_id)

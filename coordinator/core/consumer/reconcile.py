@@ -50,7 +50,7 @@ ALLOWED_MOVES: dict[MemberState, frozenset[MemberState]] = {
 
 @dataclass(frozen=True, slots=True)
 class ReconcileGoal:
-    """Where a member is to go.
+    """Where a member must go.
 
     Attributes
     ----------
@@ -77,7 +77,7 @@ def reconcile(
     serial: int,
     goal: ReconcileGoal,
 ) -> CurrentMember | None:
-    """Return the member's next current assignment, None when nothing is to be written.
+    """Return the member's next current assignment, None if nothing has to be written.
 
     Raises
     ------

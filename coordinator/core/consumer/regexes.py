@@ -63,7 +63,7 @@ def check_regex(regex: str) -> None:
 def _is_refresh_due(
     state: State, config: Config, group: Group, used: tuple[str, ...], now_ms: int
 ) -> bool:
-    """Whether the regexes are to be resolved now (G-83)."""
+    """Whether the regexes are due to be resolved (G-83)."""
     resolved = group.regexes.values()
     if resolved:
         since = now_ms - max(found.timestamp for found in resolved)

@@ -59,7 +59,7 @@ from coordinator.errors import ErrorCode, GroupError
 INT64 = 1 << 63
 APPLIED, REJECTED, EXPIRED, SUPERSEDED = "applied", "rejected", "expired", "superseded"
 COORDINATOR = "coordinator"
-"""Who plans for groups whose targets wait for approval; a new plan of it supersedes the last."""
+"""The planner of groups whose targets wait for approval; a new plan of it supersedes the last."""
 WAITING_MAX = 100
 """Plans of a group that may wait for approval."""
 

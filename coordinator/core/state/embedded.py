@@ -105,7 +105,7 @@ def write_subscription(subscription: Subscription) -> bytes:
 
 @cache
 def _find_schema(version: int) -> tuple[Any, Any]:
-    """Return kio's module of a version, and what writes it; who only reads waits for neither."""
+    """Return kio's module of a version, and what writes it; a reader waits for neither."""
     module = import_module(f"kio.schema.consumer_protocol_subscription.v{version}.data")
     write = import_module("kio.serial").entity_writer(module.ConsumerProtocolSubscription)
     return module, write

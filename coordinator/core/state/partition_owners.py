@@ -24,7 +24,7 @@ from coordinator.core.state.span_columns import SpanColumns
 from coordinator.errors import IllegalStateError
 
 Addition: TypeAlias = tuple[Serials, Serials]
-"""A part of a topic's serials, and what is to be added to it."""
+"""A part of a topic's serials, and what to add to it."""
 MANY = 100
 """So many spans of each topic are worth arrays of their own."""
 SPREAD_MAX = 4
@@ -154,7 +154,7 @@ class _Columns(NamedTuple):
 def _plan_additions(
     group: Group, claims: Sequence[tuple[Member, Holding]], many: int
 ) -> list[Addition] | None:
-    """Return what is to be added, by topic, and nothing yet added.
+    """Return what to add, by topic, without adding it.
 
     None when that would not be quicker than one by one, or when a claim must be refused: one by
     one says which.
@@ -187,7 +187,7 @@ def _plan_additions(
 
 
 def _plan_topic(group: Group, key: TopicKey, spans: _Columns) -> Addition | None:
-    """Return what is to be added to one topic; its spans are sorted. None as `_plan_additions`."""
+    """Return what to add to one topic; its spans are sorted. None as `_plan_additions`."""
     first, end, serial = spans
     start, stop = int(first[0]), int(end[-1])
     if stop - start > SPREAD_MAX * (end - first).sum() or np.any(first[1:] < end[:-1]):

@@ -342,7 +342,7 @@ class PlanMade(Record, frozen=True, gc=False, forbid_unknown_fields=False):
     """A plan: a target that is shown before it is applied.
 
     `inputs` names everything that it was computed from, each with a digest; it is applied only
-    while all of them are as they were. Who reads one from a file names what it does not know.
+    while all of them are as they were. Code that reads one from a file names what it does not know.
     """
 
     kind: ClassVar[str] = "plan"

@@ -207,7 +207,7 @@ NOT_READ = WholeTarget(  # from no list: pyarrow would import pandas to convert 
 class Targets(Mapping[str, Spans]):
     """The target assignment of each member that has one; changed by `replay` only.
 
-    A whole target says of every member what it is to own, but lists those that own something only.
+    A whole target says what every member will own, but lists only those that own something.
 
     Attributes
     ----------

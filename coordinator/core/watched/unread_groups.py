@@ -70,7 +70,7 @@ def begin_with(
 
 
 def replay_written(state: State, event: KafkaWrote, records: Sequence[Record]) -> list[Record]:
-    """Change the state by what Kafka wrote, and return the records that are to be kept.
+    """Change the state by what Kafka wrote, and return the records to keep.
 
     A group whose records contradict the state is taken out; those of others stand.
     """

@@ -34,7 +34,7 @@ def find_flapping_members(facts: Facts) -> pa.Table:
     np.maximum.at(at_once, who, count_runs(who, here))
     recent = np.flatnonzero(lives.at_ms >= facts.begin_ms)
     line, came = who[recent], lives.came[recent]
-    # Who came without having gone has not come back: as many as came beyond all that went before.
+    # A newcomer has not come back: these are as many as came beyond all that went before.
     beyond = np.zeros(size, np.int64)
     np.maximum.at(beyond, line, count_runs(line, here[recent]))
     returns = np.bincount(line[came], minlength=size) - beyond

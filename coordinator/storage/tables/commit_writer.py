@@ -42,7 +42,7 @@ TableAction: TypeAlias = AddAction | RemoveAction | Field
 
 @dataclass
 class CopiedFile(AddAction):
-    """A small data file, and its rows as text: who reads the entry need not read the file.
+    """A small data file, and its rows as text: a reader of the entry need not read the file.
 
     Attributes
     ----------
@@ -55,7 +55,7 @@ class CopiedFile(AddAction):
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """What is to be one version of a table.
+    """What will be one version of a table.
 
     Attributes
     ----------

@@ -154,7 +154,7 @@ class FencedTable:
                 self._create(schema, partition_by)
                 self.refresh()
                 self._disk.permit(log_folder(self.path))
-            # A power cut must not leave data files without it; who made it may have been killed.
+            # A power cut must not leave data files without it; its maker may have been killed.
             if self._sync and self.version == 0:
                 self._disk.sync(self.path)
                 self._disk.sync_above(self.path)
@@ -212,7 +212,7 @@ class FencedTable:
             )
 
     def load(self) -> DeltaTable:
-        """Return the table at the version that we know, for what is to be read of it.
+        """Return the table at the version that we know, to read from it.
 
         Raises
         ------

@@ -77,7 +77,7 @@ class Patience:
         ConfigError
             The store refuses us.
         CommitFailed
-            Nothing is to be waited for.
+            Waiting would not help.
         """
         if isinstance(error, StoreRefusedError):
             self._end()

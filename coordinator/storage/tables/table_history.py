@@ -1,7 +1,7 @@
 """What made each version of a Delta table, and which version a RESTORE brought back.
 
 Delta keeps transaction ids when a table is restored: they say what was written once, while the rows
-are those of an earlier version. Who must know whether rows are there looks here as well.
+are those of an earlier version. To know whether rows are there, look here as well.
 """
 
 from __future__ import annotations

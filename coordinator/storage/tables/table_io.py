@@ -1,6 +1,6 @@
 """Read Parquet, Delta and JSON without a JVM, and replace a table in one commit.
 
-A Delta table has one writer process at a time: who replaces it holds `<folder>/_locks/<table>`.
+A Delta table has one writer process at a time, which holds `<folder>/_locks/<table>`.
 """
 
 from __future__ import annotations

@@ -216,7 +216,7 @@ def _find_missing(topics: Iterable[RequestedTopic], cluster: Cluster) -> dict[Pl
 
 
 def _find_unknown_ends(topics: Iterable[RequestedTopic], cluster: Cluster) -> dict[Place, Code]:
-    """Return the partitions whose end is to be committed, where it is unknown.
+    """Return the partitions whose end would be committed although it is unknown.
 
     A tool that resets offsets gets an error; a member that reads elsewhere may commit where it is.
     """

@@ -44,7 +44,7 @@ def heartbeat(request: Request, _cluster: Cluster) -> Call:
     event = conversation.event_of(body)
     if not isinstance(event, Heartbeat):
         event = _read_heartbeat(request)
-        if body.member_id:  # who has none gets another one each time
+        if body.member_id:  # without one, a member gets a new one each time
             conversation.note_event(body, event)
     if event.member_epoch > JOIN:
         brought = conversation.has_brought(event.group_id, event.member_id)
