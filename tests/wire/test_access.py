@@ -135,7 +135,7 @@ def test_librdkafka_logs_in_over_tls(certificates, users, acls, mechanism):
 
 def test_a_login_comes_first(users, acls):
     login = {"sasl_mechanisms": ("PLAIN",), "sasl_users": users, "acls": acls}
-    with served(**login, request_ms=1_000) as (c, address):
+    with served(**login, request_ms=2_000) as (c, address):
         with Client(address) as client:
             assert int(client.ask(Api.SASL_HANDSHAKE, 1, mechanism="PLAIN").error_code) == 0
             assert (
