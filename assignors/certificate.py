@@ -164,9 +164,7 @@ def weigh_members(group: GroupSpec) -> NDArray[np.float64]:
     loads = group.loads
     if loads is None:
         return sum_by(group.member, group.count, group.member_count).astype(np.float64)
-    before = PartitionRanges(
-        group.member_ids, group.topics, group.member, group.topic, group.first, group.count
-    )
+    before = group.owned()
     owners = _Owners.of(group, before, loads)
     load = owners.load(owners.now, group.member_count)
     scale = float(loads.weight_unit / loads.capacity_unit)

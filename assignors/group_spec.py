@@ -228,11 +228,17 @@ class GroupSpec:
                 "subscribed": lists.take(pa.array(self.member_class)),
             }
         )
-        topics = pa.table({"topic": self.topics, "partitions": self.partitions})
-        owned = PartitionRanges(
+        return members, self.topics_to_arrow(), self.owned().to_arrow()
+
+    def topics_to_arrow(self) -> pa.Table:
+        """Return the topics as the table that `from_arrow` reads."""
+        return pa.table({"topic": self.topics, "partitions": self.partitions})
+
+    def owned(self) -> PartitionRanges:
+        """Return what members own before any assignment."""
+        return PartitionRanges(
             self.member_ids, self.topics, self.member, self.topic, self.first, self.count
         )
-        return members, topics, owned.to_arrow()
 
     @classmethod
     def from_columns(

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from assignors import GroupSpec, PartitionRanges
+from assignors import GroupSpec
 from benchmarks import groups
 from benchmarks.groups import Past, Topics
 from benchmarks.large import aged
@@ -78,9 +78,7 @@ def _churned(topics: Topics, members: int, pieces: int) -> GroupSpec:
 def _dict_of(group: GroupSpec, *, lists: bool) -> dict[str, Any]:
     """Write a group with equal subscriptions as the object that `from_dict` reads."""
     names = group.topics.to_pylist()
-    owned = PartitionRanges(
-        group.member_ids, group.topics, group.member, group.topic, group.first, group.count
-    ).to_dict(lists=lists)
+    owned = group.owned().to_dict(lists=lists)
     return {
         "topics": dict(zip(names, group.partitions.tolist(), strict=True)),
         "members": {m: {"subscribed": names, "owned": held} for m, held in owned.items()},

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from assignors import GroupSpec, PartitionRanges, SpecError
+from assignors import GroupSpec, SpecError
 from coordinator.config import Config
 from coordinator.core.state.target_candidate import TargetCandidate
 from coordinator.core.targets.basis import Basis
@@ -43,13 +43,9 @@ def assign_on_spark(
     assignor = options.assignor
     if assignor in TWINS:
         spec = found.spec(assignor)
-        owned = PartitionRanges(
-            spec.member_ids, spec.topics, spec.member, spec.topic, spec.first, spec.count
-        )
-        topics = pa.table({"topic": spec.topics, "partitions": spec.partitions})
         assigned = assign_frames(
-            spark, assignor, _label(spark, spec), frame_of(spark, topics),
-            frame_of(spark, owned.to_arrow()),
+            spark, assignor, _label(spark, spec), frame_of(spark, spec.topics_to_arrow()),
+            frame_of(spark, spec.owned().to_arrow()),
             driver_rows=config.engine.driver_rows, **options.arguments(),
         )  # fmt: skip
         partial = assigned.verdict.partial and not options.waits

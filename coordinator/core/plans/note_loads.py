@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import msgspec
 
-from assignors import PartitionRanges, SpecError
+from assignors import SpecError
 from assignors.certificate import certify
 from assignors.option_values import parse_share
 from assignors.registry import knows_loads
@@ -65,9 +65,7 @@ def would_pay(basis: Basis, loads: LoadsNoted, config: Config) -> bool:
         return False
     found = replace(basis.input, loads=loads)
     spec = found.without(found.find_drained_topics()).spec(assignor)
-    now = PartitionRanges(
-        spec.member_ids, spec.topics, spec.member, spec.topic, spec.first, spec.count
-    )
+    now = spec.owned()
     share = float(parse_share(config.weights.improvement, "improvement"))
     was = certify(spec, now)
     if was is None:

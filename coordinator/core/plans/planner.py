@@ -341,9 +341,7 @@ def _find_overloaded(spec: GroupSpec, bound: float | None) -> tuple[tuple[str, f
 def _summarise(
     spec: GroupSpec, found: Report, ranges: PartitionRanges, loads: LoadsNoted | None
 ) -> PlanSummary:
-    before = PartitionRanges(
-        spec.member_ids, spec.topics, spec.member, spec.topic, spec.first, spec.count
-    )
+    before = spec.owned()
     was, will = certify(spec, before), certify(spec, ranges)
     assert was is not None
     assert will is not None
