@@ -28,8 +28,8 @@ def backup(
     """Copy a store, live or closed, into a backup.
 
     The copy is consistent: it has the log up to one position, and the snapshots and targets that
-    belong to it; of a store of shards, each shard is copied so, and the root. Every command refuses
-    a backup that was interrupted. Prints one line of JSON.
+    belong to it. In a store of shards, this holds for each shard and the root. Every command
+    refuses a backup that was interrupted. Prints one line of JSON.
     """
     # Imported here because it is slow to import, and other commands do not need it.
     from coordinator.backup import backup as backed_up  # noqa: PLC0415
@@ -97,10 +97,10 @@ def reshard(
     shards: Annotated[int, typer.Option(help="How many shards the new store has; 1: it has none.")],
     config: Settings = None,
 ) -> None:
-    """Make a store with another number of shards, with the groups of a store.
+    """Make a store with another number of shards from the groups of a store.
 
-    Stop its coordinators first. The new store has what the groups are now; what they were stays in
-    the old one. Prints one line of JSON.
+    Stop its coordinators first. The new store has the groups as they are now; their history stays
+    in the old one. Prints one line of JSON.
     """
     from coordinator.backup.reshard import reshard as resharded  # noqa: PLC0415
 

@@ -20,8 +20,8 @@ def compact(
 ) -> None:
     """Compact the log of a store, and drop targets older than the retention.
 
-    If a coordinator is live, it is asked to compact its log; otherwise this process does. No row of
-    the log is deleted. Prints one line of JSON, or one per shard of a store of shards.
+    A live coordinator is asked to compact its log; without one, this process does. No row of the
+    log is deleted. Prints one line of JSON, or one per shard of a store of shards.
     """
     settings = load_config(config)
     # Imported here because it is slow to import, and other commands do not need it.

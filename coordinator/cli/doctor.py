@@ -65,8 +65,8 @@ def doctor(
 ) -> None:
     """Find what is wrong with the groups of a store, or with one of them.
 
-    Exits with 1 if there is a problem, or something that --only asks for; with 0 if not. Notes,
-    which may be meant to be so, do not count otherwise.
+    Exits with 1 if there is a problem, or anything that --only asks for; otherwise with 0. Notes,
+    which may be intentional, count only with --only.
     """
     limits = Limits(
         parse_length("--window", window),

@@ -52,8 +52,8 @@ def drain(
 ) -> None:
     """Empty a node: its shards go to the others, and it gets none until it starts again.
 
-    It is a plan for the group of the nodes, applied at once. The node answers for its groups until
-    the others have claimed their shards: `muster nodes` shows when it has none.
+    This applies a plan for the group of the nodes at once. The node serves its groups until the
+    others have claimed its shards: `muster nodes` shows when it has none left.
     """
     from coordinator.history.nodes_view import read_node  # noqa: PLC0415
     from coordinator.storage.shards import NODES, root_at  # noqa: PLC0415

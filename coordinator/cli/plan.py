@@ -96,8 +96,8 @@ def plan(
 ) -> None:
     """Show the target that a group would get: its moves, their cost and their benefit.
 
-    The group is not touched. `muster apply` makes the plan's target the group's. Of a group that a
-    Kafka cluster coordinates, it is what Muster's assignors would do: it can only be shown.
+    The group is not touched. `muster apply` makes the plan's target the group's. For a group that a
+    Kafka cluster coordinates, the plan is what Muster would do: it can only be shown.
     """
     settings = load_config(config)
     wanted = _parse_settings(settings, setting or [], max_moves)
