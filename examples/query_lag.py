@@ -1,6 +1,6 @@
 """See a Spark query's lag in Kafka's tools: commit its offsets to a group, and start where it is.
 
-spark-submit --packages org.apache.spark:spark-sql-kafka-0-10_2.13:4.1.1 \
+spark-submit --packages org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0 \
   examples/query_lag.py KAFKA TOPIC GROUP
 """
 

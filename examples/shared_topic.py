@@ -1,6 +1,6 @@
 """Share a Kafka topic between drivers: start as many as you like, each row is written once.
 
-spark-submit --packages org.apache.spark:spark-sql-kafka-0-10_2.13:4.1.1 \
+spark-submit --packages org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0 \
   examples/shared_topic.py KAFKA GROUP TOPIC OUTPUT [HOST:PORT of muster serve]
 """
 

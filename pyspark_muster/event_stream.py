@@ -56,7 +56,11 @@ class EventStream(DataSourceStreamReader):
         self._read = {name: self._begin_of(log, begin) for name, log in logs.items()}
         return {name: _offset(log, self._read[name]) for name, log in logs.items()}
 
-    def latestOffset(self) -> Offset:  # noqa: N802 - Spark's name
+    def latestOffset(  # noqa: N802 - Spark's name
+        self,
+        start: Offset | None = None,  # noqa: ARG002 - from Spark 4.2 on
+        limit: object = None,  # noqa: ARG002
+    ) -> Offset:
         """Return up to where there is something to read."""
         found = {}
         for name, log in self._open_logs().items():

@@ -5,7 +5,8 @@ Spark asks for that from 4.2 on; before, a batch has all that is new.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from assignors import SpecError
 from pyspark_muster.event_stream import EventStream, Offset, Part
@@ -15,13 +16,10 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.datasource import ReadLimit
 
 try:
-    from pyspark.sql.streaming.datasource import (
-        ReadAllAvailable,
-        ReadMaxRows,
-        SupportsTriggerAvailableNow,
-    )
+    LIMITS: Any = import_module("pyspark.sql.streaming.datasource")
 except ImportError:
-    SupportsTriggerAvailableNow = None
+    LIMITS = None
+SupportsLimits: Any = LIMITS.SupportsTriggerAvailableNow if LIMITS else object
 
 
 def open_stream(asked: ReadOptions) -> EventStream:
@@ -32,7 +30,7 @@ def open_stream(asked: ReadOptions) -> EventStream:
     SpecError
         A limit is given, and Spark has none.
     """
-    if SupportsTriggerAvailableNow is not None:
+    if LIMITS is not None:
         return LimitedEventStream(asked)
     if asked.limit is not None:
         raise SpecError(
@@ -42,7 +40,7 @@ def open_stream(asked: ReadOptions) -> EventStream:
     return EventStream(asked)
 
 
-class LimitedEventStream(EventStream, SupportsTriggerAvailableNow or object):  # type: ignore[misc]
+class LimitedEventStream(EventStream, SupportsLimits):  # type: ignore[misc]
     """Reads the events of a store in batches of so many positions of its logs."""
 
     def __init__(self, asked: ReadOptions) -> None:
@@ -52,18 +50,19 @@ class LimitedEventStream(EventStream, SupportsTriggerAvailableNow or object):  #
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
         """Return the limit that the query asks for."""
         limit = self._asked.limit
-        return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
+        found: ReadLimit = LIMITS.ReadAllAvailable() if limit is None else LIMITS.ReadMaxRows(limit)
+        return found
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         """Note where this run of the query ends, whatever is written meanwhile."""
         self._until = super().latestOffset()
 
     def latestOffset(  # noqa: N802 - Spark's name
-        self, start: Offset | None = None, limit: ReadLimit | None = None
+        self, start: Offset | None = None, limit: object = None
     ) -> Offset:
         """Return up to where the next batch reads."""
         ends = super().latestOffset() if self._until is None else self._until
-        if start is None or not isinstance(limit, ReadMaxRows):
+        if start is None or not isinstance(limit, LIMITS.ReadMaxRows):
             return ends
         each = -(-limit.max_rows // max(len(ends), 1))
         return {name: self._bound(name, start, end, each) for name, end in ends.items()}

@@ -12,6 +12,7 @@ import re
 import signal
 import sys
 import traceback
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.metadata import EntryPoint, entry_points, version
@@ -107,7 +108,13 @@ def _asked() -> list[EntryPoint]:
 
 
 def run_guarded(run: typer.Typer) -> None:
-    """Run a command. Print an error as one line on stderr, and exit with its code."""
+    """Run a command. Print an error as one line on stderr, and exit with its code.
+
+    Libraries' warnings of what will change, as pyspark's of pandas 3, are for programs, not for
+    who runs a command.
+    """
+    if not sys.warnoptions:
+        warnings.simplefilter("ignore", FutureWarning)
     try:
         run()
     except (SpecError, ConfigError, CorruptLog, NewerLog, NoLog, StoreRefusedError) as error:

@@ -1,6 +1,6 @@
 """One of several drivers that divide many tables: submit as many as you like.
 
-spark-submit --packages org.apache.spark:spark-sql-kafka-0-10_2.13:4.1.1 \
+spark-submit --packages org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0 \
   examples/many_tables/driver.py HOST:PORT TABLES NIGHT KAFKA LAKE
 
 HOST:PORT is the coordinator's (coordinate.py). NIGHT is a number that grows, as 20260301. Each

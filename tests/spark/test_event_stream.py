@@ -50,7 +50,7 @@ def test_a_stream_goes_on_where_it_ended_and_refuses_another_log(spark, tmp_path
     batches = billing().batches
     store, out, checkpoint = (tmp_path / name for name in ("a störe", "out", "checkpoint"))
     stored(batches[: len(batches) // 2], store)
-    limits = limited_stream.SupportsTriggerAvailableNow is not None
+    limits = limited_stream.LIMITS is not None
     limited = stream(spark, store, **{"maxPositionsPerTrigger": "9"} if limits else {})
     assert (run(limited, out, checkpoint) > 2) == limits
     first = spark.read.parquet(str(out))
@@ -174,7 +174,7 @@ def test_batches_are_limited_where_spark_has_limits(tmp_path):
 
 
 def test_a_limit_is_refused_where_spark_has_none(tmp_path):
-    if limited_stream.SupportsTriggerAvailableNow is not None:
+    if limited_stream.LIMITS is not None:
         pytest.skip("this Spark has limits")
     store = stored(all_stories(), tmp_path / "store")
     with pytest.raises(SpecError, match="maxPositionsPerTrigger needs Spark 4"):

@@ -227,7 +227,7 @@ def test_spark_connect_says_in_one_line_what_it_lacks(tmp_path):
         silent.bind(("127.0.0.1", 0))
         silent.listen()
         url = f"sc://127.0.0.1:{silent.getsockname()[1]}"
-        done = run(*words, SPARK_REMOTE=url, PYTHONWARNINGS="ignore")  # pyspark 4.2's, of pandas 3
+        done = run(*words, SPARK_REMOTE=url)
     assert done.returncode == 2
     assert done.stderr.endswith(": pip install 'muster[connect]'\n")
     assert done.stderr.count("\n") == 1

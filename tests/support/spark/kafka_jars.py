@@ -12,7 +12,16 @@ LOCK = ROOT / "tests/support/spark/kafka_jars.lock"
 
 def kafka_source_jars():
     """Return the jars that a session needs for `format("kafka")`."""
-    lines = LOCK.read_text().splitlines()
-    digests = {name: digest for digest, name in map(str.split, lines)}
     artifact = ("org.apache.spark", "spark-sql-kafka-0-10_2.13", pyspark.__version__)
-    return fetch_jars(artifact, digests, "Spark's Kafka")
+    return fetch_jars(artifact, read_kafka_lock()[pyspark.__version__], "Spark's Kafka")
+
+
+def read_kafka_lock():
+    """Return {version of Spark: {file name: sha256}}."""
+    found = {}
+    for words in map(str.split, LOCK.read_text().splitlines()):
+        if words[:1] == ["spark"]:
+            digests = found.setdefault(words[1], {})
+        elif words and words[0] != "#":
+            digests[words[1]] = words[0]
+    return found
