@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from coordinator.storage.record_log import LogError
     from coordinator.storage.tables.table_io import BusyError
     from coordinator.watcher.watch import Watch, watch
-    from spark_jobs.jobs.embedding import embed
+    from spark_jobs.jobs.embedding import embed, embed_node
     from spark_jobs.jobs.foreach_owner import foreach_partition_owner
     from spark_jobs.session import spark_session
     from spark_jobs.sql import views
@@ -114,6 +114,7 @@ __all__ = [
     "assign_groups",
     "assignor_names",
     "embed",
+    "embed_node",
     "foreach_partition_owner",
     "frame",
     "get_assignor",
@@ -172,6 +173,7 @@ _PLACES = {
     "assign_groups": "assignors.groups.assign_groups:assign_groups",
     "assignor_names": "assignors.registry:assignor_names",
     "embed": "spark_jobs.jobs.embedding:embed",
+    "embed_node": "spark_jobs.jobs.embedding:embed_node",
     "foreach_partition_owner": "spark_jobs.jobs.foreach_owner:foreach_partition_owner",
     "frame": "coordinator.history.frames:frame",
     "get_assignor": "assignors.registry:get_assignor",

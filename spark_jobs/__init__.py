@@ -17,7 +17,7 @@ from coordinator.extras import explain
 
 if TYPE_CHECKING:
     from spark_jobs.assignors import range, sticky, uniform, weighted  # noqa: A004 - the assignor's name
-    from spark_jobs.jobs.embedding import embed
+    from spark_jobs.jobs.embedding import embed, embed_node
     from spark_jobs.jobs.foreach_owner import foreach_partition_owner
     from spark_jobs.sql import views
     from spark_jobs.streams.group_offsets import GroupOffsets
@@ -29,6 +29,7 @@ __all__ = [
     "OffsetsGoneError",
     "SharedSource",
     "embed",
+    "embed_node",
     "foreach_partition_owner",
     "range",
     "shared_source",
@@ -44,6 +45,7 @@ _ROOMS = {
     "OffsetsGoneError": "spark_jobs.streams.shared_source",
     "SharedSource": "spark_jobs.streams.shared_source",
     "embed": "spark_jobs.jobs.embedding",
+    "embed_node": "spark_jobs.jobs.embedding",
     "foreach_partition_owner": "spark_jobs.jobs.foreach_owner",
     "range": "spark_jobs.assignors",
     "shared_source": "spark_jobs.streams.shared_source",

@@ -35,7 +35,14 @@ from coordinator.cli.terminal import log_to_stderr
 from coordinator.config import Config, ConfigError
 from coordinator.runtime.threads_left import end_process
 from coordinator.storage.record_log import Unreachable
-from coordinator.storage.shards import Shards, check_count, make_shards, read_shards
+from coordinator.storage.shards import (
+    NEEDS_ONE,
+    Shards,
+    check_count,
+    make_shards,
+    read_shards,
+    refuse_with_shards,
+)
 from coordinator.storage.tables.files import StoreRefusedError
 from coordinator.storage.tables.store_files import MEMORY, root_of
 
@@ -129,7 +136,9 @@ def _serve_shards(
     processes: int | None,
 ) -> None:
     """Be a node of a store of shards, or start several."""
-    _refuse_with_shards(settings, store, takeover)
+    if takeover != "wait":
+        raise ConfigError(f"--takeover {takeover} {NEEDS_ONE.format(store)}")
+    refuse_with_shards(settings, store)
     if processes is None:
         _serve_node(settings, store, shards, topics)
     else:
@@ -196,23 +205,6 @@ def _find_shards(
     if found is None and processes is not None:
         raise ConfigError(f"--processes {processes} needs a store of shards: give --shards too")
     return found
-
-
-def _refuse_with_shards(settings: Config, store: str, takeover: str) -> None:
-    """Refuse what a store of shards cannot do."""
-    server = settings.server
-    refused = {
-        "server.tls_certificate": server.tls_certificate,
-        "server.sasl_mechanisms": server.sasl_mechanisms,
-        "--push (push.workers)": settings.push.workers,
-        f"--takeover {takeover}": takeover != "wait",
-    }
-    for name, given in refused.items():
-        if given:
-            raise ConfigError(
-                f"{name} needs a store of one shard, and {store} has several: leave it out "
-                "(guide: several nodes on one store)"
-            )
 
 
 def _serve_node(

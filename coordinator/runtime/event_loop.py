@@ -305,6 +305,7 @@ class EventLoop:
     def make_way(self, *, on: bool) -> None:
         """Commit less often while another is to claim the log, which races with every commit."""
         self._makes_way_since = time.monotonic() if on else None
+        self.processor.makes_way = on
 
     def read_requests(self) -> None:
         """Have the inbox read now."""

@@ -130,6 +130,8 @@ class EventProcessor:
         self.topic_watch = None if catalog is None else TopicWatch(catalog, clock, failed)
         self.state = State()
         self.status = Status.LOADING
+        self.makes_way = False
+        """Whether another is to claim the log: a node gives the shard away."""
         self.loaded_from = 0
         self.topics = TopicView()
         self.timers = GroupTimers(config, self.steady)
@@ -357,7 +359,10 @@ class EventProcessor:
 
     def fence(self, why: str) -> None:
         """Stop answering: another coordinator has the store."""
-        logger.warning("fenced: %s", why)
+        if self.makes_way:
+            logger.info("handed over: %s", why)
+        else:
+            logger.warning("fenced: %s", why)
         self._end(Status.FENCED)
         self.metrics.fenced()
 

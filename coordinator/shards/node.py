@@ -20,6 +20,7 @@ from coordinator.config import Config
 from coordinator.core.classic_events import JoinGroup
 from coordinator.core.events import Answer, Event, Heartbeat, RecordAudit
 from coordinator.core.state.groups import Topic, TopicView
+from coordinator.engines.engine import Engine
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.errors.status import LOST, STUCK, Status
 from coordinator.extras import require
@@ -79,6 +80,8 @@ class Node:
         The settings; `server.listen` is where clients come.
     topics
         As `Coordinator.open` takes them.
+    make_engine
+        As `ShardsHere` takes it.
 
     Raises
     ------
@@ -92,6 +95,7 @@ class Node:
         shards: Shards,
         config: Config,
         topics: TopicCatalog | Mapping[str, int] | str | None = None,
+        make_engine: Callable[[], Engine] | None = None,
     ) -> None:
         self._root, self._shards, self.config = make_root(store), shards, config
         catalog = catalog_for(topics, config) or DictCatalog()
@@ -102,11 +106,19 @@ class Node:
         )
         self.metrics: Metrics = _CountedShard(config.metrics.groups_max)
         self.here = ShardsHere(
-            self._root, shards, config, self._catalog, self.metrics, self._start, self._tell
+            self._root,
+            shards,
+            config,
+            self._catalog,
+            self.metrics,
+            self._start,
+            self._tell,
+            make_engine,
         )
         self._router = Router(self._find, self.here.list_open, self._refuse_stranger)
         self._leaving, self._ending = threading.Event(), threading.Event()
         """The first comes before: it has left the group, and answers until others claim."""
+        self._closing, self._when_closed = threading.Lock(), list[Callable[[], object]]()
         self._threads: list[threading.Thread] = []
         self._member: Member | None = None
         self._serving: RunningServer | None = None
@@ -278,7 +290,16 @@ class Node:
         self.close()
 
     def close(self) -> None:
-        """Leave: the shards go to other nodes, which claim them; then stop."""
+        """Leave: the shards go to other nodes, which claim them; then stop. Twice is no fault."""
+        with self._closing:
+            if not self._ending.is_set():
+                self._close()
+
+    def when_closed(self, work: Callable[[], object]) -> None:
+        """Have something done once the node has closed."""
+        self._when_closed.append(work)
+
+    def _close(self) -> None:
         self._leaving.set()
         if self._member is not None:
             self._member.leave()
@@ -294,6 +315,8 @@ class Node:
                 leave(thread)
         if self._serving is not None:
             self._serving.close()
+        for work in self._when_closed:
+            work()
 
     def _wait_for_claims(self) -> None:
         """Answer on until others have claimed what was ours, or it takes too long."""

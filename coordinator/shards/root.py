@@ -7,12 +7,12 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 
-from coordinator.config import Config, ConfigError
+from coordinator.config import KAFKA, Config, ConfigError
 from coordinator.config.kafka import kafka_config
 from coordinator.core.events import LEAVE
 from coordinator.errors.status import LOST
 from coordinator.runtime.coordinator import Coordinator
-from coordinator.runtime.plan_tasks.kafka_weights import KafkaWeights, open_weights
+from coordinator.runtime.plan_tasks.weight_source import open_weight_source
 from coordinator.shards.inbox_rounds import without_rounds
 from coordinator.shards.shard_loads import ShardWeights
 from coordinator.shards.shards_here import LOOK_S, RETRY_S
@@ -51,10 +51,10 @@ class Root:
     ) -> None:
         self._root, self._shards, self._config = root, shards, config
         self._nodes, self._tell = nodes, tell
-        rules = open_weights(config.weights.source, config.weights)
-        self._weights = ShardWeights(
-            shards.count, nodes, None if isinstance(rules, KafkaWeights) else rules
-        )
+        source = config.weights.source
+        # A Kafka cluster knows the lag of topics, and nothing of nodes.
+        rules = None if source.startswith(KAFKA) else open_weight_source(source)
+        self._weights = ShardWeights(shards.count, nodes, rules)
         self.coordinator: Coordinator | None = None
 
     @property

@@ -10,6 +10,7 @@ from typing import Protocol
 
 from coordinator.clock import wall_ms
 from coordinator.config import Config
+from coordinator.engines.engine import Engine
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.errors.status import LOST
 from coordinator.runtime.coordinator import Coordinator
@@ -52,6 +53,8 @@ class ShardsHere:
         Of the store.
     config, catalog, metrics
         Of each shard's coordinator.
+    make_engine
+        Makes what computes very large targets for a shard; None finds it by the entry points.
     start
         Starts a thread that has a name.
     tell
@@ -67,8 +70,10 @@ class ShardsHere:
         metrics: Metrics,
         start: Callable[[Callable[[], object], str], None],
         tell: Callable[[], None],
+        make_engine: Callable[[], Engine] | None = None,
     ) -> None:
         self._root, self._shards, self._config = root, shards, config
+        self._make_engine = make_engine
         self._catalog, self._metrics = catalog, metrics
         self._start, self._tell = start, tell
         self.owner, self.address = "", ""
@@ -241,13 +246,18 @@ class ShardsHere:
 
     def load(self, log: LogAhead) -> Coordinator:
         """Serve the groups of a log that is claimed."""
-        return Coordinator.open(
+        engine = None if self._make_engine is None else self._make_engine()
+        opened = Coordinator.open(
             None,
+            engine=engine,
             config=without_rounds(self._config),
             topics=self._catalog,
             log=log,
             metrics=self._metrics,
         )
+        if engine is not None:
+            opened.when_closed(engine.close)
+        return opened
 
 
 def refuse_elsewhere(group_id: str, what: str) -> GroupError:

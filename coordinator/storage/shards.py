@@ -27,6 +27,10 @@ NODES, SHARDS_TOPIC = "muster.nodes", "muster.shards"
 SHARDS_MOST = 1_024
 _PART = re.compile(rf"(?P<whole>.+)/(?:{FOLDER}/(?P<shard>\d{{4}})|{ROOT})", re.DOTALL)
 LOCK_S = 10.0
+NEEDS_ONE = (
+    "needs a store of one shard, and {} has several: leave it out (guide: several nodes on one "
+    "store)"
+)
 
 
 class Shards(msgspec.Struct, frozen=True):
@@ -218,3 +222,21 @@ def check_count(count: int, name: str) -> None:
     """
     if not 1 < count <= SHARDS_MOST:
         raise ConfigError(f"{name} is {count}: give 2 to {SHARDS_MOST}")
+
+
+def refuse_with_shards(config: Config, store: str) -> None:
+    """Refuse settings that a store of shards does not have yet.
+
+    Raises
+    ------
+    ConfigError
+        One of them is set.
+    """
+    refused = {
+        "server.tls_certificate": config.server.tls_certificate,
+        "server.sasl_mechanisms": config.server.sasl_mechanisms,
+        "--push (push.workers)": config.push.workers,
+    }
+    for name, given in refused.items():
+        if given:
+            raise ConfigError(f"{name} {NEEDS_ONE.format(store)}")

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 from coordinator import Coordinator
 from coordinator.config import Config, ConfigError
 from coordinator.runtime.topic_catalog import TopicCatalog
+from coordinator.shards.node import Node
+from coordinator.storage.shards import read_shards, refuse_with_shards
 from spark_jobs.jobs.spark_engine import SparkEngine
 from spark_jobs.session.connect import is_connect
 from spark_jobs.session.kinds import kind_of
@@ -75,6 +77,55 @@ def embed(
     return coordinator
 
 
+def embed_node(
+    spark: SparkSession,
+    store: str | Path,
+    config: Config | None = None,
+    *,
+    topics: TopicCatalog | Mapping[str, int] | None = None,
+) -> Node:
+    """Be a node of a store of shards in this driver, beside drivers and servers of any number.
+
+    >>> with embed_node(spark, "cluster", topics={"clicks": 6}) as node:  # doctest: +SKIP
+    ...     member = Member(node.address, group_id="billing", topics=["clicks"])
+
+    Each group is coordinated by the node that has its shard, so members are given its address, and
+    not the node itself. It computes targets of very large groups of its shards on its Spark. It
+    closes as `embed` says, and the other nodes take over its shards.
+
+    Parameters
+    ----------
+    spark
+        As for `embed`.
+    store
+        Of shards: `muster serve --shards` makes one.
+    config
+        `server.node_id` and `server.listen` are its own, for clients and the other nodes.
+    topics
+        As for `Coordinator.open`.
+
+    Raises
+    ------
+    ConfigError
+        The store is not one of shards, the address cannot be used, or as for `embed`.
+    OSError
+        The address is taken.
+    """
+    _check(spark)
+    config, shards = config or Config(), read_shards(store)
+    if shards is None:
+        raise ConfigError(f"{store} is no store of shards: use embed, or muster serve --shards")
+    refuse_with_shards(config, str(store))
+    node = Node(str(store), shards, config, topics, lambda: SparkEngine(spark, config))
+    try:
+        node.serve()
+    except BaseException:
+        node.close()
+        raise
+    _tie(node, spark)
+    return node
+
+
 def _check(spark: SparkSession) -> None:
     if not kind_of(spark).alive():
         raise ConfigError("the Spark session has been stopped: start another before embedding")
@@ -95,7 +146,7 @@ def _check(spark: SparkSession) -> None:
         )
 
 
-def _tie(coordinator: Coordinator, spark: SparkSession) -> None:
+def _tie(coordinator: Coordinator | Node, spark: SparkSession) -> None:
     """Close the coordinator when the session ends."""
     closed, kind = threading.Event(), kind_of(spark)
 

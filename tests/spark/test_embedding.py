@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -15,7 +17,9 @@ import spark_jobs
 from coordinator import GroupError
 from coordinator.config import ConfigError
 from coordinator.core.events import CatalogTopic
+from coordinator.member.member import Member
 from coordinator.runtime.plan_tasks.weight_source import WeightTables
+from coordinator.storage.shards import make_shards, store_of
 from tests.runtime.test_plans import Running, weights
 from tests.spark.test_target_job import SPARK
 from tests.support.members import Members, wait_for
@@ -143,3 +147,23 @@ def test_a_plan_is_the_same_on_spark_to_its_digest(spark, assignor, settings):
             group.coordinator.plan("g", engine="gpu")
     finally:
         group.coordinator.close()
+
+
+def test_a_driver_is_a_node_of_a_store_of_shards(spark, tmp_path):
+    """Members find its shards by its address, and Spark computes the targets of their groups."""
+    store = tmp_path / "cluster"
+    config = replace(SPARK, server=replace(SPARK.server, listen="127.0.0.1:0"))
+    with pytest.raises(ConfigError, match="is no store of shards: use embed"):
+        spark_jobs.embed_node(spark, store, config)
+    make_shards(str(store), 2, config)
+    with pytest.raises(ConfigError, match="is a store of 2 shards"):
+        spark_jobs.embed(spark, store, config)
+    with (
+        spark_jobs.embed_node(spark, store, config, topics={"a": 6}) as node,
+        Member(node.address, group_id="g", topics=["a"]) as member,
+    ):
+        assert len(member.wait_for_change(60).owned) == 6
+        assert Path(store_of(store, "g"), "targets", "_delta_log").is_dir()
+    node.close()
+    assert node.status == "closed"
+    assert spark.range(3).count() == 3
