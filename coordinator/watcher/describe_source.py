@@ -27,8 +27,8 @@ from coordinator.core.watched.lags import Place
 from coordinator.core.watched_events import KafkaWrote, Unreadable
 from coordinator.errors import GroupError
 from coordinator.errors.status import LOST
+from coordinator.member.client_settings import ClientSettings
 from coordinator.runtime.topic_catalog import TopicCatalog
-from coordinator.watcher.client_settings import ClientSettings
 from coordinator.watcher.described_groups import (
     Committed,
     DescribedGroup,

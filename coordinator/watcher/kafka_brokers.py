@@ -13,9 +13,9 @@ from coordinator.config import ConfigError
 from coordinator.core.events import CatalogTopic
 from coordinator.core.watched.lags import Place
 from coordinator.errors import GroupError
+from coordinator.member.client_settings import ClientSettings
 from coordinator.member.kafka import error_of
 from coordinator.member.kafka_connection import KafkaConnection
-from coordinator.watcher.client_settings import ClientSettings
 from coordinator.wire.call import from_uuid
 from coordinator.wire.codec import Api
 

@@ -22,8 +22,8 @@ from coordinator.config import ConfigError
 from coordinator.core.state.records import KafkaWatched
 from coordinator.errors import GroupError
 from coordinator.errors.status import LOST
+from coordinator.member.client_settings import ClientSettings
 from coordinator.runtime.topic_catalog import TopicCatalog
-from coordinator.watcher.client_settings import ClientSettings
 from coordinator.watcher.kafka_brokers import (
     ANY,
     EARLIEST,

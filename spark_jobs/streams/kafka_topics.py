@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 
 from coordinator.errors import GroupError
 from coordinator.member import loop_thread
+from coordinator.member.client_settings import ClientSettings
 from coordinator.member.kafka import check_access, error_of, parse_addresses
 from coordinator.member.transport import TopicPartition
-from coordinator.watcher.client_settings import ClientSettings
 from coordinator.watcher.kafka_brokers import KafkaBrokers, offsets_asked
 from coordinator.wire.codec import Api
 

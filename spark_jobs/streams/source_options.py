@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Any
 
-from coordinator.watcher.client_settings import PROTOCOLS, ClientSettings
+from coordinator.member.client_settings import PROTOCOLS, ClientSettings
 from spark_jobs.streams.batch_bounds import Weights
 from spark_jobs.streams.kafka_topics import kafka_settings
 

@@ -8,8 +8,8 @@ import pytest
 
 from coordinator.core.java_hash import place_of
 from coordinator.core.state.groups import TopicView
+from coordinator.member.client_settings import ClientSettings
 from coordinator.member.kafka_connection import KafkaConnection
-from coordinator.watcher.client_settings import ClientSettings
 from coordinator.watcher.kafka_brokers import KafkaBrokers
 from coordinator.watcher.record_batches import KafkaRecord
 from coordinator.watcher.translator import Translator

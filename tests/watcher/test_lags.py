@@ -16,8 +16,8 @@ from coordinator.core.state.records import LoadsNoted, Tombstone
 from coordinator.core.watched.lags import Behind, find_lags, note_lags
 from coordinator.history.log_reader import LogReader
 from coordinator.history.log_rows import LogRows
+from coordinator.member.client_settings import ClientSettings
 from coordinator.member.kafka_connection import KafkaConnection
-from coordinator.watcher.client_settings import ClientSettings
 from coordinator.watcher.kafka_brokers import KafkaBrokers
 from coordinator.wire.codec import Api
 from tests.support.processes import run_as_text

@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from coordinator.watcher.client_settings import ClientSettings
+from coordinator.member.client_settings import ClientSettings
 from coordinator.watcher.kafka_brokers import KafkaBrokers
 from tests.support.processes import run_as_text, running
 
