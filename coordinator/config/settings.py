@@ -206,6 +206,13 @@ class ServerConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class NodesConfig:
+    """How the nodes of a store of shards reach each other, where they serve with TLS or logins."""
+
+    kafka: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class QuotasConfig:
     """How much clients may ask and keep; 0 means unlimited. By name: of a principal or client id.
 
@@ -263,6 +270,7 @@ class Config:
     weights: WeightsConfig = field(default_factory=WeightsConfig)
     plans: PlansConfig = field(default_factory=PlansConfig)
     server: ServerConfig = field(default_factory=ServerConfig)
+    nodes: NodesConfig = field(default_factory=NodesConfig)
     quotas: QuotasConfig = field(default_factory=QuotasConfig)
     push: PushConfig = field(default_factory=PushConfig)
     web: WebConfig = field(default_factory=WebConfig)

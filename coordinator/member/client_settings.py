@@ -57,25 +57,38 @@ class ClientSettings(NamedTuple):
             addresses = parse_addresses(servers.removeprefix(KAFKA))
         except ValueError as error:
             raise ConfigError(f"{servers}: {error}, as in kafka://broker:9092") from None
-        if unknown := settings.keys() - KNOWN:
-            raise ConfigError(
-                f"watch.kafka has {min(unknown)!r}: give settings of {', '.join(sorted(KNOWN))}"
-            )
-        protocol = settings.get("security.protocol", "PLAINTEXT").upper()
-        if protocol not in PROTOCOLS:
-            raise ConfigError(
-                f"watch.kafka: security.protocol is {protocol!r}: give {', '.join(PROTOCOLS)}"
-            )
-        with_tls, with_login = PROTOCOLS[protocol]
-        return cls(
-            addresses,
-            _open_tls(settings) if with_tls else None,
-            _read_login(settings) if with_login else None,
-            settings.get("client.id", "muster-watch"),
+        tls, login = read_access(settings, "watch.kafka")
+        return cls(addresses, tls, login, settings.get("client.id", "muster-watch"))
+
+
+def read_access(
+    settings: Mapping[str, str], name: str
+) -> tuple[ssl.SSLContext | None, tuple[str, str, str] | None]:
+    """Return the TLS and the login of a client's settings, None where it has none.
+
+    Parameters
+    ----------
+    name
+        Of the setting that has them, for messages.
+
+    Raises
+    ------
+    ConfigError
+        A name or a value is invalid; the message names it.
+    """
+    if unknown := settings.keys() - KNOWN:
+        raise ConfigError(
+            f"{name} has {min(unknown)!r}: give settings of {', '.join(sorted(KNOWN))}"
         )
+    protocol = settings.get("security.protocol", "PLAINTEXT").upper()
+    if protocol not in PROTOCOLS:
+        raise ConfigError(f"{name}: security.protocol is {protocol!r}: give {', '.join(PROTOCOLS)}")
+    with_tls, with_login = PROTOCOLS[protocol]
+    tls = _open_tls(settings, name) if with_tls else None
+    return tls, _read_login(settings, name) if with_login else None
 
 
-def _open_tls(settings: Mapping[str, str]) -> ssl.SSLContext:
+def _open_tls(settings: Mapping[str, str], name: str) -> ssl.SSLContext:
     try:
         context = ssl.create_default_context(cafile=settings.get("ssl.ca.location"))
         if certificate := settings.get("ssl.certificate.location"):
@@ -83,19 +96,19 @@ def _open_tls(settings: Mapping[str, str]) -> ssl.SSLContext:
             context.load_cert_chain(certificate, key, settings.get("ssl.key.password"))
     except OSError as error:
         raise ConfigError(
-            f"watch.kafka: the certificates (ssl.*.location) cannot be read: {error}"
+            f"{name}: the certificates (ssl.*.location) cannot be read: {error}"
         ) from None
     if settings.get("ssl.endpoint.identification.algorithm", "https") in {"", "none"}:
         context.check_hostname = False
     return context
 
 
-def _read_login(settings: Mapping[str, str]) -> tuple[str, str, str]:
+def _read_login(settings: Mapping[str, str], name: str) -> tuple[str, str, str]:
     mechanism = settings.get("sasl.mechanism") or settings.get("sasl.mechanisms", "")
     if mechanism not in MECHANISMS:
         known = ", ".join(MECHANISMS)
-        raise ConfigError(f"watch.kafka: sasl.mechanism is {mechanism!r}: give one of {known}")
-    for name in ("sasl.username", "sasl.password"):
-        if not settings.get(name):
-            raise ConfigError(f"watch.kafka: {name} is missing: give it, or another protocol")
+        raise ConfigError(f"{name}: sasl.mechanism is {mechanism!r}: give one of {known}")
+    for one in ("sasl.username", "sasl.password"):
+        if not settings.get(one):
+            raise ConfigError(f"{name}: {one} is missing: give it, or another protocol")
     return mechanism, settings["sasl.username"], settings["sasl.password"]

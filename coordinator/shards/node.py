@@ -9,6 +9,7 @@ So a shard moves without a pause, and nothing rests on a clock.
 from __future__ import annotations
 
 import logging
+import ssl
 import threading
 import time
 import uuid
@@ -16,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Self
 
-from coordinator.config import Config
+from coordinator.config import Config, ConfigError
 from coordinator.core.classic_events import JoinGroup
 from coordinator.core.events import Answer, Event, Heartbeat, RecordAudit
 from coordinator.core.state.groups import Topic, TopicView
@@ -24,6 +25,7 @@ from coordinator.engines.engine import Engine
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.errors.status import LOST, STUCK, Status
 from coordinator.extras import require
+from coordinator.member.client_settings import read_access
 from coordinator.member.member import Member
 from coordinator.runtime.coordinator import Coordinator
 from coordinator.runtime.metrics import Metrics
@@ -86,7 +88,8 @@ class Node:
     Raises
     ------
     ConfigError
-        The store is a backup, or a copy that is not whole.
+        The store is a backup, or a copy that is not whole; or nodes.kafka does not say how nodes
+        reach each other.
     """
 
     def __init__(
@@ -98,6 +101,7 @@ class Node:
         make_engine: Callable[[], Engine] | None = None,
     ) -> None:
         self._root, self._shards, self.config = make_root(store), shards, config
+        self._tls, self._login = _read_access(config)
         catalog = catalog_for(topics, config) or DictCatalog()
         self._catalog = SharedCatalog(
             catalog,
@@ -339,6 +343,8 @@ class Node:
         while not self._leaving.is_set():
             member = Member(
                 self.here.address,
+                tls=self._tls,
+                login=self._login,
                 group_id=NODES,
                 topics=[SHARDS_TOPIC],
                 client_id=self.here.address,
@@ -359,3 +365,26 @@ class Node:
             self.nodes.renew()
         except OSError as error:
             logger.warning("cannot tell the other nodes what this one has: %s", error)
+
+
+def _read_access(
+    config: Config,
+) -> tuple[ssl.SSLContext | None, tuple[str, str, str] | None]:
+    """Return the TLS and the login by which a node reaches the others, which serve as it does.
+
+    Raises
+    ------
+    ConfigError
+        nodes.kafka does not fit the TLS and the logins of [server], or is invalid.
+    """
+    settings, server = config.nodes.kafka, config.server
+    wanted = "SASL_" if server.sasl_mechanisms else ""
+    wanted += "SSL" if server.tls_certificate else "PLAINTEXT"
+    given = settings.get("security.protocol", "PLAINTEXT").upper()
+    if given.removesuffix("PLAINTEXT") != wanted.removesuffix("PLAINTEXT"):
+        raise ConfigError(
+            f"nodes.kafka has the security.protocol {given}, and nodes serve with {wanted} "
+            "(server.tls_certificate, server.sasl_mechanisms): say how a node reaches the others "
+            "(guide: several nodes on one store)"
+        )
+    return read_access(settings, "nodes.kafka")

@@ -232,11 +232,5 @@ def refuse_with_shards(config: Config, store: str) -> None:
     ConfigError
         One of them is set.
     """
-    refused = {
-        "server.tls_certificate": config.server.tls_certificate,
-        "server.sasl_mechanisms": config.server.sasl_mechanisms,
-        "--push (push.workers)": config.push.workers,
-    }
-    for name, given in refused.items():
-        if given:
-            raise ConfigError(f"{name} {NEEDS_ONE.format(store)}")
+    if config.push.workers:
+        raise ConfigError(f"--push (push.workers) {NEEDS_ONE.format(store)}")
