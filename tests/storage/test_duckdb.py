@@ -63,11 +63,12 @@ def ask(packages, *queries):
     return [[tuple(row) for row in rows] for rows in json.loads(done.stdout)]
 
 
-def test_duckdb_reads_every_table_of_a_store(packages, place):
+def test_duckdb_reads_every_table_of_a_store(packages, place, muster_here):
     """Our entries, delta-rs's checkpoints over them, packed files, statistics and partitions."""
     with Coordinator.open(place, topics={"clicks": 6}, config=BUSY) as coordinator:
         for number in range(20):
             join(coordinator, f"m{number}")
+        assert muster_here("compact", "--store", place).returncode == 0  # there is a snapshot now
     ranges = {"member_id": ["m", "ü m"], "topic_id": ["i", "i"], "topic": ["a", "a"]}
     ranges |= {n: pa.array([0, 3], pa.int32()) for n in ("first_partition", "partition_count")}
     for group_id in ("g", "a b/ü%20='"):
