@@ -54,8 +54,8 @@ class InboxRounds:
         self._inbox.set_strangers_aside()
         asked = set()
         for name in self._inbox.waiting():
-            part = name.partition("-")[0]
-            if part in self._parts:
+            part, dash, _ = name.partition("-")
+            if dash and part in self._parts:
                 asked.add(part)
             else:
                 self._inbox.set_aside(name, "it names no shard of the store: write 0000-NAME.json")

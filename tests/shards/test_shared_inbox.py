@@ -42,14 +42,15 @@ def test_what_names_no_shard_is_set_aside(store):
     Inbox(shard_at(store, 1)).put(Compact("compact-1"))
     folder = Path(store) / "inbox"
     assert [one.name for one in folder.iterdir()] == ["0001-compact-1.json"]
-    for stray in ("stray", "0004-compact-2", "root-compact-3"):
+    strays = ("stray", "0001", "0004-compact-2", "root-compact-3")
+    for stray in strays:
         (folder / f"{stray}.json").write_text("{}")
     assert Inbox(root_at(store)).waiting() == ["compact-3"]
     with node(store, 1):
         aside = Path(store) / "_set_aside"
-        wait_for(lambda: len(list(aside.glob("*.reason"))) == 3)
+        wait_for(lambda: len(list(aside.glob("*.reason"))) == 4)
         named = {one.name.split("-", 2)[2]: one.read_text() for one in aside.glob("*.reason")}
-    assert set(named) == {f"{n}.json.reason" for n in ("stray", "0004-compact-2", "root-compact-3")}
+    assert set(named) == {f"{name}.json.reason" for name in strays}
     assert named["stray.json.reason"].startswith("it names no shard of the store")
     assert Inbox(shard_at(store, 1)).waiting() == ["compact-1"], "the shard has no log"
 
