@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pyspark
 import pytest
 from deltalake import write_deltalake
 from pyspark.sql import functions
@@ -139,7 +140,9 @@ def test_an_output_may_be_a_table_of_the_catalog(spark, schema, muster_here, tmp
 
 
 def test_an_output_of_the_catalog_keeps_its_layout(spark, schema, muster_here, tmp_path):
-    columns = "member_id STRING, topic STRING, first_partition BIGINT, partition_count BIGINT"
+    # Delta 4.0 refuses to replace rows of BIGINT columns by integers.
+    kind = "INT" if pyspark.__version__ < "4.1" else "BIGINT"
+    columns = f"member_id STRING, topic STRING, first_partition {kind}, partition_count {kind}"
     spark.sql(f"CREATE TABLE inputs.laid_out ({columns}) USING delta CLUSTER BY (topic)")
     spark.sql("ALTER TABLE inputs.laid_out ADD CONSTRAINT few CHECK (partition_count < 99)")
     words = ["--output", "inputs.`laid_out`"]
@@ -147,7 +150,7 @@ def test_an_output_of_the_catalog_keeps_its_layout(spark, schema, muster_here, t
         ok(assign(muster_here, tmp_path, "inputs.members", "inputs.topics", *words))
         (found,) = spark.sql("DESCRIBE DETAIL inputs.laid_out").collect()
         assert found["clusteringColumns"] == ["topic"]
-        assert dict(spark.table("inputs.laid_out").dtypes)["partition_count"] == "bigint"
+        assert dict(spark.table("inputs.laid_out").dtypes)["partition_count"] == kind.lower()
     spark.sql("DELETE FROM inputs.laid_out")
     spark.sql("ALTER TABLE inputs.laid_out DROP CONSTRAINT few")
     spark.sql("ALTER TABLE inputs.laid_out ADD CONSTRAINT few CHECK (partition_count < 3)")
