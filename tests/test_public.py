@@ -20,8 +20,8 @@ VIEWS __version__ Answers Assignor AsyncCoordinator AsyncMember AsyncStop BusyEr
 Coordinator DeltaCatalog DictCatalog ErrorCode ExactlyOnceTable Fenced FileCatalog GroupAnswer GroupError
 GroupSet GroupSpec GroupsAssignment HeartbeatAnswer KafkaCatalog LogError Member MissingExtraError PartitionRanges
 PartitionsRefusedError Push ShownPlan SpecError Stop TopicCatalog TopicPartition UnavailableError Verdict
-WeightTables assign_groups assignor_names embed foreach_partition_owner frame get_assignor parse_config quality
-spark_session views Watch watch GroupOffsets starting_offsets
+WeightTables assign_groups assignor_names embed embed_node foreach_partition_owner frame get_assignor parse_config
+quality spark_session views Watch watch GroupOffsets starting_offsets
 OffsetsGoneError SharedSource shared_source
 """.split()  # noqa: SIM905 - five lines, not fifty
 """A name that goes from here breaks programs; a new one is promised to them."""
