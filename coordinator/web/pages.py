@@ -194,12 +194,7 @@ class Pages:
 
     def _count_shards(self) -> Values | None:
         """Return how many shards and nodes there are; None for a store of one shard."""
-        reader = self.reader
-        if isinstance(reader, StoreReader):
-            return None
-        rows = reader.list_owners()
-        owners = Counter(row["node_id"] for row in rows if row["node_id"] is not None)
-        return {"count": len(rows), "owned": owners.total(), "nodes": len(reader.list_nodes())}
+        return None if isinstance(self.reader, StoreReader) else self.reader.count_shards()
 
     def _count_refusals(self) -> dict[str, int]:
         since = self.now_ms() // 10_000 * 10_000 - HOUR_MS

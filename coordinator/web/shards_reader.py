@@ -87,6 +87,13 @@ class ShardsReader:
             readers = list(self._readers.values())
         return self._changes + len(readers) + sum(one.count_commits() for one in readers)
 
+    def count_shards(self) -> dict[str, int]:
+        """Return how many shards there are, how many of them a node has, and how many nodes."""
+        with self._lock:
+            self._look_at_nodes()
+            owned, nodes = len(self._nodes.owners()), len(self._nodes.others)
+        return {"count": self.shards.count, "owned": owned, "nodes": nodes}
+
     def list_nodes(self) -> list[Row]:
         """Return the nodes that are alive, as `muster nodes` does."""
         return list_nodes(self.store, self._config)
