@@ -11,8 +11,7 @@ import muster
 
 kafka, group, topic, output, *serving = sys.argv[1:]
 spark = muster.spark_session("shared-topic")
-kind = {"group_id": group, "topics": topic, "heartbeat_interval_ms": 1_000}
-with muster.Member(serving or kafka, **kind) as member:
+with muster.Member(serving or kafka, group_id=group, topics=topic) as member:
     write = muster.foreach_partition_owner(member, output)
     source = muster.shared_source(spark, member, kafka=kafka, max_records=100_000)
     signal.signal(signal.SIGTERM, lambda *_: source.stop())

@@ -13,6 +13,7 @@ from coordinator.member.options import (
     MemberOptions,
     Place,
     check_timeout,
+    check_times,
     place_of,
     read_offsets,
     subscription,
@@ -202,6 +203,19 @@ class AsyncMember(MemberOptions):
         """
         assignor = self._subscription.server_assignor
         await called(self._opened().subscribe, subscription(topics, pattern, assignor))
+
+    async def hasten(self, interval_ms: int) -> None:
+        """Send heartbeats at least this often from now on, unless `heartbeat_interval_ms` is given.
+
+        For members of small groups: each gets sooner what others give up.
+
+        Parameters
+        ----------
+        interval_ms
+            Milliseconds.
+        """
+        check_times(interval_ms=interval_ms)
+        await called(self._opened().hasten, interval_ms)
 
     async def pause(self, *partitions: Place) -> None:
         """Stop the work on partitions; the member keeps them, and heartbeats continue.

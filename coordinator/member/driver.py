@@ -23,6 +23,7 @@ from coordinator.member.events import (
     AssignPartitions,
     CommitOffsets,
     Event,
+    Hasten,
     HeartbeatAnswered,
     HeartbeatRefused,
     HeartbeatUnanswered,
@@ -131,6 +132,10 @@ class Driver:
         """Join, or subscribe to something else."""
         self._raise_failure()
         self._tell(event)
+
+    def hasten(self, interval_ms: int) -> None:
+        """Send heartbeats this often, unless the member's settings say how often."""
+        self._tell(Hasten(interval_ms))
 
     async def run(self, work: Callable[..., object], timeout_s: float | None) -> None:
         """Have work done on every partition, until the member has left; raise why it had to."""

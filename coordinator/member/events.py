@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from coordinator.core.events import Heartbeat, HeartbeatResponse
@@ -11,6 +11,8 @@ from coordinator.errors import GroupError
 
 INTERVAL_MIN_MS = 10
 """No coordinator makes us send heartbeats without a pause."""
+UNSAID_MS = 2**31 - 1
+"""The interval of heartbeats of a member that leaves it to others to say one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +41,7 @@ class MemberSettings:
     client_id: str = ""
     rebalance_timeout_ms: int = 60_000
     session_timeout_ms: int = 45_000
-    heartbeat_interval_ms: int = 2**31 - 1
+    heartbeat_interval_ms: int = UNSAID_MS
     backoff_ms: int = 100
     backoff_max_ms: int = 5_000
 
@@ -54,6 +56,11 @@ class MemberSettings:
             The group's session timeout: two heartbeats may fail before it is over.
         """
         return max(INTERVAL_MIN_MS, min(given_ms, self.heartbeat_interval_ms, session_ms // 3))
+
+    def hastened(self, interval_ms: int) -> MemberSettings:
+        """Return these with heartbeats this often, unless they say how often."""
+        said = self.heartbeat_interval_ms != UNSAID_MS
+        return self if said else replace(self, heartbeat_interval_ms=interval_ms)
 
     def pause_ms(self, failures: int, jitter: float) -> int:
         """Return how long to wait after a failure: longer each time, and not as long as others do.
@@ -156,6 +163,13 @@ class Resume:
 
 
 @dataclass(frozen=True, slots=True)
+class Hasten:
+    """Send heartbeats this often from now on, unless the member's settings say how often."""
+
+    interval_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class Wake:
     """Nothing happened, but time has passed."""
 
@@ -169,6 +183,7 @@ Event: TypeAlias = (
     | StepDone
     | Stall
     | Resume
+    | Hasten
     | Wake
 )
 

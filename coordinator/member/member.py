@@ -13,6 +13,7 @@ from coordinator.member.options import (
     PATIENCE_S,
     Place,
     check_timeout,
+    check_times,
     place_of,
     read_offsets,
     subscription,
@@ -156,6 +157,19 @@ class Member(ThreadMember):
         """
         assignor = self._subscription.server_assignor
         self._ask(called(self._opened().subscribe, subscription(topics, pattern, assignor)))
+
+    def hasten(self, interval_ms: int) -> None:
+        """Send heartbeats at least this often from now on, unless `heartbeat_interval_ms` is given.
+
+        For members of small groups: each gets sooner what others give up.
+
+        Parameters
+        ----------
+        interval_ms
+            Milliseconds.
+        """
+        check_times(interval_ms=interval_ms)
+        self._ask(called(self._opened().hasten, interval_ms))
 
     def pause(self, *partitions: Place) -> None:
         """Stop the work on partitions; the member keeps them, and heartbeats continue.

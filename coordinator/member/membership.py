@@ -23,6 +23,7 @@ from coordinator.member.events import (
     AssignPartitions,
     CommitOffsets,
     Event,
+    Hasten,
     HeartbeatAnswered,
     HeartbeatRefused,
     HeartbeatUnanswered,
@@ -42,11 +43,7 @@ from coordinator.member.states import BEATING, MOVES, Cause, ClientState
 
 NEVER_MS = 2**62
 JOIN_AGAIN = frozenset(
-    {
-        ErrorCode.FENCED_MEMBER_EPOCH,
-        ErrorCode.UNKNOWN_MEMBER_ID,
-        ErrorCode.GROUP_ID_NOT_FOUND,
-    }
+    {ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.GROUP_ID_NOT_FOUND}
 )
 """The member is no longer in the group."""
 WAIT = frozenset(
@@ -148,6 +145,7 @@ class Membership:
             StepDone: self._step_done,
             Stall: self._stall,
             Resume: self._resume,
+            Hasten: self._hasten,
             Wake: lambda _: None,
         }
 
@@ -255,6 +253,11 @@ class Membership:
     def _resume(self, _event: Resume) -> None:
         self._resumed = True
         self._rejoin_stale()
+
+    def _hasten(self, event: Hasten) -> None:
+        self.settings = self.settings.hastened(event.interval_ms)
+        soon_ms = self._now_ms + self.settings.heartbeat_interval_ms
+        self._beat_at_ms = min(self._beat_at_ms, soon_ms)
 
     def _step_done(self, event: StepDone) -> None:
         step = self._step

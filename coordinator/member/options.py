@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from coordinator.core.bounded import INT32_MAX
 from coordinator.member.application import Application, Callback
 from coordinator.member.driver import Driver
-from coordinator.member.events import MemberSettings, Subscribe
+from coordinator.member.events import UNSAID_MS, MemberSettings, Subscribe
 from coordinator.member.in_process import InProcess
 from coordinator.member.transport import TopicPartition, Transport
 
@@ -59,7 +59,7 @@ class MemberOptions:
     heartbeat_interval_ms
         How often it asks for its partitions, where the coordinator would have it ask less often
         (`group.consumer.heartbeat.interval.ms`, 5 s by default). What others give up, it gets with
-        its next heartbeat. None: as the coordinator says.
+        its next heartbeat. None: as the coordinator says, or as `hasten` does.
     max_poll_interval_ms
         How long work may go without asking its `stop`; then the member gives up its partitions and
         joins again when the work has ended. None: as long as it likes.
@@ -98,7 +98,7 @@ class MemberOptions:
         tls: ssl.SSLContext | None = None,
         login: tuple[str, str, str] | None = None,
     ) -> None:
-        _check_times(
+        check_times(
             rebalance_timeout_ms=rebalance_timeout_ms,
             session_timeout_ms=session_timeout_ms,
             heartbeat_interval_ms=heartbeat_interval_ms,
@@ -129,7 +129,7 @@ class MemberOptions:
             client_id,
             rebalance_timeout_ms,
             session_timeout_ms,
-            heartbeat_interval_ms or INT32_MAX,
+            heartbeat_interval_ms or UNSAID_MS,
         )
         self._coordinator, self._tls, self._login = coordinator, tls, login
         self._transport()  # refuses what leads nowhere
@@ -199,7 +199,7 @@ def subscription(
     return Subscribe(names, pattern, server_assignor)
 
 
-def _check_times(**times: int | None) -> None:
+def check_times(**times: int | None) -> None:
     """Refuse what is not a timeout in milliseconds; None means no timeout."""
     for name, value in times.items():
         if value is not None and not (_are((value,), int) and 0 < value <= INT32_MAX):

@@ -37,6 +37,8 @@ Work: TypeAlias = "Callable[[DataFrame, int], object]"
 """What a batch is handed to, as by `foreachBatch`."""
 ANSWER_S = 10.0
 PAUSE_MAX_S = 10.0
+HEARTBEAT_MS = 1_000
+"""Drivers are few, and each waits for what another one leaves until its next heartbeat."""
 LOG_EVERY_MS = 60_000
 logger = logging.getLogger("muster.spark")
 
@@ -128,6 +130,7 @@ class SharedSource:
             raise RuntimeError("the source is running already: wait until that call has returned")
         self._stopped.clear()
         self._changes = -1
+        self._member.hasten(HEARTBEAT_MS)
         self._thread = loop_thread.acquire()
         try:
             self._loop(work, timeout, idle_timeout)

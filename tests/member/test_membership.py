@@ -10,6 +10,7 @@ from coordinator.errors import ErrorCode, GroupError, IllegalStateError
 from coordinator.member.events import (
     AssignPartitions,
     CommitOffsets,
+    Hasten,
     HeartbeatAnswered,
     HeartbeatRefused,
     HeartbeatUnanswered,
@@ -144,6 +145,18 @@ def test_heartbeats_come_as_often_as_anyone_wants_them(settings, wanted_ms):
     side = Side(**settings)
     side.tell(Subscribe(("a",)))
     side.settle(2, spans((0, 4)))
+    assert side.tell(Wake(), wanted_ms - 1) == []
+    assert kinds(side.tell(Wake(), 1)) == [SendHeartbeat]
+
+
+@pytest.mark.parametrize(
+    ("settings", "wanted_ms"), [({}, 1_000), ({"heartbeat_interval_ms": 3_000}, 3_000)]
+)
+def test_heartbeats_are_hastened_where_nobody_says_how_often(settings, wanted_ms):
+    side = Side(**settings)
+    side.tell(Subscribe(("a",)))
+    side.settle(2, spans((0, 4)))
+    assert side.tell(Hasten(1_000)) == []
     assert side.tell(Wake(), wanted_ms - 1) == []
     assert kinds(side.tell(Wake(), 1)) == [SendHeartbeat]
 

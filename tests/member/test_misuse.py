@@ -121,6 +121,8 @@ def test_a_member_that_is_not_open_says_so(coordinator):
             member.commit({("clicks", 0): 1})
     with member:  # it joins again
         assert len(member.wait_for_change(PATIENCE_S).owned) == 2
+        with pytest.raises(ValueError, match="interval_ms is 0: give milliseconds"):
+            member.hasten(0)
 
 
 def test_work_that_ends_the_program_ends_the_run_and_no_other_member(coordinator):

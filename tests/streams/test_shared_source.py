@@ -142,6 +142,19 @@ def test_one_driver_reads_all_once_and_its_group_says_so(join, kafka):
     assert len(seen) == 20
 
 
+def test_a_driver_asks_each_second_for_what_others_leave(kafka, group):
+    """By Kafka's defaults it would ask every 5 s."""
+    with (
+        Coordinator.open(None, topics={"clicks": 4}) as coordinator,
+        Member(by := Cut(coordinator), group_id=group, topics="clicks") as member,
+    ):
+        assert until(lambda: member.owned)
+        source_of(member, kafka).run(lambda *_: None, idle_timeout=0)
+        before, began = by.asked, time.monotonic()
+        assert until(lambda: by.asked > before)
+        assert time.monotonic() - began < 4
+
+
 def test_bounds_of_records_and_weights(join, kafka):
     member, sizes = join(), []
     source = source_of(member, kafka, max_records=8, weights={"clicks": 1, P[0]: 4.0})
