@@ -1,6 +1,6 @@
 """`examples/shared_topic.py`, which says when it reads, and when it has written what it read.
 
-`python driver.py KAFKA GROUP TOPIC OUTPUT HEARTBEAT_MS`; 0: as often as the coordinator says.
+`python driver.py KAFKA GROUP TOPIC OUTPUT`
 """
 
 import signal
@@ -13,7 +13,7 @@ import muster
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-kafka, group, topic, output, heartbeat_ms = sys.argv[1:]
+kafka, group, topic, output = sys.argv[1:]
 spark = muster.spark_session("shared-topic")
 
 
@@ -31,9 +31,7 @@ def work(rows: "DataFrame", number: int) -> None:
     note("wrote")
 
 
-with muster.Member(
-    kafka, group_id=group, topics=topic, heartbeat_interval_ms=int(heartbeat_ms) or None
-) as member:
+with muster.Member(kafka, group_id=group, topics=topic) as member:
     write = muster.foreach_partition_owner(member, output)
     source = muster.shared_source(spark, member, kafka=kafka, max_records=100_000)
     signal.signal(signal.SIGTERM, lambda *_: source.stop())
