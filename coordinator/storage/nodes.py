@@ -13,17 +13,25 @@ import threading
 import uuid
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, suppress
+from typing import Annotated, NamedTuple, TypeAlias
 
 import msgspec
+from msgspec import Meta
 
 from coordinator.clock import Clock, wall_ms
 from coordinator.config import LeaseConfig
 from coordinator.storage.store_modes import filesystem_of
-from coordinator.storage.tables.files import Files, SwapLostError, hold_to_swap
+from coordinator.storage.tables.files import Files, Listed, SwapLostError, hold_to_swap
 
 FOLDER, SUFFIX = "_nodes", ".json"
 NODE_ID_MAX = 2**31 - 1
+BYTES_MAX = 1 << 20
+"""Of a node's file: with the most shards there may be it has a tenth."""
+YEAR_3000_MS = 32_503_680_000_000
 TRIES = 20
+Id: TypeAlias = Annotated[int, Meta(ge=0, le=NODE_ID_MAX)]
+Epoch: TypeAlias = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+Load: TypeAlias = Annotated[float, Meta(ge=0, le=1e9)]
 logger = logging.getLogger("muster.coordinator")
 
 
@@ -46,13 +54,21 @@ class Node(msgspec.Struct, frozen=True):
         What was asked of these lately, in steady heartbeats a second; without those that are new.
     """
 
-    node_id: int
-    address: str
-    coordinator_epoch: int
-    renewed_ms: int
-    token: str
-    shards: dict[int, int] = {}
-    loads: dict[int, float] = {}
+    node_id: Id
+    address: Annotated[str, Meta(max_length=1_000)]
+    coordinator_epoch: Epoch
+    renewed_ms: Annotated[int, Meta(ge=0, le=YEAR_3000_MS)]
+    token: Annotated[str, Meta(max_length=100)]
+    shards: dict[Id, Epoch] = {}
+    loads: dict[Id, Load] = {}
+
+
+class _Read(NamedTuple):
+    """A file as it was read last: what it said, None where it was not a server's."""
+
+    listed: Listed
+    node: Node | None
+    tag: str
 
 
 class StoreNodes:
@@ -98,6 +114,7 @@ class StoreNodes:
         self._warned = False
         self._seen: dict[int, tuple[Node, int]] = {}
         """Files as they were read last, and when they were first seen so."""
+        self._files: dict[int, _Read] = {}
         self.every_s = max(config.renew_ms / 1000, 5 * self._disk.poll_s)
         self._gone_ms = max(config.ttl_ms, int(3_000 * self.every_s))
         self.others: tuple[Node, ...] = ()
@@ -209,27 +226,38 @@ class StoreNodes:
         return {shard: one for shard in claimed if (one := self.owner_of(shard)[0]) is not None}
 
     def _look(self) -> dict[int, str]:
-        """Read all files, note whose servers are there, and return the files' tags by id."""
-        tags, now = {}, self._clock()
-        others = []
-        for name in self._disk.names(self._folder):
-            node_id = name.removesuffix(SUFFIX)
-            if not node_id.isdecimal() or name != f"{node_id}{SUFFIX}":
-                continue
-            try:
-                content, tag = self._disk.read_tagged(self._path(int(node_id)))
-            except FileNotFoundError:
-                continue
-            tags[int(node_id)] = tag
-            try:
-                node = msgspec.json.decode(content, type=Node)
-            except (ValueError, RecursionError):
-                continue  # it is not a server's, and its id is free
-            is_other = node.node_id == int(node_id) and node.token != self._token
-            if is_other and self._lives(node, now):
-                others.append(node)
-        self.others = tuple(sorted(others, key=lambda one: one.node_id))
-        return tags
+        """Read the files that changed, note whose servers are there, and return all tags by id."""
+        now, found = self._clock(), {}
+        for name, listed in self._disk.listed(self._folder).items():
+            node_id = _id_of(name)
+            if node_id is not None and (read := self._read(node_id, listed)) is not None:
+                found[node_id] = read
+        self._files = found
+        self.others = tuple(
+            read.node
+            for node_id, read in sorted(found.items())
+            if read.node is not None
+            and read.node.node_id == node_id
+            and read.node.token != self._token
+            and self._lives(read.node, now)
+        )
+        return {node_id: read.tag for node_id, read in found.items()}
+
+    def _read(self, node_id: int, listed: Listed) -> _Read | None:
+        """Read a file, unless it is as it was; None where it is gone."""
+        before = self._files.get(node_id)
+        if before is not None and listed.tag and before.listed == listed:
+            return before
+        if listed.size > BYTES_MAX:
+            return _Read(listed, None, listed.tag)
+        try:
+            content, tag = self._disk.read_tagged(self._path(node_id))
+        except FileNotFoundError:
+            return None
+        try:
+            return _Read(listed, msgspec.json.decode(content, type=Node), tag)
+        except (ValueError, RecursionError):
+            return _Read(listed, None, tag)  # it is not a server's, and its id is free
 
     def _lives(self, node: Node, now: int) -> bool:
         """Whether a file was written lately, by its own clock or since we look: clocks differ."""
@@ -248,7 +276,8 @@ class StoreNodes:
         )
         content = msgspec.json.format(msgspec.json.encode(own)) + b"\n"
         self._disk.make_folder(self._folder)
-        self._disk.swap(self._path(node_id), content, tag)
+        tag = self._disk.swap(self._path(node_id), content, tag)
+        self._files[node_id] = _Read(Listed(len(content), tag), own, tag)
         self._own = own
 
     def _path(self, node_id: int) -> str:
@@ -258,3 +287,12 @@ class StoreNodes:
         """Between reading and writing: two servers must not both find an id free."""
         path = os.path.join(self._root, "_locks", FOLDER)
         return hold_to_swap(self._disk, path, self._patience_s)
+
+
+def _id_of(name: str) -> int | None:
+    """Return the id of the node whose file has a name; None where it is no node's."""
+    stem = name.removesuffix(SUFFIX)
+    if not stem.isdecimal() or len(stem) > len(str(NODE_ID_MAX)):
+        return None
+    node_id = int(stem)
+    return node_id if name == f"{node_id}{SUFFIX}" and node_id <= NODE_ID_MAX else None

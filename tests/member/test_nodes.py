@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import os
+
 import pytest
 from obstore.store import MemoryStore
 
 from coordinator.config import LeaseConfig
-from coordinator.storage.nodes import StoreNodes
+from coordinator.storage.nodes import BYTES_MAX, StoreNodes
 from coordinator.storage.tables.filesystem import Filesystem
 from coordinator.storage.tables.object_files import ObjectFiles
 
@@ -67,3 +70,69 @@ def test_clocks_may_differ(server, ahead_ms):
         first.renew()
     assert [one.address for one in first.others] == ["b:1"]
     assert [one.address for one in second.others] == ["a:1"]
+
+
+def said(node_id, **more):
+    """What the file of a server says."""
+    words = {"node_id": node_id, "address": "x:1", "coordinator_epoch": 0, "renewed_ms": 1_000_000}
+    return words | {"token": "other"} | more
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("5", b""),
+        ("5", b'{"node_id": 5, "addr'),
+        ("5", b"[" * 100_000),
+        ("5", b"\xff\xfe"),
+        ("5", json.dumps(said("5")).encode()),
+        ("5", json.dumps(said(6)).encode()),
+        ("005", json.dumps(said(5)).encode()),
+        ("\N{ARABIC-INDIC DIGIT FIVE}", json.dumps(said(5)).encode()),
+        ("2147483648", json.dumps(said(2_147_483_648)).encode()),
+        ("9" * 200, b"{}"),
+        ("5", json.dumps(said(5, renewed_ms=10**18)).encode()),
+        ("5", json.dumps(said(5, loads={"1": 1e300})).encode()),
+        ("5", json.dumps(said(5, shards={"-1": 1})).encode()),
+        ("5", json.dumps(said(5, address="x" * 2_000)).encode()),
+        ("5", json.dumps(said(5)).encode() + b" " * BYTES_MAX),
+    ],
+)
+def test_a_file_that_no_server_wrote_is_passed_over(server, name, content):
+    first = server()
+    first.register(1, "a:1")
+    first._disk.create(f"{first._folder}/{name}.json", content)
+    first.renew()
+    assert first.others == ()
+    assert server().register(5, "b:1") == 5, "its id is free"
+
+
+@pytest.mark.parametrize("server", ["disk"], indirect=True)
+def test_what_is_no_file_is_passed_over(server, tmp_path):
+    """A pipe would keep a server waiting indefinitely, and a folder cannot be read."""
+    first = server()
+    first.register(1, "a:1")
+    folder = tmp_path / "_nodes"
+    os.mkfifo(folder / "5.json")
+    (folder / "6.json").mkdir()
+    for name, to in (("7", "/dev/zero"), ("8", "8.json"), ("9", "1.json")):
+        (folder / f"{name}.json").symlink_to(to)
+    first.renew()
+    assert first.others == ()
+
+
+@pytest.mark.parametrize("server", ["objects"], indirect=True)
+def test_objects_that_did_not_change_are_not_read_again(server, monkeypatch):
+    first, second, third = server(), server(), server()
+    for number, one in enumerate((first, second, third), 1):
+        one.register(number, f"{number}:1")
+    first.renew()
+    read, asked = first._disk.read_tagged, []
+    monkeypatch.setattr(first._disk, "read_tagged", lambda path: asked.append(path) or read(path))
+    first.look()
+    assert asked == []
+    server.now[0] += 1_000
+    second.renew()
+    assert [one.renewed_ms for one in first.look()] == [server.now[0], 1_000_000]
+    assert [path.rpartition("/")[2] for path in asked] == ["2.json"]
+    assert [one.node_id for one in first.others] == [2, 3]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
-from typing import Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 import pyarrow as pa
 
@@ -25,6 +25,21 @@ class StoreRefusedError(PermissionError):
 
     def __str__(self) -> str:
         return f"{self.filename}: {self.strerror}"
+
+
+class Listed(NamedTuple):
+    """What a list says of a file.
+
+    Attributes
+    ----------
+    size
+        In bytes.
+    tag
+        Another one once the file is; "" on a disk, which a file is read from as fast as listed.
+    """
+
+    size: int
+    tag: str = ""
 
 
 class Files(Protocol):
@@ -92,6 +107,9 @@ class Files(Protocol):
 
     def names(self, folder: str) -> list[str]:
         """List a folder; a missing one is empty."""
+
+    def listed(self, folder: str) -> dict[str, Listed]:
+        """List the files in a folder, without pipes, links and folders; a missing one is empty."""
 
     def names_below(self, folder: str) -> list[str]:
         """List the files in a folder and in its folders, by their paths from there, sorted."""

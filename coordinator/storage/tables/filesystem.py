@@ -19,7 +19,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from coordinator.storage.tables.files import Source
+from coordinator.storage.tables.files import Listed, Source
 
 LOCK_POLL_S = 0.02
 ROW_GROUP = 65_536
@@ -150,6 +150,16 @@ class Filesystem:
             return sorted(os.listdir(folder))
         except FileNotFoundError:
             return []
+
+    def listed(self, folder: str) -> dict[str, Listed]:
+        """List the files in a folder, without pipes, links and folders; a missing one is empty."""
+        found = {}
+        for name in self.names(folder):
+            with suppress(FileNotFoundError):
+                seen = os.lstat(os.path.join(folder, name))
+                if stat.S_ISREG(seen.st_mode):
+                    found[name] = Listed(seen.st_size)
+        return found
 
     def names_below(self, folder: str) -> list[str]:
         """List the files in a folder and in its folders, by their paths from there, sorted."""

@@ -29,7 +29,13 @@ from obstore.exceptions import (
 from obstore.store import AzureStore, GCSStore, S3Store
 
 from coordinator.config import ConfigError, StoreConfig
-from coordinator.storage.tables.files import Files, Source, StoreRefusedError, SwapLostError
+from coordinator.storage.tables.files import (
+    Files,
+    Listed,
+    Source,
+    StoreRefusedError,
+    SwapLostError,
+)
 from coordinator.storage.tables.filesystem import make_data_file
 from coordinator.storage.tables.store_errors import (
     NO_BUCKET_SAID,
@@ -120,9 +126,16 @@ class ObjectFiles:
 
     def names(self, folder: str) -> list[str]:
         """List the objects in a folder, without those in its folders."""
+        return sorted(self.listed(folder))
+
+    def listed(self, folder: str) -> dict[str, Listed]:
+        """List the objects in a folder, without those in its folders, with their tags."""
         above = self._above(folder)
         found = _try_again(folder, lambda: obstore.list_with_delimiter(self._store, above))
-        return sorted(str(one["path"]).rpartition("/")[2] for one in found["objects"])
+        return {
+            str(one["path"]).rpartition("/")[2]: Listed(int(one["size"]), one["e_tag"] or "")
+            for one in found["objects"]
+        }
 
     def names_below(self, folder: str) -> list[str]:
         """List the objects in a folder and in its folders, by their paths from there, sorted."""
