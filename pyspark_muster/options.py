@@ -33,6 +33,12 @@ LATEST = "latest"
 PUSH = "pushFilters"
 """Whether filters are applied here, from Spark 4.1 on."""
 STREAMED = "events"
+REMEDIES = {
+    "location": "Spark cannot read a table of it: CREATE TEMPORARY VIEW … USING muster instead",
+    "paths": "it reads one store: give load one path",
+    "versionasof": "give positionAsOf",
+}
+"""Of options that other formats have, or that Spark gives, in small letters."""
 OPTIONS = ("path", "view", "groupId", *AS_OF, PUSH, *BEGIN, LIMIT, *ARGUMENTS)
 """Spark compares their names without case."""
 
@@ -83,10 +89,8 @@ class ReadOptions:
         given = {name.lower(): value for name, value in options.items()}
         for name in options:
             if name.lower() not in known:
-                raise SpecError(
-                    f"unknown option {name!r} of format 'muster': the options are "
-                    f"{', '.join(OPTIONS)}"
-                )
+                remedy = REMEDIES.get(name.lower(), f"the options are {', '.join(OPTIONS)}")
+                raise SpecError(f"unknown option {name!r} of format 'muster': {remedy}")
         store, view = given.get("path"), given.get("view")
         if not store:
             raise SpecError("format 'muster' needs a store: load('STORE'), or the option path")

@@ -109,6 +109,8 @@ def read_owners_if(reading: LogReader, group_id: str, without: str) -> pa.Table:
     from coordinator.history.former_targets import read_basis  # noqa: PLC0415
 
     names = list(dict.fromkeys(name.strip() for name in without.split(",")))
+    if "" in names:
+        raise SpecError(f"without {without!r} names no member: give ids with commas between")
     plan = make_plan(
         read_basis(reading, Config(), group_id), PlanOptions(without=names), Config(), reading.at_ms
     ).plan

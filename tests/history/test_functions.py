@@ -99,6 +99,7 @@ def test_weights_are_those_in_force(store, tmp_path):
     ("compare_epochs", {"epoch": 3, "other_epoch": 99}, "group 'billing' had no epoch 99"),
     ("owners_if", {"without": "nobody"}, "nobody"),
     ("epochs", {"epoch": 3}, "view 'epochs' takes no epoch"),
+    ("owners_if", {"without": "ann,"}, "without 'ann,' names no member: give ids"),
     ("epoch", {}, "unknown view 'epoch': the views are .*, and the functions assignment_at, "),
 ])  # fmt: skip
 def test_what_cannot_be_asked_is_refused_by_name(store, function, arguments, why):

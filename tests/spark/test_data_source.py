@@ -112,6 +112,7 @@ def test_bad_options_are_refused_by_name(spark, store):
     for options, why in (
         ({"view": "epoch"}, "has no view 'epoch': the views are assignment_history, "),
         ({"view": "epochs", "asOf": "1"}, "unknown option 'asof' of format 'muster': the options are path, "),
+        ({"view": "epochs", "versionAsOf": "3"}, "unknown option 'versionasof' of format 'muster': give positionAsOf"),
         ({"view": "epochs", "positionAsOf": "noon"}, "positionAsOf 'noon' is neither a position nor a time"),
         ({"view": "epochs", "positionAsOf": "2026-03-01"}, "is a time: give it as timestampAsOf"),
         ({"view": "epochs", "positionAsOf": "123456"}, "position 123456 is not in the log"),
@@ -123,6 +124,12 @@ def test_bad_options_are_refused_by_name(spark, store):
         ({"view": "epochs", "epoch": "3"}, "view 'epochs' takes no epoch"),
     ):  # fmt: skip
         assert why in refusal(lambda asked=options: read(spark, store, **asked).count())
+    assert "it reads one store: give load one path" in refusal(
+        lambda: spark.read.format("muster").option("view", "epochs").load([store, store])
+    )
+    assert "Spark cannot read a table of it: CREATE TEMPORARY VIEW" in refusal(
+        lambda: spark.sql(f"CREATE TABLE t USING muster OPTIONS (path '{store}', view 'epochs')")
+    )
     assert "is not the store of a coordinator" in refusal(
         lambda: read(spark, f"{store}-not", "epochs").count()
     )
