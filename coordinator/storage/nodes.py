@@ -119,6 +119,11 @@ class StoreNodes:
         self._gone_ms = max(config.ttl_ms, int(3_000 * self.every_s))
         self.others: tuple[Node, ...] = ()
 
+    @property
+    def is_registered(self) -> bool:
+        """Whether the others know this server."""
+        return self._own is not None
+
     def register(self, wanted: int, address: str) -> int:
         """Take an id, and tell the others the address.
 

@@ -75,8 +75,9 @@ class RunningServer:
         self._refusals = RefusalCounter()
         self._nodes = backend.nodes
         self._said = ""
+        self._wanted_id = config.node_id
         self._cluster = Cluster(
-            node_id=self._register(config.node_id),
+            node_id=self._register(),
             host=host,
             port=port,
             cluster_id=config.cluster_id,
@@ -99,6 +100,7 @@ class RunningServer:
         self._stop: Callable[[], object] = lambda: None
         self._close_unknown: Callable[[], object] = lambda: None
         self._call_in_loop: Callable[..., object] = lambda *_: None
+        self._show: Callable[[Cluster], object] = lambda _: None
         begun: Future[None] = Future()
         self._thread = threading.Thread(
             target=lambda: _run(self._main(backend, config, access, begun), begun),
@@ -178,21 +180,25 @@ class RunningServer:
         except Exception:
             logger.exception("reload failed: TLS, users and access lists stay as they were")
 
-    def _register(self, wanted: int) -> int:
-        """Return our node id; where the store cannot be written it is the one wanted."""
+    def _register(self) -> int:
+        """Return our node id; where the store cannot be written now it is the one wanted."""
         if self._nodes is None:
-            return wanted
+            return self._wanted_id
         try:
-            return self._nodes.register(wanted, self.address)
+            return self._nodes.register(self._wanted_id, self.address)
         except OSError as error:
-            logger.warning("cannot tell other servers about %s: %s", self.address, error)
-            self._nodes = None
-            return wanted
+            logger.warning("cannot tell other servers about %s yet: %s", self.address, error)
+            return self._wanted_id
 
     def _renew(self) -> None:
         assert self._nodes is not None
         try:
-            self._nodes.renew()
+            if self._nodes.is_registered:
+                self._nodes.renew()
+            else:
+                node_id = self._nodes.register(self._wanted_id, self.address)
+                self._cluster = replace(self._cluster, node_id=node_id)
+                self._show(self._cluster)
             self._said = ""
         except OSError as error:
             if str(error) != self._said:  # once, whatever the number of tries
@@ -227,6 +233,7 @@ class RunningServer:
         self._close_unknown = lambda: self._call_in_loop(
             lambda: serving.close_unknown(access.users or ())
         )
+        self._show = lambda cluster: self._call_in_loop(serving.show, cluster)
         begun.set_result(None)
         await end.wait()
         await serving.close()

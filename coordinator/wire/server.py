@@ -139,6 +139,10 @@ class Server:
             )
         )
 
+    def show(self, cluster: Cluster) -> None:
+        """Answer from now on that this is the cluster: our node id was not known before."""
+        self._cluster = cluster
+
     def _connect(self, address: str, subject: str) -> Connection:
         """Return the protocol state of a new connection."""
         config = self._config

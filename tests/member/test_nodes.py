@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 
 import pytest
+from confluent_kafka.admin import AdminClient
 from obstore.store import MemoryStore
 
-from coordinator.config import LeaseConfig
+from coordinator import Coordinator
+from coordinator.config import Config, LeaseConfig
 from coordinator.storage.nodes import BYTES_MAX, StoreNodes
 from coordinator.storage.tables.filesystem import Filesystem
 from coordinator.storage.tables.object_files import ObjectFiles
+from tests.support.members import wait_for
 
 LONG_MS = 900_000
 
@@ -136,3 +140,27 @@ def test_objects_that_did_not_change_are_not_read_again(server, monkeypatch):
     assert [one.renewed_ms for one in first.look()] == [server.now[0], 1_000_000]
     assert [path.rpartition("/")[2] for path in asked] == ["2.json"]
     assert [one.node_id for one in first.others] == [2, 3]
+
+
+def test_a_server_that_could_not_register_at_first_is_known_later(tmp_path, monkeypatch):
+    """Else no client of another node would ever find it."""
+    config = Config(lease=replace(LeaseConfig(), renew_ms=50))
+    other = StoreNodes(str(tmp_path), config.lease)
+    register, asked = StoreNodes.register, []
+
+    def fail_once(nodes, wanted, address):
+        asked.append(wanted)
+        if len(asked) == 1:
+            raise OSError("the store does not answer")
+        return register(nodes, wanted, address)
+
+    with Coordinator.open(tmp_path, config=config, topics={}) as coordinator:
+        register(other, 1, "127.0.0.1:1")
+        monkeypatch.setattr(StoreNodes, "register", fail_once)
+        with coordinator.serve("127.0.0.1:0") as server:
+            assert server.node.node_id == 1  # as it wants
+            wait_for(lambda: server.node.node_id == 2)
+            assert [one.address for one in other.look()] == [server.address]
+            client = AdminClient({"bootstrap.servers": server.address})
+            named = client.list_topics(timeout=10).brokers
+            assert f"127.0.0.1:{named[2].port}" == server.address
