@@ -10,6 +10,7 @@ from dataclasses import replace
 from coordinator.config import KAFKA, Config, ConfigError
 from coordinator.config.kafka import kafka_config
 from coordinator.core.events import LEAVE
+from coordinator.errors import GroupError
 from coordinator.errors.status import LOST
 from coordinator.runtime.coordinator import Coordinator
 from coordinator.runtime.plan_tasks.weight_source import open_weight_source
@@ -78,7 +79,10 @@ class Root:
                 logger.warning("the root of %s cannot be opened: %s", self._root, error)
                 ending.wait(RETRY_S)
                 continue
-            self._remove_predecessor(opened)
+            try:
+                self._remove_predecessor(opened)
+            except GroupError as error:  # a commit failed: its session ends all the same
+                logger.warning("the root's last owner keeps its shards for a while: %s", error)
             self.coordinator = opened
             self._tell()
             logger.info("coordinates the nodes of %s", self._root)
