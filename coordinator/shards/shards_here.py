@@ -101,7 +101,7 @@ class ShardsHere:
         if not is_ours:  # its owner answers until we have claimed it
             return refuse_elsewhere(group_id, f"shard {shard}")
         if shard not in self._loading:
-            self._start(lambda: self._try_to_claim(shard), f"muster-shard-{shard}")
+            self._start(lambda: self._claim_asked(shard), f"muster-shard-{shard}")
         return GroupError(
             ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
             f"Shard {shard}, which has group {group_id}, is being loaded: try again.",
@@ -142,14 +142,10 @@ class ShardsHere:
         """Have a shard until it must go; the next claim of it then ends our service."""
         with self._changing:
             self._had.add(shard)
-        if not self._has_log(shard):
-            with self._changing:
-                self._empty.add(shard)
-            self._tell()
         self._make_way(shard, on=False)
         try:
             while not stop.is_set():
-                if shard in self._empty or self._try_to_claim(shard):
+                if shard in self._empty or self._try_to_have(shard):
                     self._wait_until_lost(shard, stop)
                 else:
                     stop.wait(RETRY_S)
@@ -157,9 +153,14 @@ class ShardsHere:
             with self._changing:
                 self._empty.discard(shard)
                 self._had.discard(shard)
-            ours = self._make_way(shard, on=True)
-            if ours is not None:
-                self._start(lambda: self._close_once_lost(shard, ours), f"muster-leaves-{shard}")
+            self._let_go(shard)
+
+    def _let_go(self, shard: int) -> None:
+        """Let another node claim a shard that is here and not our own."""
+        with self._changing:
+            ours = None if shard in self._had else self._make_way(shard, on=True)
+        if ours is not None:
+            self._start(lambda: self._close_once_lost(shard, ours), f"muster-leaves-{shard}")
 
     def _make_way(self, shard: int, *, on: bool) -> Coordinator | None:
         """Let another node claim a shard that is here, or no longer."""
@@ -197,6 +198,25 @@ class ShardsHere:
     def _has_log(self, shard: int) -> bool:
         path = shard_at(self._root, shard)
         return files_at(path).is_folder(log_folder(f"{path}/log"))
+
+    def _claim_asked(self, shard: int) -> None:
+        """Claim a shard whose first request came; it may be another's by the time that is done."""
+        if self._try_to_claim(shard):
+            self._let_go(shard)
+
+    def _try_to_have(self, shard: int) -> bool:
+        """Claim a shard that has a log, note one that has none; False where neither is possible."""
+        try:
+            has_log = self._has_log(shard)
+        except OSError as error:
+            logger.warning("it is not known whether shard %d has a log: %s", shard, error)
+            return False
+        if has_log:
+            return self._try_to_claim(shard)
+        with self._changing:
+            self._empty.add(shard)
+        self._tell()
+        return True
 
     def _try_to_claim(self, shard: int) -> bool:
         """Claim a shard; False where its store does not let us, which may pass."""
