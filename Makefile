@@ -84,13 +84,14 @@ test-web: $(READY) ## the pages in Chromium, which it installs where it can
 soak-web: $(READY) ## pages left open while a group rebalances: 5 minutes; memory, lag, heartbeats
 	@$(BIN)/python -m tests.web.soak
 
-sim: $(READY)    ## simulate coordinators under faults: 19,000 seeds, of groups and stores of each kind
+sim: $(READY)    ## simulate coordinators under faults: 21,000 seeds, of groups and stores of each kind
 	@MUSTER_LONG=1 $(BIN)/pytest tests/assignors/test_twins.py tests/assignors/test_properties.py \
 	  tests/assignors/test_exact_judge.py tests/sim/test_sim.py
 	@$(BIN)/python -m tests.sim
 	@$(BIN)/python -m tests.sim --classic --seeds 5000
 	@$(BIN)/python -m tests.sim --mixed --seeds 2000
 	@$(BIN)/python -m tests.sim --objects --seeds 2000
+	@$(BIN)/python -m tests.sim --shards --seeds 2000
 
 faults: $(READY) ## kill, stop, fill up and damage what is real, and write docs/design/faults.md
 	@$(BIN)/python -m tests.faults

@@ -32,4 +32,4 @@ def test_a_node_has_the_root_though_it_could_not_remove_its_predecessor(tmp_path
     has_root = root.Root(str(tmp_path), Shards(4), Config(), nodes, ending.set)
     has_root.hold("b:1", ending)
     assert asked == ["m"]
-    assert ending.is_set()  # it told the others that it has the root
+    assert ending.is_set()  # the others are to know that it has the root

@@ -14,11 +14,12 @@ from .classic.mixed import MixedWorld
 from .classic.world import ClassicWorld
 from .objects.store import ObjectWorld
 from .run import Outcome, simulate
+from .shards.world import ShardWorld
 from .shrink import shrink
 from .world import World
 
 KINDS: dict[str, type[World]] = {
-    "mixed": MixedWorld, "classic": ClassicWorld, "objects": ObjectWorld
+    "mixed": MixedWorld, "classic": ClassicWorld, "objects": ObjectWorld, "shards": ShardWorld
 }  # fmt: skip
 PROGRESS_S = 2.0
 
@@ -89,6 +90,7 @@ def _options() -> argparse.Namespace:
     words.add_argument("--classic", action="store_true", help="classic groups")
     words.add_argument("--mixed", action="store_true", help="groups that change their protocol")
     words.add_argument("--objects", action="store_true", help="a store in an object store")
+    words.add_argument("--shards", action="store_true", help="nodes that share a store of shards")
     words.add_argument("--processes", type=_whole, default=2, help="how many at a time [2]")
     return words.parse_args()
 

@@ -6,7 +6,7 @@ as they are. That is what lets a failing run be shrunk, fault by fault.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from hashlib import blake2b
 from typing import TypeAlias, TypeVar
 
@@ -50,6 +50,8 @@ FAULTS = {
     "store is copied": 0.3,
     "list is old": 0.3,
     "what was seen is old": 0.5,
+    # The store that nodes share, each request.
+    "store is slow": 0.02,
     # The coordinator's surroundings.
     "timer late": 0.4,
     "topics cannot be read": 0.5,
@@ -125,6 +127,10 @@ class Chance:
             return False
         self.happened.append((fault, *key))
         return True
+
+    def only(self, faults: Collection[str]) -> None:
+        """Let no other faults occur than these, where the seed has them at all."""
+        self._weights |= dict.fromkeys(FAULTS.keys() - set(faults), 0.0)
 
     def _weight(self, fault: str) -> float:
         """Return how likely this seed makes a fault: never, rarely, or wildly (a swarm of mixes)."""

@@ -362,7 +362,12 @@ def flat(records: Sequence[Record]) -> Iterator[object]:
         elif isinstance(record, GroupConfigured):
             yield record.group_id, tuple(record.settings.items())
         else:
-            yield record
+            try:
+                hash(record)
+            except TypeError:  # it has a dict
+                yield repr(record)
+            else:
+                yield record
 
 
 def differences(mine: object, logged: object, path: str = "") -> Iterator[str]:

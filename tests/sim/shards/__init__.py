@@ -1,0 +1,1 @@
+"""The simulation of nodes that share a store of shards: the product's threads, on simulated time."""
