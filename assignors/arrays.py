@@ -101,8 +101,8 @@ def label_lists(offsets: Longs, values: Ints, key: Ints | None = None) -> tuple[
     result never depends on the hash; a collision only costs another round with another salt.
     """
     rows = len(offsets) - 1
-    if rows == 0:
-        return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
+    if rows <= 1:  # most groups have one subscription
+        return np.zeros(rows, dtype=np.int64), np.zeros(rows, dtype=np.int64)
     lengths = np.diff(offsets)
     for salt in _SALTS:
         digest = _mix(values, salt)

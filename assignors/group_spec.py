@@ -376,6 +376,8 @@ def _find_classes(
     used, first, inverse = np.unique(subscription, return_index=True, return_inverse=True)
     key = None if group_of is None else group_of[first]
     labels, heads = label_lists(*take_lists(*lists, used), key)
+    if len(heads) == 1:
+        return np.zeros(len(subscription), dtype=np.int64), *take_lists(*lists, used[heads])
     labels = labels[inverse]
     _, first = np.unique(labels, return_index=True)
     by_first = np.argsort(first)

@@ -150,12 +150,19 @@ def get_assignor(name: str, **options: object) -> Assignor:
 
 def _takes(make: Callable[..., Assignor], option: str) -> bool:
     """Tell whether a callable has a keyword; what has no signature is asked by calling it."""
+    names = _list_keywords(make)
+    return names is None or option in names
+
+
+@lru_cache(maxsize=64)  # a signature takes 100 us, as much as a tenth of a small group's target
+def _list_keywords(make: Callable[..., Assignor]) -> frozenset[str] | None:
+    """Return the keywords that a callable has; None where it takes any, or has no signature."""
     try:
         parameters = inspect.signature(make).parameters
     except ValueError:
-        return True
+        return None
     open_ended = any(it.kind is it.VAR_KEYWORD for it in parameters.values())
-    return open_ended or option in parameters
+    return None if open_ended else frozenset(parameters)
 
 
 def _refuse_option(name: str, option: str) -> NoReturn:
