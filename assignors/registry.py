@@ -34,13 +34,14 @@ def _make_sticky(
     max_moved_weight: float | None = None,
     rack: str | None = None,
     improvement: str | None = None,
+    least_share: str | None = None,
 ) -> StickyAssignor | WeightedAssignor:
     """Return sticky, or, with an option of weighted, sticky by weight.
 
     By weight, all moves that the tolerance asks for are made, and no others: weighted, but with an
     improvement of 0% unless another is given.
     """
-    if (tolerance, max_moved_weight, rack, improvement) == (None,) * 4:
+    if (tolerance, max_moved_weight, rack, improvement, least_share) == (None,) * 5:
         return StickyAssignor(imbalance, max_moves, exact_edges)
     if imbalance != 0:
         raise SpecError(
@@ -48,8 +49,9 @@ def _make_sticky(
             "give tolerance instead of imbalance"
         )
     return WeightedAssignor(
-        tolerance or "1%", max_moves, max_moved_weight, rack or PREFER, improvement or "0%"
-    )
+        tolerance or "1%", max_moves, max_moved_weight, rack or PREFER, improvement or "0%",
+        least_share or "0%",
+    )  # fmt: skip
 
 
 _KINDS: tuple[type[Assignor], ...] = (

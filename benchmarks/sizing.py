@@ -20,7 +20,7 @@ from typing import Any
 from coordinator import Coordinator
 from coordinator.config import Config, LeaseConfig
 from coordinator.core.events import LEAVE
-from coordinator.shards.root import config_of_nodes
+from coordinator.shards.root import config_of_nodes, set_least_share
 from coordinator.shards.shard_loads import ShardWeights
 from coordinator.storage.nodes import StoreNodes
 from coordinator.storage.shards import NODES, SHARDS_TOPIC
@@ -190,6 +190,7 @@ def _root(shards: int) -> Iterator[Coordinator]:
         equal = ShardWeights(shards, StoreNodes(store, LeaseConfig()), None)()
     config, topics = config_of_nodes(Config()), {SHARDS_TOPIC: shards}
     with Coordinator.open(None, config=config, topics=topics, weights=lambda: equal) as root:
+        set_least_share(root)
         yield root
 
 

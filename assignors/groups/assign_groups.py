@@ -23,7 +23,6 @@ from assignors.errors import SpecError
 from assignors.group_spec import GroupSpec
 from assignors.groups.fresh_groups import assign_fresh
 from assignors.groups.group_set import GroupSet
-from assignors.option_values import parse_share
 from assignors.partition_ranges import ARROW_SCHEMA, PartitionRanges, Verdict
 from assignors.prior_ownership import CONTESTED
 from assignors.range import RangeAssignor
@@ -241,9 +240,8 @@ def _assign_plain(groups: GroupSet, assignor: Assignor, plain: Bools) -> _Found:
     if limit is not None and not isinstance(assignor, RangeAssignor):
         assignor = replace(assignor, max_moves=None)  # type: ignore[type-var]
     if isinstance(assignor, WeightedAssignor):
-        improvement = parse_share(assignor.improvement, "improvement")
         uniform = UniformAssignor().assign(part.whole)
-        ranges, _ = keep_in_order(part.whole, part.members, part.topics, uniform, improvement)
+        ranges, _ = keep_in_order(part.whole, part.members, part.topics, uniform, assignor.worth())
     else:
         ranges = assignor.assign(part.whole)
     moved = found.moved[places] = _count_moved(part, ranges)
@@ -275,6 +273,8 @@ def _count_moved(groups: GroupSet, ranges: PartitionRanges) -> Longs:
 def _assign_fresh(groups: GroupSet, assignor: Assignor, places: Longs, found: _Found) -> Longs:
     """Assign weighted groups that begin; return those that are left."""
     if groups.loads is None or not isinstance(assignor, WeightedAssignor) or not len(places):
+        return places
+    if assignor.worth()[1]:
         return places
     rows = assign_fresh(groups, assignor)
     for place, proof in zip(rows.places.tolist(), rows.proofs, strict=True):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import ClassVar
 
 import numpy as np
@@ -16,9 +17,10 @@ from assignors.option_values import parse_share
 from assignors.partition_ranges import PartitionRanges, Verdict
 from assignors.weighted.budget import Budget, Partitions, keep_budget, make_budget, soften
 from assignors.weighted.equal import assign_equal
+from assignors.weighted.least import solve_evenly
 from assignors.weighted.levels import SMALL
 from assignors.weighted.problem import PREFER, RACKS, WeightedProblem, find_places, pose_problem
-from assignors.weighted.solve import Solution, find_bound, solve
+from assignors.weighted.solve import Solution, find_bound
 
 _ROUNDS, _LARGE_ROUNDS = 16, 4
 """Most times that an answer with soft rules is judged again, in a small group and a large one."""
@@ -41,6 +43,9 @@ class WeightedAssignor:
         "prefer": near a replica where balance allows; "require": only there; "ignore".
     improvement
         What is in order stays unless the makespan falls by more than this share of itself.
+    least_share
+        How much each member has at least, where partitions allow it, as a share of what an even
+        division would give it. Members that have less get it from the fullest ones.
 
     Raises
     ------
@@ -51,18 +56,21 @@ class WeightedAssignor:
     name: ClassVar[str] = "weighted"
     knows_loads: ClassVar[bool] = True
     options: ClassVar[tuple[str, ...]] = (
-        "max_moves", "tolerance", "rack", "improvement", "max_moved_weight",
+        "max_moves", "tolerance", "rack", "improvement", "max_moved_weight", "least_share",
     )  # fmt: skip
     tolerance: str = "1%"
     max_moves: int | None = None
     max_moved_weight: float | None = None
     rack: str = PREFER
     improvement: str = "5%"
+    least_share: str = "0%"
 
     def __post_init__(self) -> None:
         """Refuse options that are not of their form."""
         parse_share(self.tolerance, "tolerance")
         parse_share(self.improvement, "improvement")
+        if parse_share(self.least_share, "least_share") > 1:
+            raise SpecError(f"least_share is {self.least_share!r}: give at most 100%")
         if self.max_moves is not None and (type(self.max_moves) is not int or self.max_moves < 0):
             raise SpecError(
                 f"max_moves is {self.max_moves!r}: give a whole number of partitions, 0 or more"
@@ -90,8 +98,7 @@ class WeightedAssignor:
         loads = group.loads
         wanted = np.repeat(group.subscribed_topics(), group.partitions)
         if loads is None or self._counts(group, loads, wanted):
-            improvement = parse_share(self.improvement, "improvement")
-            return assign_equal(group, improvement, self._most_counted())
+            return assign_equal(group, self.worth(), self._most_counted())
         if not group.member_count or not wanted.any():
             return to_ranges(group, np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
         problem, solution, softer, why = self._solve(group, loads)
@@ -108,6 +115,13 @@ class WeightedAssignor:
         per_partition = owner if problem.unit is None else owner[problem.unit]
         return to_ranges(
             group, problem.place, per_partition, Verdict(partial=partial, softness=why)
+        )
+
+    def worth(self) -> tuple[Fraction, Fraction]:
+        """Return for what a valid assignment changes: `improvement` and `least_share`."""
+        return (
+            parse_share(self.improvement, "improvement"),
+            parse_share(self.least_share, "least_share"),
         )
 
     def _counts(self, group: GroupSpec, loads: LoadSpec, wanted: Bools) -> bool:
@@ -149,10 +163,10 @@ class WeightedAssignor:
         one is kept; of answers that lead to each other in a circle, the lowest is taken.
         """
         tolerance = parse_share(self.tolerance, "tolerance")
-        improvement = parse_share(self.improvement, "improvement")
+        options = (tolerance, *self.worth())
         problem = pose_problem(group, loads, self.rack, soft=False)
         bound = find_bound(problem)
-        solution = solve(problem, bound, tolerance, improvement)
+        solution = solve_evenly(problem, bound, *options)
         if all(rule.hard for rule in loads.constraints):
             return problem, solution, None, None
 
@@ -162,7 +176,7 @@ class WeightedAssignor:
                 least = find_bound(softer)
                 if least.level() > hard.level * (1 + tolerance):
                     return _Answer(hard)
-                found = solve(softer, least, tolerance, improvement)
+                found = solve_evenly(softer, least, *options)
             except SpecError as error:
                 return _Answer(hard, why=str(error))
             if found.level > hard.level * (1 + tolerance):
@@ -178,7 +192,7 @@ class WeightedAssignor:
                 same = np.array_equal(owner, find_places(group)[2])
                 return last if same else soften_from(last.hard, owner)
             moved = replace(problem, owner=last.softer)
-            hard = solve(moved, bound, tolerance, improvement)
+            hard = solve_evenly(moved, bound, *options)
             return last if last.level <= hard.level * (1 + tolerance) else _Answer(hard)
 
         rounds = _ROUNDS if len(problem.owner) <= SMALL else _LARGE_ROUNDS

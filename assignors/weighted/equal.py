@@ -14,11 +14,13 @@ from assignors.sticky import StickyAssignor
 from assignors.weighted.solve import is_better
 
 
-def assign_equal(group: GroupSpec, improvement: Fraction, max_moves: int | None) -> PartitionRanges:
+def assign_equal(
+    group: GroupSpec, worth: tuple[Fraction, Fraction], max_moves: int | None
+) -> PartitionRanges:
     """Assign a group whose partitions weigh the same, on members that are alike."""
     uniform = StickyAssignor().assign(group)
     edges = np.array([0, group.member_count]), np.array([0, len(group.topics)])
-    ranges, stays = keep_in_order(group, *edges, uniform, improvement)
+    ranges, stays = keep_in_order(group, *edges, uniform, worth)
     if stays[0]:
         return replace(ranges, verdict=replace(uniform.verdict, moved_minimum=0))
     return uniform if max_moves is None else StickyAssignor(max_moves=max_moves).assign(group)
@@ -29,9 +31,9 @@ def keep_in_order(
     members: Longs,
     topics: Longs,
     ranges: PartitionRanges,
-    improvement: Fraction,
+    worth: tuple[Fraction, Fraction],
 ) -> tuple[PartitionRanges, Bools]:
-    """Leave groups as they are that are in order, unless their greatest load falls by enough.
+    """Leave groups as they are that are in order, unless what `uniform` gives them is worth it.
 
     Parameters
     ----------
@@ -41,6 +43,8 @@ def keep_in_order(
         int64 (groups + 1,): where those of each group begin.
     ranges
         What `uniform` gives them.
+    worth
+        By what share the greatest load must fall; or what share of its new load a member lacks.
 
     Returns
     -------
@@ -55,6 +59,9 @@ def keep_in_order(
     old, new = np.zeros((2, len(stays)), dtype=np.int64)
     np.maximum.at(old, whose, before)
     np.maximum.at(new, whose, after)
+    improvement, least = worth
+    lacks = before * least.denominator < after * least.numerator
+    stays &= sum_segments(lacks.astype(np.int64), members) == 0
     for at in np.flatnonzero(stays & (old > new)).tolist():
         stays[at] = not is_better(int(old[at]), int(new[at]), improvement)
     kept = np.repeat(stays, np.diff(members))

@@ -168,6 +168,7 @@ GROUP_NAMES = (
     "consumer.assignor.max.moved.weight",
     "consumer.assignor.tolerance",
     "consumer.assignor.improvement",
+    "consumer.assignor.least.share",
     "consumer.assignor.rack",
     "consumer.assignor.approval",
     "consumer.assignor.engine",
@@ -221,6 +222,7 @@ def group_defaults(config: KafkaConfig) -> dict[str, str | None]:
         "consumer.assignor.max.moved.weight": None,
         "consumer.assignor.tolerance": "1%",
         "consumer.assignor.improvement": "5%",
+        "consumer.assignor.least.share": "0%",
         "consumer.assignor.rack": "prefer",
         "consumer.assignor.approval": "auto",
         "consumer.assignor.engine": "auto",
@@ -236,6 +238,10 @@ _PATTERNS = {
     ),
     "consumer.assignor.tolerance": (_PERCENT, "a share like 5%"),
     "consumer.assignor.improvement": (_PERCENT, "a share like 5%"),
+    "consumer.assignor.least.share": (
+        r"(100|[0-9]{1,2}(\.[0-9]{1,9})?)%",
+        "a share of at most 100%",
+    ),
     "consumer.assignor.max.moved.weight": (r"[0-9]{1,15}(\.[0-9]{1,9})?", "a weight from 0 on"),
 }
 _CHOICES = {

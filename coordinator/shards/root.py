@@ -23,6 +23,9 @@ from coordinator.storage.shards import NODES, SHARDS_TOPIC, Shards, root_at
 
 logger = logging.getLogger("muster.shards")
 
+LEAST_SHARE = "consumer.assignor.least.share"
+"""The setting that says how much each node has at least, of its even share."""
+
 
 class Root:
     """A node's side of the root: it stands by, or coordinates the nodes.
@@ -79,10 +82,7 @@ class Root:
                 logger.warning("the root of %s cannot be opened: %s", self._root, error)
                 ending.wait(RETRY_S)
                 continue
-            try:
-                self._remove_predecessor(opened)
-            except GroupError as error:  # a commit failed: its session ends all the same
-                logger.warning("the root's last owner keeps its shards for a while: %s", error)
+            self._begin(opened)
             self.coordinator = opened
             self._tell()
             logger.info("coordinates the nodes of %s", self._root)
@@ -91,6 +91,16 @@ class Root:
                     break
             self.coordinator = None
             opened.close()
+
+    def _begin(self, opened: Coordinator) -> None:
+        try:
+            self._remove_predecessor(opened)
+        except GroupError as error:  # a commit failed: its session ends all the same
+            logger.warning("the root's last owner keeps its shards for a while: %s", error)
+        try:
+            set_least_share(opened)
+        except GroupError as error:  # the next one that has the root sets it
+            logger.warning("nodes may be without shards: %s", error)
 
     def _remove_predecessor(self, opened: Coordinator) -> None:
         """Let its shards go at once: the root's last owner has been waited for already.
@@ -112,6 +122,13 @@ class Root:
                 opened.consumer_group_heartbeat(
                     group_id=NODES, member_id=member["member_id"], member_epoch=LEAVE
                 )
+
+
+def set_least_share(root: Coordinator) -> None:
+    """Let each node have shards, even where another one has as many either way."""
+    settings = root.describe_group_config(NODES)
+    if LEAST_SHARE not in settings:
+        root.alter_group_config(NODES, settings | {LEAST_SHARE: "80%"})
 
 
 def config_of_nodes(config: Config) -> Config:

@@ -149,6 +149,8 @@ def _find_obstacle(assignor: object, tables: Mapping[str, DataFrame]) -> str | N
     """Return what else than weights and capacities decides who gets what; None if nothing does."""
     if not isinstance(assignor, WeightedAssignor):
         return "this assignor"
+    if assignor.worth()[1]:
+        return "least_share"
     columns = set(tables["partitions"].columns) if "partitions" in tables else set()
     more = columns - _PLAIN - ({"racks"} if assignor.rack == IGNORE else set())
     return ", ".join(sorted(f"partitions.{name}" for name in more)) or None
@@ -206,7 +208,7 @@ class _Large:
         return Search(
             members.capacity, members.active, bound,
             parse_share(self.assignor.tolerance, "tolerance"),
-            parse_share(self.assignor.improvement, "improvement"),
+            self.assignor.worth()[0],
         )  # fmt: skip
 
     def _fill_blocks(

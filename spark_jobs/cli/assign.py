@@ -102,6 +102,16 @@ Improvement = Annotated[
         show_default="5%",
     ),
 ]
+LeastShare = Annotated[
+    str | None,
+    typer.Option(
+        help="weighted: what each member has at least, of an even share.",
+        show_default="0%",
+    ),
+]
+OwnedTable = Annotated[
+    str | None, typer.Option("--owned", help="Table of the partitions that members own.")
+]
 PartitionsTable = Annotated[
     str | None, typer.Option("--partitions", help="Table of partitions with weight, racks, …")
 ]
@@ -142,9 +152,7 @@ def assign(
     spec: SpecPath = None,
     members: Annotated[str | None, typer.Option(help="Table of member_id, subscribed, …")] = None,
     topics: Annotated[str | None, typer.Option(help="Table of topic, partitions, …")] = None,
-    owned: Annotated[
-        str | None, typer.Option(help="Table of the partitions that members own.")
-    ] = None,
+    owned: OwnedTable = None,
     partitions: PartitionsTable = None,
     constraints: ConstraintsTable = None,
     previous: Previous = None,
@@ -156,6 +164,7 @@ def assign(
     tolerance: Tolerance = None,
     rack: Rack = None,
     improvement: Improvement = None,
+    least_share: LeastShare = None,
     engine: Annotated[
         EngineChoice, typer.Option(help="Where to compute: local, spark or auto.")
     ] = EngineChoice.auto,
@@ -181,8 +190,9 @@ def assign(
     """
     settings = load_config(config)
     own = _given(
-        max_moved_weight=max_moved_weight, tolerance=tolerance, rack=rack, improvement=improvement
-    )
+        max_moved_weight=max_moved_weight, tolerance=tolerance, rack=rack,
+        improvement=improvement, least_share=least_share,
+    )  # fmt: skip
     tables = _given(owned=owned, previous=previous, partitions=partitions, constraints=constraints)
     if store is not None or group is not None:
         if {spec, members, topics, output, plot, title} != {None} or tables or own or allow_empty:

@@ -116,7 +116,10 @@ def tables_of(random, groups, partitions, racks=0.0, holes=0.0):
     )
 
 
-OPTIONS = ({}, {"tolerance": "10%"}, {"max_moves": 0, "rack": "ignore"}, {"improvement": "0%"})
+OPTIONS = (
+    {}, {"tolerance": "10%"}, {"max_moves": 0, "rack": "ignore"}, {"improvement": "0%"},
+    {"least_share": "90%"},
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("seed", range(8))

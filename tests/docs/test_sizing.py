@@ -14,8 +14,8 @@ def test_the_page_has_the_table_of_the_command():
     assert print_plan(cluster, found) in (ROOT / "docs" / "design" / "sizing.md").read_text()
 
 
-@pytest.mark.parametrize(("nodes", "counts"), [(8, {8}), (9, {8, 0})])
-def test_a_node_has_shards_only_where_that_lowers_the_busiest(nodes, counts):
+@pytest.mark.parametrize(("nodes", "counts"), [(8, {8}), (9, {8, 7}), (70, {1, 0})])
+def test_each_node_has_about_its_share_of_shards(nodes, counts):
     """As the guide says of nodes that join."""
     assert {len(some) for some in settle(nodes, 64).values()} == counts
 

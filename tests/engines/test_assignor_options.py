@@ -72,6 +72,7 @@ def test_options_follow_from_settings():
         "consumer.assignor.max.moves": "7",
         "consumer.assignor.tolerance": "2%",
         "consumer.assignor.max.moved.weight": "1.5",
+        "consumer.assignor.least.share": "80%",
     }
     config = Config(plan=PlanConfig(exact_edges=9))
 
@@ -81,7 +82,9 @@ def test_options_follow_from_settings():
     assert arguments("range") == arguments("anothers") == {}
     assert arguments("uniform") == {"exact_edges": 9}
     assert arguments("sticky") == {"imbalance": "5%", "max_moves": 7, "exact_edges": 9}
-    weighted = {"max_moves": 7, "tolerance": "2%", "max_moved_weight": 1.5}
+    weighted = {
+        "max_moves": 7, "tolerance": "2%", "max_moved_weight": 1.5, "least_share": "80%",
+    }  # fmt: skip
     assert arguments("weighted") == weighted
     manual = {"consumer.assignor.approval": "manual"}
     assert arguments("weighted", **manual) == weighted | {"max_moves": 0}

@@ -168,14 +168,16 @@ def test_what_is_not_plain_and_too_large_for_one_task_is_refused(spark):
 
     far = weights_of(1, 1).append_column("racks", pa.array([["r1"]] * 2000))
     rules = pa.table({"kind": ["exclude"], "selector": ["a/3"], "value": ["m001"]})
-    for more, said in (
-        ({"partitions": far}, "Spark cannot split a group with partitions.racks: one task"),
-        ({"constraints": rules}, "constraints other than drain"),
+    least = {"least_share": "90%"}
+    for more, options, said in (
+        ({"partitions": far}, {}, "Spark cannot split a group with partitions.racks: one task"),
+        ({"constraints": rules}, {}, "constraints other than drain"),
+        ({}, least, "Spark cannot split a group with least_share"),
     ):
         tables = {"topics": TOPICS, "members": members_of(5), **more}
         frames = {name: spark.createDataFrame(table) for name, table in tables.items()}
         with pytest.raises(SpecError, match=said):
-            assign_large(WorkSession(spark), "weighted", frames, {}, None, 0, most=2_000)
+            assign_large(WorkSession(spark), "weighted", frames, options, None, 0, most=2_000)
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,7 @@ _SETTINGS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "tolerance": ("consumer.assignor.tolerance", str),
     "rack": ("consumer.assignor.rack", str),
     "improvement": ("consumer.assignor.improvement", str),
+    "least_share": ("consumer.assignor.least.share", str),
 }
 """By option: the setting of a group that gives it, and how its text is read."""
 
