@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 from coordinator import Coordinator
+from coordinator.cli import nodes as module
 from coordinator.shards.shard_loads import ShardLoads
 from tests.shards.conftest import SHARDS
 from tests.shards.test_nodes import Work, committed, has, node, wait_for
@@ -74,3 +75,24 @@ def test_the_loads_of_nodes_and_shards_are_listed(store, muster_here, monkeypatc
         assert counts(muster_here, store, "load") == {1: 11.5}
         owners = rows_of(muster_here("nodes", "--store", store, "--shards"))
         assert [row["load"] for row in owners] == [7.5, None, None, 4.0]
+
+
+def test_a_node_is_drained_though_shards_move_meanwhile(store, muster_here, monkeypatch):
+    """A plan is for one state of the nodes, and an operator asks for no certain one."""
+    ask, asked = module.ask_coordinator, []
+
+    def ask_late(*words):
+        asked.append(words)
+        if len(asked) == 1:
+            for undo in ((), ("--undo",)):
+                rows_of(muster_here("drain", 1, *undo, "--store", store))
+        return ask(*words)
+
+    with node(store, 1) as one, node(store, 2) as two:
+        wait_for(lambda: has(2, 2)(one, two))
+        wait_for(lambda: counts(muster_here, store, "target") == {1: 2, 2: 2})
+        monkeypatch.setattr(module, "ask_coordinator", ask_late)
+        (done,) = rows_of(muster_here("drain", 2, "--store", store))
+        assert done["moves"] == 2
+        assert len(asked) == 4, "ours, two others, ours again"
+        wait_for(lambda: has(0, SHARDS)(one, two))
