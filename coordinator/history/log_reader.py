@@ -26,7 +26,7 @@ from coordinator.storage.data_files import Part, list_parts, read_parts
 from coordinator.storage.delta_log import find_root, follow_log_table, open_log_table
 from coordinator.storage.record_decoder import ValueCache, decode_rows
 from coordinator.storage.record_log import Batch, CorruptLog, NoLog
-from coordinator.storage.shards import refuse_shards, store_of, stores_of
+from coordinator.storage.shards import ask_each, refuse_shards, store_of, stores_of
 from coordinator.storage.snapshot_table import read_snapshot_at
 from coordinator.storage.tables.claims import Claims, numbers_of
 from coordinator.storage.tables.store_files import files_at, refuse_silence, source_of
@@ -340,13 +340,15 @@ def open_logs(
             f"{as_of} is a position, and {store} has {len(stores)} logs: give a time, or name a "
             "group"
         )
-    found, before = [], None
-    for one in stores:
+
+    def read(one: str) -> LogReader | BeforeLogError:
         try:
-            found.append(LogReader(one, as_of))
+            return LogReader(one, as_of)
         except BeforeLogError as error:
-            before = error  # its shard had no groups then
+            return error  # its shard had no groups then
+
+    answers = ask_each(read, stores)
+    found = [one for one in answers if isinstance(one, LogReader)]
     if not found:
-        assert before is not None
-        raise before
+        raise next(one for one in answers if isinstance(one, BeforeLogError))
     return found

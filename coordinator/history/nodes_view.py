@@ -19,8 +19,13 @@ from coordinator.storage.shards import NODES, Shards, read_shards, root_at
 Row = dict[str, Any]
 
 
-def list_nodes(store: str, config: Config) -> list[Row]:
+def list_nodes(store: str, config: Config, seen: StoreNodes | None = None) -> list[Row]:
     """Return the nodes that are alive, by their ids.
+
+    Parameters
+    ----------
+    seen
+        The nodes of the store, where the caller has looked at them just now.
 
     Raises
     ------
@@ -29,7 +34,7 @@ def list_nodes(store: str, config: Config) -> list[Row]:
     OSError
         Its nodes cannot be read.
     """
-    _, nodes = _look(store, config)
+    _, nodes = _look(store, config, seen)
     basis, owned = _read_group(store, config)
     owners = nodes.owners()
     counts = Counter(one.node_id for one in owners.values())
@@ -59,15 +64,20 @@ def list_nodes(store: str, config: Config) -> list[Row]:
     return rows
 
 
-def list_owners(store: str, config: Config) -> list[Row]:
+def list_owners(store: str, config: Config, seen: StoreNodes | None = None) -> list[Row]:
     """Return all shards, each with the node that has claimed it last; None where none has.
+
+    Parameters
+    ----------
+    seen
+        As for `list_nodes`.
 
     Raises
     ------
     SpecError, OSError
         As `list_nodes`.
     """
-    shards, nodes = _look(store, config)
+    shards, nodes = _look(store, config, seen)
     owners = nodes.owners()
     rows = []
     for shard in range(shards.count):
@@ -92,7 +102,7 @@ def read_node(store: str, config: Config, node_id: int) -> tuple[Basis, str]:
     SpecError
         No such node is alive, or it has not joined yet; else as `list_nodes`.
     """
-    _, nodes = _look(store, config)
+    _, nodes = _look(store, config, None)
     basis, _ = _read_group(store, config)
     found = next((one for one in nodes.others if one.node_id == node_id), None)
     if found is None:
@@ -104,10 +114,12 @@ def read_node(store: str, config: Config, node_id: int) -> tuple[Basis, str]:
     return basis, member_id
 
 
-def _look(store: str, config: Config) -> tuple[Shards, StoreNodes]:
+def _look(store: str, config: Config, seen: StoreNodes | None) -> tuple[Shards, StoreNodes]:
     shards = read_shards(store)
     if shards is None:
         raise SpecError(f"{store} is not a store of shards, so it has no nodes: name one")
+    if seen is not None:
+        return shards, seen
     nodes = StoreNodes(find_root(store), config.lease)
     nodes.look()
     return shards, nodes

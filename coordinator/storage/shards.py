@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import Literal
+from typing import Literal, TypeVar
 
 import msgspec
 
@@ -19,7 +21,7 @@ from coordinator.storage.delta_log import find_root, make_root
 from coordinator.storage.store_modes import filesystem_of
 from coordinator.storage.tables.files import SwapLostError, hold_to_swap
 from coordinator.storage.tables.recovery import log_folder
-from coordinator.storage.tables.store_files import MEMORY, files_at, refuse_silence
+from coordinator.storage.tables.store_files import MEMORY, files_at, is_remote, refuse_silence
 
 FILE, FOLDER, ROOT = "_shards.json", "shards", "root"
 NODES, SHARDS_TOPIC = "muster.nodes", "muster.shards"
@@ -27,6 +29,9 @@ NODES, SHARDS_TOPIC = "muster.nodes", "muster.shards"
 SHARDS_MOST = 1_024
 _PART = re.compile(rf"(?P<whole>.+)/(?:{FOLDER}/(?P<shard>\d{{4}})|{ROOT})", re.DOTALL)
 LOCK_S = 10.0
+AT_ONCE = 16
+"""How many shards of a bucket are asked something at once: each answer takes 10 to 100 ms."""
+T = TypeVar("T")
 NEEDS_ONE = (
     "needs a store of one shard, and {} has several: leave it out (guide: several nodes on one "
     "store)"
@@ -130,10 +135,19 @@ def stores_of(store: str | os.PathLike[str]) -> list[str]:
     ConfigError
         As `read_shards`.
     """
-    files, own = files_at(find_root(store)), os.fspath(store)
-    return [
-        one for one in places_of(store) if one == own or files.is_folder(log_folder(f"{one}/log"))
-    ]
+    files, own, places = files_at(find_root(store)), os.fspath(store), places_of(store)
+    if places == [own]:
+        return places
+    has_log = ask_each(lambda one: files.is_folder(log_folder(f"{one}/log")), places)
+    return [one for one, found in zip(places, has_log, strict=True) if found]
+
+
+def ask_each(ask: Callable[[str], T], stores: Sequence[str]) -> list[T]:
+    """Return the answer of each store: of several at once where they are in a bucket."""
+    if len(stores) < 2 or not is_remote(stores[0]):  # noqa: PLR2004 - one alone has no company
+        return [ask(one) for one in stores]
+    with ThreadPoolExecutor(min(AT_ONCE, len(stores)), "muster-ask") as pool:
+        return list(pool.map(ask, stores))
 
 
 def places_of(store: str | os.PathLike[str]) -> list[str]:

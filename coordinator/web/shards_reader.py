@@ -6,7 +6,8 @@ import math
 import os
 import threading
 import time
-from contextlib import suppress
+from collections.abc import Collection, Iterable, Mapping
+from functools import partial
 
 from coordinator.config import Config
 from coordinator.history.followed_log import KEPT_BYTES_MAX
@@ -15,7 +16,15 @@ from coordinator.storage.delta_log import find_root
 from coordinator.storage.holders import holder_of
 from coordinator.storage.nodes import StoreNodes
 from coordinator.storage.record_log import NoLog
-from coordinator.storage.shards import NODES, Shards, read_shards, root_at, shard_at, stores_of
+from coordinator.storage.shards import (
+    NODES,
+    Shards,
+    ask_each,
+    read_shards,
+    root_at,
+    shard_at,
+    stores_of,
+)
 from coordinator.storage.tables.recovery import log_folder
 from coordinator.storage.tables.store_files import files_at
 from coordinator.web.errors import NoGroupError
@@ -23,6 +32,8 @@ from coordinator.web.store_reader import SERVERS_S, Servers, StoreReader
 
 ALL_S = 60.0
 """How often all shards are looked at for a first log; one that a node says it has comes at once."""
+LOOKS = 8.0
+"""How many logs of a bucket are looked at in a second, at most, for pages that are open."""
 
 
 class ShardsReader:
@@ -62,8 +73,7 @@ class ShardsReader:
         """Return the readers of all shards that have a log, by their numbers."""
         with self._lock:
             if time.monotonic() - self._all_at > ALL_S:
-                for store in stores_of(self.store):
-                    self._reader(store)
+                self._open(stores_of(self.store))
                 self._all_at = time.monotonic()
             self._look_at_nodes()
             return [self._readers[one] for one in sorted(self._readers) if one != self._root]
@@ -84,8 +94,17 @@ class ShardsReader:
         """Return a number that is another one once the store, or who has its shards, changed."""
         self.parts()
         with self._lock:
-            readers = list(self._readers.values())
-        return self._changes + len(readers) + sum(one.count_commits() for one in readers)
+            readers, wait_s = dict(self._readers), self._waits()
+        count = partial(_count_commits, readers, wait_s)
+        return self._changes + len(readers) + sum(ask_each(count, list(readers)))
+
+    def _waits(self) -> dict[str, float]:
+        """Return how old a look at each log may be."""
+        said = self._nodes.owners().items()
+        idle = {shard_at(self.store, n) for n, one in said if one.loads.get(n) == 0}
+        return wait_for_looks(
+            self._readers.keys(), idle, files_at(self.store).poll_s, self._nodes_s
+        )
 
     def count_shards(self) -> dict[str, int]:
         """Return how many shards there are, how many of them a node has, and how many nodes."""
@@ -96,11 +115,13 @@ class ShardsReader:
 
     def list_nodes(self) -> list[Row]:
         """Return the nodes that are alive, as `muster nodes` does."""
-        return list_nodes(self.store, self._config)
+        self._look_at_nodes()
+        return list_nodes(self.store, self._config, self._nodes)
 
     def list_owners(self) -> list[Row]:
         """Return all shards with the nodes that have them, as `muster nodes --shards` does."""
-        return list_owners(self.store, self._config)
+        self._look_at_nodes()
+        return list_owners(self.store, self._config, self._nodes)
 
     @property
     def _root(self) -> str:
@@ -115,11 +136,27 @@ class ShardsReader:
         with self._lock:
             found = self._readers.get(store)
             if found is None:
-                if not files_at(store).is_folder(log_folder(f"{store}/log")):
-                    raise NoLog(f"{store} has no log")
-                share = KEPT_BYTES_MAX // self.shards.count
-                found = self._readers[store] = StoreReader(store, self._config.lease, share)
+                found = self._readers[store] = self._open_one(store)
             return found
+
+    def _open(self, stores: Iterable[str]) -> None:
+        """Open the logs of stores that are not open yet; it may have been removed."""
+
+        def open_one(store: str) -> StoreReader | None:
+            try:
+                return self._open_one(store)
+            except NoLog:
+                return None
+
+        missing = [one for one in stores if one not in self._readers]
+        found = zip(missing, ask_each(open_one, missing), strict=True)
+        self._readers |= {store: one for store, one in found if one is not None}
+
+    def _open_one(self, store: str) -> StoreReader:
+        if not files_at(store).is_folder(log_folder(f"{store}/log")):
+            raise NoLog(f"{store} has no log")
+        share = KEPT_BYTES_MAX // self.shards.count
+        return StoreReader(store, self._config.lease, share)
 
     def _look_at_nodes(self, *, fresh: bool = False) -> None:
         """Note who has which shard, and shards that have a log now."""
@@ -128,13 +165,39 @@ class ShardsReader:
                 return
             self._nodes_at = time.monotonic()
             found = self._nodes.look()
-            for one in found:
-                for shard in (n for n, epoch in one.shards.items() if epoch):
-                    with suppress(NoLog):  # it was removed
-                        self._reader(shard_at(self.store, shard))
+            claimed = {n for one in found for n, epoch in one.shards.items() if epoch}
+            self._open(shard_at(self.store, n) for n in sorted(claimed) if n < self.shards.count)
             said = [(one.address, one.coordinator_epoch, one.shards) for one in found]
             self._changes += said != self._said
             self._said = said
+
+
+def wait_for_looks(
+    stores: Collection[str], idle: Collection[str], poll_s: float, nodes_s: float
+) -> dict[str, float]:
+    """Return how old a look at each log may be: in a bucket, each look is two requests.
+
+    Of a shard that is asked nothing its node says so, where it says what it has: such a log is
+    looked at as seldom as that is read.
+
+    Parameters
+    ----------
+    idle
+        The shards that were asked nothing lately.
+    poll_s
+        How often at most to look at one log; 0 on a disk, where a look costs nothing.
+    nodes_s
+        How often it is read what nodes have.
+    """
+    busy_s = max(poll_s, sum(one not in idle for one in stores) / LOOKS) if poll_s else 0.0
+    idle_s = max(nodes_s, busy_s) if poll_s else 0.0
+    return {one: idle_s if one in idle else busy_s for one in stores}
+
+
+def _count_commits(
+    readers: Mapping[str, StoreReader], waits: Mapping[str, float], store: str
+) -> int:
+    return readers[store].count_commits(waits.get(store, 0.0))
 
 
 def open_reader(store: str | os.PathLike[str], config: Config) -> StoreReader | ShardsReader:

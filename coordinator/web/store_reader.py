@@ -301,6 +301,7 @@ class StoreReader:
         self._lock = threading.Lock()
         self._past = Kept(8)
         self._next_look, self._changed, self._looks = 0.0, False, 0
+        self._looked_at = time.monotonic()
         self._unseen = ""
         """Why the last look failed; empty if it did not."""
         self._followed = Followed(LogReader(self.store), bytes_max)
@@ -343,6 +344,7 @@ class StoreReader:
             if self._unseen:
                 raise Unreachable(self._unseen)
             return self._changed
+        self._looked_at = now
         self._next_look = now + self._disk.poll_s  # of an object store: a look is two requests
         try:
             self._changed, self._unseen = self._look(), ""
@@ -369,9 +371,17 @@ class StoreReader:
         self.servers.read(wall_ms())
         return commits + self.servers.changes
 
-    def count_commits(self) -> int:
-        """Return a number that is another one once the log has new commits."""
+    def count_commits(self, every_s: float = 0.0) -> int:
+        """Return a number that is another one once the log has new commits.
+
+        Parameters
+        ----------
+        every_s
+            How old a look may be that saw none.
+        """
         looks = self._looks  # first: one that is taken meanwhile must not be counted twice
+        if time.monotonic() - self._looked_at < every_s:
+            return looks + self._changed
         return looks + self.has_changed()
 
     def newest(self) -> Look:

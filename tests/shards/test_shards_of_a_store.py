@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from datetime import UTC, datetime
 
@@ -16,6 +17,7 @@ from coordinator.history import frame
 from coordinator.history.log_reader import LogReader
 from coordinator.storage.shards import (
     Shards,
+    ask_each,
     make_shards,
     read_shards,
     shard_at,
@@ -210,3 +212,9 @@ def test_a_group_whose_shard_has_no_log_has_no_rows_where_it_is_pushed_down(tmp_
     assert parts == [(group_id, store_of(store, group_id)) for group_id in ("g0", "g1")]
     with pytest.raises(SpecError, match=r"group 'g2' is not in .* has no groups yet"):
         frame(store, "epochs", group_id="g2")
+
+
+def test_shards_in_a_bucket_are_asked_several_at_once():
+    both = threading.Barrier(2)
+    ask_each(lambda _: both.wait(10), ["s3://bucket/store/1", "s3://bucket/store/2"])
+    assert ask_each(str.upper, ["/a", "/b"]) == ["/A", "/B"]

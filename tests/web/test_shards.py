@@ -6,13 +6,15 @@ from pathlib import Path
 
 import pytest
 
+from coordinator import Coordinator
 from coordinator.config import Config
 from coordinator.core.state.records import Audited
 from coordinator.storage.nodes import StoreNodes
 from coordinator.storage.shards import make_shards, read_shards, store_of
 from coordinator.web.group_list import no_groups
 from coordinator.web.pages import Pages
-from coordinator.web.shards_reader import open_reader
+from coordinator.web.shards_reader import LOOKS, open_reader, wait_for_looks
+from coordinator.web.store_reader import StoreReader
 from tests.support.stories import MINUTE, NOON, Story, stored
 from tests.web.browsing import FIVE, browse, five_groups, rows_of
 
@@ -100,7 +102,7 @@ def test_a_store_without_groups_shows_none(tmp_path, whole):
     assert no_groups().schema.equals(listed.schema)
 
 
-def test_nodes_and_their_shards(store, whole):
+def test_nodes_and_their_shards(store, whole, monkeypatch):
     lease = Config().lease
     shard = read_shards(store).shard_of("billing")
     node = StoreNodes(store, lease, shards=lambda: {shard: 3, 1: 0}, loads=lambda: {shard: 2.5})
@@ -117,6 +119,12 @@ def test_nodes_and_their_shards(store, whole):
         changes = open_reader(store, Config())
         before = changes.count_changes()
         assert changes.count_changes() == before
+        read, looks = StoreNodes.look, []
+        with monkeypatch.context() as patch:
+            patch.setattr(StoreNodes, "look", lambda one: looks.append(one) or read(one))
+            assert len(changes.list_nodes()) == 1
+            assert len(changes.list_owners()) == SHARDS
+        assert looks == [], "what was seen just now is not read once more"
     finally:
         node.leave()
     changes._nodes_at = float("-inf")
@@ -124,3 +132,22 @@ def test_nodes_and_their_shards(store, whole):
     assert "No node runs on this store" in browse(store).get("/").text
     assert "no node" in browse(store).get("/nodes").text
     assert browse(whole).get("/nodes").status_code == 400
+
+
+def test_logs_in_a_bucket_are_looked_at_so_often_together_and_idle_ones_seldom():
+    logs = {f"{n:04d}" for n in range(64)}
+    assert set(wait_for_looks(logs, set(), 0.0, 2.0).values()) == {0.0}, "on a disk"
+    assert set(wait_for_looks(logs, set(), 2.0, 10.0).values()) == {64 / LOOKS}
+    waits = wait_for_looks(logs, logs - {"0003"}, 2.0, 10.0)
+    assert waits.pop("0003") == 2.0
+    assert set(waits.values()) == {10.0}
+
+
+def test_a_look_that_was_just_now_is_not_repeated(tmp_path):
+    with Coordinator.open(tmp_path, topics={"t": 2}) as coordinator:
+        reader = StoreReader(tmp_path)
+        reader.newest()
+        before = reader.count_commits()
+        coordinator.offset_commit(group_id="g", topics={"t": {0: 1}})
+        assert reader.count_commits(every_s=60.0) == before
+        assert reader.count_commits() != before
