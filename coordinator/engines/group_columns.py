@@ -17,7 +17,7 @@ from assignors import GroupSpec
 from assignors.arrays import Bools, offsets_of
 from assignors.group_spec import order_members
 from assignors.prior_ownership import PriorOwnership
-from coordinator.core.state.groups import Mark, Topic
+from coordinator.core.state.groups import ChangePlace, Topic
 from coordinator.core.state.target_assignment import Targets, WholeTarget
 from coordinator.core.targets.basis import AssignorInput
 
@@ -39,7 +39,7 @@ class GroupColumns:
     spec: GroupSpec
     topics: list[Topic]
     whole: WholeTarget | None
-    mark: Mark | None
+    mark: ChangePlace | None
 
     @classmethod
     def of(cls, found: AssignorInput, assignor: str, before: GroupColumns | None = None) -> Self:

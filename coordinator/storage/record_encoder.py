@@ -31,8 +31,8 @@ from coordinator.storage.record_schema import (
     FIELDS,
     NAME_COLUMN,
     SCHEMA,
-    Claim,
     ColumnType,
+    LogClaimed,
     has_structs,
 )
 
@@ -92,7 +92,7 @@ def _is_odd(record: Record) -> bool:
 
 def encode_claim(owner: str, address: str, position: int, at_ms: int, epoch: int) -> pa.Table:
     """Return the row by which a coordinator takes the log."""
-    row = _encode_fields(Claim, [Claim(owner, address)])
+    row = _encode_fields(LogClaimed, [LogClaimed(owner, address)])
     return _add_positions(pa.table(row), np.array([position]), at_ms, epoch)
 
 

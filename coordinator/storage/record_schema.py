@@ -59,7 +59,7 @@ class Row(msgspec.Struct):
     tombstone: Annotated[bool, "whether the row deletes its key"]
 
 
-class Claim(Record, frozen=True, gc=False):
+class LogClaimed(Record, frozen=True, gc=False):
     """A coordinator took the log over; no state."""
 
     kind: ClassVar[str] = CLAIM
@@ -178,7 +178,7 @@ def _find_names() -> dict[str, str]:
 
 ROWS: tuple[type[Record], ...] = (
     *(record for record in KINDS.values() if record is not Tombstone),
-    Claim,
+    LogClaimed,
     PartitionMetadata,
 )
 """What rows are made of: all kinds of records, and rows that change no state."""

@@ -25,7 +25,7 @@ logger = logging.getLogger("muster.wire")
 
 
 @dataclass(slots=True, eq=False)
-class Limits:
+class ConnectionLimits:
     """What the connections of a server share: its limits, and what is used of them.
 
     Attributes
@@ -64,7 +64,7 @@ class Link(asyncio.Protocol):
 
     def __init__(
         self,
-        limits: Limits,
+        limits: ConnectionLimits,
         slot: ConnectionSlot,
         connect: Callable[[str, str], Connection],
         ask: Callable[[Link, PendingRequest], object],

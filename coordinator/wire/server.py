@@ -34,7 +34,7 @@ from coordinator.wire.client_warnings import RefusedClients, VainFetches
 from coordinator.wire.codec import Request, decode_body
 from coordinator.wire.connection import BRIEF, Connection, PendingRequest
 from coordinator.wire.later_answer import LaterAnswer
-from coordinator.wire.link import Limits, Link
+from coordinator.wire.link import ConnectionLimits, Link
 from coordinator.wire.quotas import Quota, Quotas, Throttle
 from coordinator.wire.refusal_audit import RefusalCounter
 from coordinator.wire.sasl import Login
@@ -102,7 +102,7 @@ class Server:
         self._clients = RefusedClients(self._metrics.client_refused, self._loop.time)
         self._refusals = refusals or RefusalCounter()
         self._throttle = Throttle(Quotas(quotas), self._loop, self._ask, self._note_throttle)
-        self._limits = Limits(
+        self._limits = ConnectionLimits(
             config,
             self._metrics,
             Turns(self._loop),

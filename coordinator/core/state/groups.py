@@ -180,13 +180,13 @@ class Member:
         return self.current.state is MemberState.STABLE
 
 
-class Mark(NamedTuple):
+class ChangePlace(NamedTuple):
     """A place in a group's list of changes."""
 
     changes: list[str]
     at: int
 
-    def until(self, later: Mark | None) -> list[str] | None:
+    def until(self, later: ChangePlace | None) -> list[str] | None:
         """Return who changed from here on, maybe repeatedly; None when that was not kept."""
         if later is None or self.changes is not later.changes:
             return None
@@ -203,7 +203,7 @@ class Computation:
     topics: list[Topic]
     """The subscribed topics by name, when it was prepared."""
     regexes: dict[str, tuple[str, ...]]
-    mark: Mark | None = None
+    mark: ChangePlace | None = None
     """Where the group's changes were, when it was prepared."""
 
     @classmethod
@@ -295,15 +295,15 @@ class Group:
             self.topic_list = TopicList(filter(None, apply(topics.get, sorted(self.names))))
         return self.topic_list
 
-    def list_changes(self) -> Mark:
+    def list_changes(self) -> ChangePlace:
         """List changes from now on at the latest, and return where they are."""
         if self.changes is None:
             self.changes = []
-        return Mark(self.changes, len(self.changes))
+        return ChangePlace(self.changes, len(self.changes))
 
-    def mark(self) -> Mark | None:
+    def mark(self) -> ChangePlace | None:
         """Return where the changes are now; None when they are not listed."""
-        return None if self.changes is None else Mark(self.changes, len(self.changes))
+        return None if self.changes is None else ChangePlace(self.changes, len(self.changes))
 
     def note_change(self, member_id: str) -> None:
         """Note that a member came, went, or has another target; stop when it is too much."""

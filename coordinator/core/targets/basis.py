@@ -11,7 +11,7 @@ import pyarrow as pa
 from assignors import GroupSpec, PartitionRanges, SpecError
 from assignors.arrays import Ints, Longs
 from assignors.registry import knows_loads
-from coordinator.core.state.groups import Group, Mark, State, Topic, TopicList
+from coordinator.core.state.groups import ChangePlace, Group, State, Topic, TopicList
 from coordinator.core.state.partition_spans import Spans
 from coordinator.core.state.records import LoadsNoted, MemberMetadata, Record
 from coordinator.core.state.target_assignment import Ranges, Targets
@@ -43,8 +43,8 @@ class AssignorInput:
     regexes: dict[str, tuple[str, ...]] = field(default_factory=dict)
     loads: LoadsNoted | None = None
     as_of_ms: int | None = None
-    prepared: Mark | None = None
-    restored: Mark | None = None
+    prepared: ChangePlace | None = None
+    restored: ChangePlace | None = None
     """Where the group's changes were when the input was prepared, and when it was restored."""
 
     @property
