@@ -42,6 +42,7 @@ test-spark: classes ## tests that need Spark, the largest too
 
 test-clients: $(READY) ## groups of real Kafka clients for Python, the longer lives too
 	@MUSTER_LONG=1 $(BIN)/pytest tests/clients/test_groups.py tests/clients/test_classic_clients.py \
+	  tests/clients/test_shards.py \
 	  tests/clients/test_upgrade.py tests/wire/test_commands.py tests/wire/test_hostile.py \
 	  tests/member/test_processes.py tests/push/test_processes.py \
 	  tests/watcher/test_watch_killed.py tests/watcher/test_watched_store.py
@@ -64,7 +65,7 @@ test-matrix: $(READY) ## the wheel on each Spark and Python that it allows: need
 
 test-java: $(READY) ## groups of Java clients, and Kafka's tools: needs a JDK, and Maven Central once
 	@MUSTER_JAVA=1 $(BIN)/pytest tests/clients/test_java.py tests/clients/test_tools.py \
-	  tests/clients/test_classic_clients.py
+	  tests/clients/test_classic_clients.py tests/clients/test_shards.py
 
 test-kafka: $(READY) ## the same lives on Kafka 4.4.0 and on Muster: needs Java, Maven, Maven Central once
 	@MUSTER_KAFKA=1 $(BIN)/pytest tests/clients/test_against_kafka.py tests/clients/test_real_kafka.py \
@@ -72,7 +73,7 @@ test-kafka: $(READY) ## the same lives on Kafka 4.4.0 and on Muster: needs Java,
 	  tests/member/test_against_kafka.py tests/streams
 
 test-foreign: $(READY) ## groups of clients for Go and JavaScript: needs Go, Node.js, their registries once
-	@MUSTER_FOREIGN=1 $(BIN)/pytest tests/clients/test_classic_clients.py
+	@MUSTER_FOREIGN=1 $(BIN)/pytest tests/clients/test_classic_clients.py tests/clients/test_shards.py
 
 test-install: $(READY) ## the wheel without extras, in an environment of its own, serves a Kafka client
 	@MUSTER_INSTALL=1 $(BIN)/pytest tests/test_extras.py

@@ -75,7 +75,7 @@ BLIND_TO_LOSS = {"aiokafka", "sarama", "kafka-go"}
 """They call back alike whether partitions were taken or lost: the checker would see two owners."""
 
 
-def clients_but(*left_out):
+def clients_but(*left_out, among=CLIENTS):
     """Return the parameters of a test of all clients, each with its switch."""
     return pytest.mark.parametrize(
         "client",
@@ -83,7 +83,7 @@ def clients_but(*left_out):
             pytest.param(
                 name, marks=pytest.mark.skipif(not os.environ.get(switch), reason=MAKE[switch])
             )
-            for name, (switch, _, _) in CLIENTS.items()
+            for name, (switch, _, _) in among.items()
             if name not in left_out
         ],
         indirect=True,
@@ -93,12 +93,17 @@ def clients_but(*left_out):
 @pytest.fixture(scope="module")
 def client(request, tmp_path_factory):
     """The command and the settings of a member."""
-    _, command, settings = CLIENTS[request.param]
+    return SOON | make_client(CLIENTS[request.param], tmp_path_factory.mktemp("member"))
+
+
+def make_client(found, folder):
+    """Return what a member of a client is started with, or fail where the client is missing."""
+    _, command, settings = found
     try:
-        made = command(tmp_path_factory.mktemp("member"))
+        made = command(folder)
     except (ClientMissingError, JavaMissingError, JarsMissingError) as missing:
         pytest.fail(str(missing), pytrace=False)
-    return {"command": made} | SOON | settings
+    return {"command": made} | settings
 
 
 @pytest.fixture(scope="module")

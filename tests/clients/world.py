@@ -12,6 +12,7 @@ import threading
 import time
 from pathlib import Path
 
+from coordinator.errors import ErrorCode
 from coordinator.wire.codec import Api
 from tests.clients import checker
 from tests.support import processes
@@ -110,6 +111,7 @@ class Coordinators:
 
     def __init__(self, folder, topics, settings=SETTINGS, words=()):
         self.folder, self.words = folder, words
+        self.store = folder / "store"
         self.topics = folder / "topics.json"
         self.settings = folder / "muster.toml"
         self.settings.write_text(settings)
@@ -131,11 +133,11 @@ class Coordinators:
         fresh.write_text(json.dumps(topics))
         fresh.replace(self.topics)
 
-    def serve(self, listen=None):
+    def serve(self, listen=None, *words):
         """Start a coordinator; it stands by while another has the store."""
         command = [sys.executable, "-m", "coordinator", "serve", "--config", str(self.settings)]
-        command += ["--store", str(self.folder / "store"), "--topics", str(self.topics)]
-        command += ["--listen", listen or self.address, *self.words]
+        command += ["--store", str(self.store), "--topics", str(self.topics)]
+        command += ["--listen", listen or self.address, *self.words, *words]
         self.servers.append(Process(command, self.folder, f"server-{len(self.servers)}"))
         return self.servers[-1]
 
@@ -256,14 +258,16 @@ class Group:
                         pass
 
     def _describe(self, client):
-        """Note what the group is like; False when the coordinator has gone."""
+        """Note what the group is like; False where another server coordinates it, or this one has gone."""
         words = {"group_ids": [self.name], "include_authorized_operations": False}
         try:
             answer = client.ask(Api.CONSUMER_GROUP_DESCRIBE, 1, **words)
         except (OSError, struct.error):  # closed, in the middle of an answer too
             return False
         (group,) = answer.groups
-        if int(group.error_code) == 0:
+        if int(group.error_code) == ErrorCode.NOT_COORDINATOR:
+            return False
+        if int(group.error_code) == ErrorCode.NONE:
             members = {one.member_id: one.member_epoch for one in group.members}
             epochs = group.group_epoch, group.assignment_epoch
             self.seen.append(checker.Seen(*epochs, members))

@@ -8,7 +8,7 @@ first; and so it may where polls are short (20 ms).
 from __future__ import annotations
 
 from kafka import ConsumerRebalanceListener, KafkaConsumer, OffsetAndMetadata, TopicPartition
-from kafka.errors import KafkaError
+from kafka.errors import KafkaConnectionError, KafkaError
 from worker import PATIENCE_S, RefusedError, Worker, arguments, name_of, run, say
 
 POLL_MS = 300
@@ -38,6 +38,13 @@ class Member(Worker, ConsumerRebalanceListener):
     def on_partitions_lost(self, lost):
         self.lost([tuple(one) for one in lost])
 
+    def poll(self):
+        """Poll; while a server is away, 3.0.12 may raise what it would try again itself."""
+        try:
+            self.consumer.poll(timeout_ms=POLL_MS)
+        except KafkaConnectionError as error:
+            say("error", message=str(error))
+
     def read_offsets(self, keys):
         try:
             return {
@@ -63,7 +70,7 @@ def main():
     member = Member(*arguments())
     run(
         member,
-        lambda: member.consumer.poll(timeout_ms=POLL_MS),
+        member.poll,
         lambda: member.consumer.close(autocommit=False),
     )
 
