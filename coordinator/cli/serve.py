@@ -54,6 +54,13 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("muster.coordinator")
 
+AdvertisedOption = Annotated[
+    str | None,
+    typer.Option(
+        "--advertised", "--advertise", help="host:port for clients, if not that of --listen."
+    ),
+]
+
 
 def serve(
     store: Annotated[
@@ -63,9 +70,7 @@ def serve(
     listen: Annotated[
         str | None, typer.Option(help="host:port to listen on [127.0.0.1:9092].")
     ] = None,
-    advertised: Annotated[
-        str | None, typer.Option(help="host:port for clients, if different from --listen.")
-    ] = None,
+    advertised: AdvertisedOption = None,
     topics: Annotated[
         str | None,
         typer.Option(help="A .toml or .json file, a Delta table, or kafka://bootstrap servers."),

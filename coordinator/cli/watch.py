@@ -79,9 +79,19 @@ def watch(
     if settings.web.listen:
         check_web(settings, store)
     source = _find_source(cluster, records, settings, by, compacted=compacted)
+    _refuse_shards(store)
     check_store(store, settings)
     _run(source, str(records or cluster), store, settings, takeover)
     end_process(0)
+
+
+def _refuse_shards(store: str) -> None:
+    from coordinator.storage.shards import read_shards  # noqa: PLC0415
+
+    if read_shards(store) is not None:
+        raise ConfigError(
+            f"{store} is a store of shards, for nodes: name another folder for watched groups"
+        )
 
 
 def _find_source(

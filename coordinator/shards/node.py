@@ -28,11 +28,11 @@ from coordinator.extras import require
 from coordinator.member.client_settings import read_access
 from coordinator.member.member import Member
 from coordinator.runtime.coordinator import Coordinator
-from coordinator.runtime.metrics import Metrics
 from coordinator.runtime.threads_left import leave
 from coordinator.runtime.topic_catalog import DictCatalog, TopicCatalog, catalog_for, topic_id_of
 from coordinator.shards.catalog import SharedCatalog
 from coordinator.shards.inbox_rounds import InboxRounds
+from coordinator.shards.node_metrics import NodeMetrics
 from coordinator.shards.root import Root
 from coordinator.shards.router import Router
 from coordinator.shards.shard_loads import ShardLoads
@@ -60,13 +60,6 @@ STRANGER = GroupError(
     f"Only the nodes of the store are members of {NODES}: choose another group id.",
 )
 logger = logging.getLogger("muster.shards")
-
-
-class _CountedShard(Metrics):
-    """Metrics of all shards of a node: losing one does not end the node."""
-
-    def fenced(self) -> None:
-        """Ignore it."""
 
 
 class Node:
@@ -108,7 +101,7 @@ class Node:
             max(1, config.topics.poll_ms - 500),
             Topic.of(SHARDS_TOPIC, topic_id_of(SHARDS_TOPIC), shards.count, ()),
         )
-        self.metrics: Metrics = _CountedShard(config.metrics.groups_max)
+        self.metrics = NodeMetrics(config.metrics.groups_max)
         self.here = ShardsHere(
             self._root,
             shards,
@@ -136,6 +129,7 @@ class Node:
             loads=self.loads.measure,
         )
         self._holds = Root(self._root, shards, config, self.nodes, self._tell)
+        self.metrics.watch_shards(self.here.count, self._root_epoch)
         self.looks = {
             Api.METADATA: self._look_at_nodes,
             Api.FIND_COORDINATOR: self._look_at_nodes,
@@ -347,6 +341,7 @@ class Node:
                 login=self._login,
                 group_id=NODES,
                 topics=[SHARDS_TOPIC],
+                server_assignor="weighted",
                 client_id=self.here.address,
                 member_id=self.here.owner,
                 session_timeout_ms=self.config.lease.ttl_ms,

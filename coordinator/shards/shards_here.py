@@ -14,9 +14,9 @@ from coordinator.engines.engine import Engine
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.errors.status import LOST
 from coordinator.runtime.coordinator import Coordinator
-from coordinator.runtime.metrics import Metrics
 from coordinator.shards.catalog import SharedCatalog
 from coordinator.shards.inbox_rounds import without_rounds
+from coordinator.shards.node_metrics import NodeMetrics
 from coordinator.storage.log_ahead import LogAhead
 from coordinator.storage.record_log import LogError
 from coordinator.storage.shards import Shards, shard_at
@@ -67,7 +67,7 @@ class ShardsHere:
         shards: Shards,
         config: Config,
         catalog: SharedCatalog,
-        metrics: Metrics,
+        metrics: NodeMetrics,
         start: Callable[[Callable[[], object], str], None],
         tell: Callable[[], None],
         make_engine: Callable[[], Engine] | None = None,
@@ -133,6 +133,12 @@ class ShardsHere:
         with self._changing:
             lost = {n: one.epoch for n, one in self._here.items() if one.status in LOST}
             return self._lost | lost
+
+    def count(self, state: str) -> int:
+        """Return how many shards of this node are in a state of `STATES`."""
+        with self._changing:
+            served = sum(one.status not in LOST for one in self._here.values())
+            return {"served": served, "loading": len(self._loading)}.get(state, len(self._empty))
 
     def is_here(self, shard: int, epoch: int) -> bool:
         """Whether no claim after that epoch is known, and this node has the shard."""
@@ -257,6 +263,7 @@ class ShardsHere:
         with self._changing:
             self._claimed[shard] = epoch
             self._lost.pop(shard, None)
+        self._metrics.claimed()
         self._start(self._tell, f"muster-claimed-{shard}")
         return self.load(log)
 

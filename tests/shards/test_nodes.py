@@ -98,6 +98,13 @@ class Work:
         assert not self.lost
 
 
+def counted(a_node):
+    """Return how many shards a node serves and loads, and 1 if it coordinates the nodes."""
+    found = a_node.metrics.registry.get_sample_value
+    states = (found("shards", {"state": state}) for state in ("served", "loading"))
+    return (*states, found("coordinates_nodes"))
+
+
 def test_shards_are_divided_and_a_node_that_leaves_hands_its_own_over(store):
     with ExitStack() as left, node(store, 1) as one:
         wait_for(lambda: has(SHARDS)(one))
@@ -110,6 +117,9 @@ def test_shards_are_divided_and_a_node_that_leaves_hands_its_own_over(store):
             wait_for(lambda: has(SHARDS)(one))
             work.go_on()
             assert {m: m.owned for m in work.members} == owned, "no member had to join again"
+            assert counted(one) == (SHARDS, 0, 1)
+            assert one.metrics.registry.get_sample_value("shard_claims_total") == 4
+            assert two.metrics.registry.get_sample_value("shard_losses_total") == 2
         assert committed(store) == work.counts, "what was acknowledged is in the log of its shard"
     epochs = frame(store, "epochs")
     assert set(epochs["reason"].to_pylist()) <= {"member joined", "member left"}
