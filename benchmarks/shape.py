@@ -58,3 +58,8 @@ def member_id(number: int) -> str:
 
 def small_group_id(number: int) -> str:
     return f"s{number:06}"
+
+
+def small_member_id(number: int, at: int = 0) -> str:
+    """Return a member of a small group, by their numbers."""
+    return f"m{number}-{at}" if at else f"m{number}"

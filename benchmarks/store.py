@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 
-from benchmarks.shape import EPOCH, GROUP, Shape, small_group_id
+from benchmarks.shape import EPOCH, GROUP, Shape, small_group_id, small_member_id
 from coordinator.clock import wall_ms
 from coordinator.config import Config
 from coordinator.core.state.groups import Topic
@@ -63,40 +63,47 @@ def write_group(
     log.close()
 
 
-def write_small_groups(store: Path, count: int, ids: Container[str] | None = None) -> None:
-    """Write many groups with one settled member each, beside what the store has.
+def write_small_groups(
+    store: Path, count: int, ids: Container[str] | None = None, members: int = 1
+) -> None:
+    """Write many groups of settled members with a partition each, beside what the store has.
 
     Parameters
     ----------
     ids
         Which of them to write; None for all.
+    members
+        Of each.
     """
     log = DeltaLog.open(store, Config().log)
     log.claim("benchmark", "", wall_ms())
-    topic = Topic.of("small", topic_id_of("small"), 1, ())
-    log.append([TopicChanged("small", topic.key.topic_id, 1)], 1)
+    topic = Topic.of("small", topic_id_of("small"), members, ())
+    log.append([TopicChanged("small", topic.key.topic_id, members)], 1)
     records = (
         record
         for number in range(count)
         if ids is None or small_group_id(number) in ids
-        for record in _small_group(topic, number)
+        for record in _small_group(topic, number, members)
     )
     while batch := list(islice(records, BATCH)):
         log.append(batch, 1)
     log.close()
 
 
-def _small_group(topic: Topic, number: int) -> list[Record]:
-    group_id, member_id = small_group_id(number), f"m{number}"
-    return [
-        GroupMetadata(group_id, EPOCH, topic.hash),
-        MemberMetadata(
+def _small_group(topic: Topic, number: int, members: int) -> Iterator[Record]:
+    group_id = small_group_id(number)
+    ids = [small_member_id(number, at) for at in range(members)]
+    yield GroupMetadata(group_id, EPOCH, topic.hash)
+    for member_id in ids:
+        yield MemberMetadata(
             group_id, member_id, subscribed_topic_names=("small",), rebalance_timeout_ms=60_000
-        ),
-        TargetMember(group_id, member_id, ((topic.key, 0, 1),)),
-        TargetMetadata(group_id, EPOCH, 1, "uniform"),
-        CurrentMember(group_id, member_id, EPOCH, assigned=((topic.key, 0, 1, EPOCH),)),
-    ]
+        )
+    for at, member_id in enumerate(ids):
+        yield TargetMember(group_id, member_id, ((topic.key, at, at + 1),))
+    yield TargetMetadata(group_id, EPOCH, 1, "uniform")
+    for at, member_id in enumerate(ids):
+        held = ((topic.key, at, at + 1, EPOCH),)
+        yield CurrentMember(group_id, member_id, EPOCH, assigned=held)
 
 
 def epoch_records(shape: Shape, epoch: int) -> list[Record]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from benchmarks.shape import EPOCH
 from coordinator.errors import ErrorCode
@@ -35,18 +35,40 @@ class Beater:
 
     def beat(self, group_id: str, member_id: str, patience_s: float = 120.0) -> float:
         """Send a heartbeat until it is answered well, and return how many seconds that took."""
+
+        def ask(client: Client) -> int:
+            return int(client.beat(group_id, member_id, EPOCH).error_code)
+
+        return self._ask(group_id, ask, patience_s)
+
+    def commit(
+        self, group_id: str, member_id: str, offset: int, patience_s: float = 120.0
+    ) -> float:
+        """Commit an offset until that is acknowledged, and return how many seconds that took."""
+        partition = {"partition_index": 0, "committed_offset": offset, "committed_metadata": ""}
+
+        def ask(client: Client) -> int:
+            answer = client.ask(
+                Api.OFFSET_COMMIT, 9, group_id=group_id, generation_id_or_member_epoch=EPOCH,
+                member_id=member_id, topics=[{"name": "small", "partitions": [partition]}],
+            )  # fmt: skip
+            return int(answer.topics[0].partitions[0].error_code)
+
+        return self._ask(group_id, ask, patience_s)
+
+    def _ask(self, group_id: str, ask: Callable[[Client], int], patience_s: float) -> float:
         began = time.monotonic()
         while time.monotonic() - began < patience_s:
             owner = self._owners.get(group_id) or self.find(group_id)
             try:
-                code = self._client(owner).beat(group_id, member_id, EPOCH).error_code
+                code = ask(self._client(owner))
             except (OSError, AssertionError, struct.error):  # it has ended
                 self._forget(owner)
                 code = ErrorCode.NOT_COORDINATOR
             if code == 0:
                 return time.monotonic() - began
             if code not in ELSEWHERE:
-                raise AssertionError(f"{member_id} of {group_id}: {ErrorCode(code).name}")
+                raise AssertionError(f"{group_id}: {ErrorCode(code).name}")
             self._owners.pop(group_id, None)
             time.sleep(PAUSE_S)
         raise AssertionError(f"{group_id} was not answered for {patience_s} s")
