@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -16,6 +18,8 @@ from coordinator.config import Config, ConfigError
 from coordinator.storage.record_log import LogError
 
 OPTION = "--processes"
+PARENT = "MUSTER_PARENT"
+"""The id of the process that started a node."""
 PROCESSES_LEAST = 2
 PORT_MAX = 65_535
 RESTART_S = 1.0, 30.0
@@ -45,7 +49,9 @@ class _Process:
 
     def start(self, now_s: float) -> None:
         """Start it."""
-        self.running, self.since_s = subprocess.Popen(self.command), now_s  # noqa: S603 - our own
+        known = os.environ | {PARENT: str(os.getpid())}
+        self.running = subprocess.Popen(self.command, env=known)  # noqa: S603 - our own
+        self.since_s = now_s
 
 
 def check_processes(count: int, settings: Config, store: str | None) -> None:
@@ -95,6 +101,24 @@ def run_processes(count: int, settings: Config, words: Sequence[str]) -> None:
         for node in nodes:
             if node.running is not None:
                 node.running.wait()
+
+
+def end_with_parent() -> None:
+    """End as by SIGTERM once the process is gone that started this one as a node.
+
+    If that was killed, the same command would otherwise find its ports taken.
+    """
+    parent = os.environ.pop(PARENT, "")
+    if not parent:
+        return
+
+    def watch() -> None:
+        while str(os.getppid()) == parent:
+            time.sleep(LOOK_S)
+        logger.warning("the process %s that started this node is gone", parent)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=watch, name="muster-parent", daemon=True).start()
 
 
 def _keep(node: _Process, now_s: float) -> None:

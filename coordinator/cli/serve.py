@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from coordinator.cli.main import load_config
-from coordinator.cli.processes import check_processes, run_processes
+from coordinator.cli.processes import check_processes, end_with_parent, run_processes
 from coordinator.cli.service import (
     ConfigOption,
     HttpOption,
@@ -145,6 +145,7 @@ def _serve_shards(
         raise ConfigError(f"--takeover {takeover} {NEEDS_ONE.format(store)}")
     refuse_with_shards(settings, store)
     if processes is None:
+        end_with_parent()
         _serve_node(settings, store, shards, topics)
     else:
         run_processes(processes, settings, sys.argv[1:])

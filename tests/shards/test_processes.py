@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import os
 import signal
 import subprocess
 import sys
+import threading
 from dataclasses import replace
 
 import pytest
@@ -66,7 +68,9 @@ class Child:
 
 def test_a_node_that_ends_is_started_again_later_each_time(monkeypatch):
     started = []
-    monkeypatch.setattr(subprocess, "Popen", lambda _: started.append(Child()) or started[-1])
+    monkeypatch.setattr(
+        subprocess, "Popen", lambda *_, **__: started.append(Child()) or started[-1]
+    )
     node, waits, now = _Process(["x"]), [], 0.0
     for _ in range(7):
         _keep(node, now)
@@ -86,7 +90,7 @@ def test_a_node_that_ends_is_started_again_later_each_time(monkeypatch):
 
 def test_a_node_that_is_refused_ends_all(monkeypatch):
     children = [Child(), Child(2)]
-    monkeypatch.setattr(subprocess, "Popen", lambda _command: next(given))
+    monkeypatch.setattr(subprocess, "Popen", lambda *_, **__: next(given))
     monkeypatch.setattr(signal, "signal", lambda *_: None)
     given, ended = itertools.cycle(children), []
     for child in children:
@@ -95,6 +99,18 @@ def test_a_node_that_is_refused_ends_all(monkeypatch):
     with pytest.raises(LogError, match="a node was refused"):
         run_processes(2, SETTINGS, ["serve"])
     assert ended == [(children[0], signal.SIGTERM)], "the other one has ended"
+
+
+def test_a_node_ends_once_the_process_that_started_it_is_gone(monkeypatch):
+    ended = threading.Event()
+    monkeypatch.setattr(os, "kill", lambda *words: words == (os.getpid(), 15) and ended.set())
+    module.end_with_parent()  # it was started by no other node
+    monkeypatch.setenv(module.PARENT, str(os.getppid()))
+    module.end_with_parent()
+    assert module.PARENT not in os.environ, "what it starts has another parent"
+    assert not ended.wait(0.5)
+    monkeypatch.setattr(os, "getppid", lambda: 1)
+    assert ended.wait(10)
 
 
 @longer("it starts three processes, and kills one")
@@ -115,5 +131,5 @@ def test_nodes_of_one_command_share_a_store_and_one_comes_back(store, muster_her
     assert len(children) == 2
     subprocess.run(["kill", "-9", children[0]], check=True)
     wait_for(lambda: sorted(shards().values()) == [2, 2] and len(before & set(shards())) == 1)
-    parent.terminate()
-    assert parent.wait(60) == 0
+    parent.kill()
+    wait_for(lambda: shards() == {})
