@@ -14,7 +14,7 @@ from coordinator.history.view_rows import list_rows
 from coordinator.storage.delta_log import find_root
 from coordinator.storage.nodes import Node, StoreNodes
 from coordinator.storage.record_log import NoLog
-from coordinator.storage.shards import NODES, Shards, read_shards, root_at
+from coordinator.storage.shards import NODES, Shards, read_whole, root_at
 
 Row = dict[str, Any]
 
@@ -31,6 +31,8 @@ def list_nodes(store: str, config: Config, seen: StoreNodes | None = None) -> li
     ------
     SpecError
         The store is one shard, so that it has no nodes.
+    ConfigError
+        It is a copy that is not whole.
     OSError
         Its nodes cannot be read.
     """
@@ -115,7 +117,7 @@ def read_node(store: str, config: Config, node_id: int) -> tuple[Basis, str]:
 
 
 def _look(store: str, config: Config, seen: StoreNodes | None) -> tuple[Shards, StoreNodes]:
-    shards = read_shards(store)
+    shards = read_whole(store)
     if shards is None:
         raise SpecError(f"{store} is not a store of shards, so it has no nodes: name one")
     if seen is not None:

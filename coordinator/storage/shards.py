@@ -18,6 +18,7 @@ import msgspec
 from coordinator.config import Config, ConfigError, folder_mode
 from coordinator.core.java_hash import place_of
 from coordinator.storage.delta_log import find_root, make_root
+from coordinator.storage.store_marks import refuse_incomplete
 from coordinator.storage.store_modes import filesystem_of
 from coordinator.storage.tables.files import SwapLostError, hold_to_swap
 from coordinator.storage.tables.recovery import log_folder
@@ -113,15 +114,29 @@ def read_shards(store: str | os.PathLike[str]) -> Shards | None:
     return found
 
 
+def read_whole(store: str | os.PathLike[str]) -> Shards | None:
+    """Return the shards of a store that is about to be read; None where it is one.
+
+    Raises
+    ------
+    ConfigError
+        It is a copy that has only some of its shards yet; else as `read_shards`.
+    """
+    found = read_shards(store)
+    if found is not None:
+        refuse_incomplete(find_root(store))
+    return found
+
+
 def store_of(store: str | os.PathLike[str], group_id: str) -> str:
     """Return the store that has a group's log: its shard's, or the store itself.
 
     Raises
     ------
     ConfigError
-        As `read_shards`.
+        As `read_whole`.
     """
-    shards = read_shards(store)
+    shards = read_whole(store)
     if shards is None:
         return os.fspath(store)
     return shard_at(find_root(store), shards.shard_of(group_id))
@@ -133,7 +148,7 @@ def stores_of(store: str | os.PathLike[str]) -> list[str]:
     Raises
     ------
     ConfigError
-        As `read_shards`.
+        As `read_whole`.
     """
     files, own, places = files_at(find_root(store)), os.fspath(store), places_of(store)
     if places == [own]:
@@ -156,9 +171,9 @@ def places_of(store: str | os.PathLike[str]) -> list[str]:
     Raises
     ------
     ConfigError
-        As `read_shards`.
+        As `read_whole`.
     """
-    shards = read_shards(store)
+    shards = read_whole(store)
     if shards is None:
         return [os.fspath(store)]
     root = find_root(store)

@@ -20,7 +20,7 @@ from coordinator.storage.shards import (
     NODES,
     Shards,
     ask_each,
-    read_shards,
+    read_whole,
     root_at,
     shard_at,
     stores_of,
@@ -207,8 +207,10 @@ def open_reader(store: str | os.PathLike[str], config: Config) -> StoreReader | 
     ------
     SpecError
         There is no store.
+    ConfigError
+        It is a copy that is not whole.
     """
-    shards = read_shards(store)
+    shards = read_whole(store)
     if shards is None:
         return StoreReader(store, config.lease)
     return ShardsReader(store, shards, config)

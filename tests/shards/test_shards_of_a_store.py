@@ -15,6 +15,7 @@ from coordinator import Coordinator
 from coordinator.config import Config, ConfigError
 from coordinator.history import frame
 from coordinator.history.log_reader import LogReader
+from coordinator.history.nodes_view import list_nodes
 from coordinator.storage.shards import (
     Shards,
     ask_each,
@@ -24,6 +25,8 @@ from coordinator.storage.shards import (
     store_of,
     stores_of,
 )
+from coordinator.storage.store_marks import INCOMPLETE
+from coordinator.web.shards_reader import open_reader
 from pyspark_muster import DefaultSource, event_stream
 from pyspark_muster.event_stream import EventStream
 from pyspark_muster.options import ReadOptions
@@ -224,3 +227,22 @@ def test_shards_in_a_bucket_are_asked_several_at_once():
     both = threading.Barrier(2)
     ask_each(lambda _: both.wait(10), ["s3://bucket/store/1", "s3://bucket/store/2"])
     assert ask_each(str.upper, ["/a", "/b"]) == ["/A", "/B"]
+
+
+def test_a_copy_with_only_some_of_its_shards_is_not_read(store, muster_here):
+    """Those that it has are whole, and would be taken for all."""
+    open(f"{store}/{INCOMPLETE}", "w").close()
+    reads = [
+        lambda: stores_of(store),
+        lambda: store_of(store, GROUPS[0]),
+        lambda: frame(store, "groups"),
+        lambda: list_nodes(store, Config()),
+        lambda: open_reader(store, Config()),
+    ]
+    for read in reads:
+        with pytest.raises(ConfigError, match="is incomplete"):
+            read()
+    for words in ("verify", "groups", "doctor", "nodes"):
+        done = muster_here(words, "--store", store)
+        assert done.returncode == 2
+        assert b"is incomplete" in done.stderr
