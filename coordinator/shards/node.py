@@ -111,6 +111,7 @@ class Node:
             self._start,
             self._tell,
             make_engine,
+            lambda shard: self.nodes.owner_of(shard)[1],
         )
         self._router = Router(self._find, self.here.list_open, self._refuse_stranger)
         self._leaving, self._ending = threading.Event(), threading.Event()
@@ -303,11 +304,12 @@ class Node:
             self._member.leave()
         if self.nodes.others:
             self._wait_for_claims()
+        root = self._holds.coordinator  # the root's own thread closes it, too, and is not awaited
         self._ending.set()
         for coordinator in self.here.list_open():
             coordinator.close()
-        if self._holds.coordinator is not None:
-            self._holds.coordinator.close()
+        if root is not None:
+            root.close()
         for thread in self._threads:
             if thread.is_alive():
                 leave(thread)
