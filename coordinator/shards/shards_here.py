@@ -59,6 +59,8 @@ class ShardsHere:
         Starts a thread that has a name.
     tell
         Tells the other nodes what this one has, where that changed.
+    claimed_elsewhere
+        Returns the newest epoch by which another node says it has claimed a shard.
     """
 
     def __init__(
@@ -71,9 +73,10 @@ class ShardsHere:
         start: Callable[[Callable[[], object], str], None],
         tell: Callable[[], None],
         make_engine: Callable[[], Engine] | None = None,
+        claimed_elsewhere: Callable[[int], int] = lambda _: 0,
     ) -> None:
         self._root, self._shards, self._config = root, shards, config
-        self._make_engine = make_engine
+        self._make_engine, self._claimed_elsewhere = make_engine, claimed_elsewhere
         self._catalog, self._metrics = catalog, metrics
         self._start, self._tell = start, tell
         self.owner, self.address = "", ""
@@ -184,8 +187,8 @@ class ShardsHere:
             time.sleep(wait_s)
             wait_s = min(2 * wait_s, LOOK_MOST_S)
         with self._changing:
-            if self._here.get(shard) is not ours:
-                return
+            if shard in self._had or self._here.get(shard) is not ours:
+                return  # it is to be claimed again
             self._lost[shard] = ours.epoch
             del self._here[shard]
         ours.close()
@@ -193,10 +196,13 @@ class ShardsHere:
     def _wait_until_lost(self, shard: int, stop: Stop) -> None:
         """Wait until a shard must go, or another has claimed it, and for as long as a session.
 
-        A node that lost a shard may be late to learn it.
+        A node that lost a shard may be late to learn it; one without requests learns it from the
+        other nodes.
         """
         while not stop.wait(LOOK_S):
             ours = self._here.get(shard)
+            if ours is not None and self._claimed_elsewhere(shard) > ours.epoch:
+                ours.confirm_status()
             if ours is not None and ours.status in LOST:
                 stop.wait(self._config.lease.ttl_ms / 1000)
                 return

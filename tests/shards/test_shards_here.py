@@ -1,0 +1,155 @@
+"""What a node does with a shard that comes, goes, and comes back: as the simulator found it out."""
+
+from __future__ import annotations
+
+import threading
+from types import SimpleNamespace
+
+import pytest
+
+from coordinator.config import Config, LeaseConfig
+from coordinator.errors import GroupError
+from coordinator.shards import shards_here
+from coordinator.shards.shards_here import ShardsHere
+from coordinator.storage.shards import Shards
+from tests.support.members import wait_for
+
+GROUP, SHARD = "billing", Shards(4).shard_of("billing")
+
+
+class Served:
+    """A coordinator of a shard, which loses its log when it is to."""
+
+    def __init__(self, *, lost_when_asked=False):
+        self.epoch, self.status, self.makes_way, self.closed = 1, "active", False, False
+        self._lost_when_asked = lost_when_asked
+
+    def make_way(self, *, on):
+        self.makes_way = on
+
+    def confirm_status(self):
+        if self._lost_when_asked:
+            self.status = "fenced"
+        return self.status
+
+    def close(self):
+        self.closed = True
+
+
+class Stop(threading.Event):
+    """What a partition's work is stopped by; work waits no longer than it takes."""
+
+    def wait(self, timeout=None):
+        return super().wait(min(timeout, 0.02))
+
+
+class Here(ShardsHere):
+    """As `ShardsHere`, whose claims are those of no log."""
+
+    def __init__(self, **given):
+        self.threads, self.opened, self.claiming = [], [], lambda: None
+        nothing = SimpleNamespace()
+        super().__init__(
+            *("store", Shards(4), Config(lease=LeaseConfig(ttl_ms=10)), nothing, nothing),
+            *(self._begin, lambda: None),
+            **given,
+        )
+
+    def _begin(self, run, _name):
+        thread = threading.Thread(target=run, daemon=True)
+        self.threads.append(thread)
+        thread.start()
+
+    def _open(self, _shard):
+        self.claiming()
+        self.opened.append(Served())
+        return self.opened[-1]
+
+
+@pytest.fixture
+def begin():
+    """Return what has a shard in a thread; all are stopped at the end."""
+    begun = []
+
+    def have(here, shard=SHARD):
+        stop = Stop()
+        thread = threading.Thread(target=here.have, args=(shard, stop), daemon=True)
+        thread.start()
+        begun.append((stop, thread))
+        return stop, thread
+
+    yield have
+    for stop, thread in begun:
+        stop.set()
+        thread.join(5)
+
+
+def files(monkeypatch, *answers):
+    """Have the store say whether a shard has a log, the last answer again and again."""
+    left = list(answers)
+
+    def is_folder(_path):
+        answer = left.pop(0) if len(left) > 1 else left[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(shards_here, "files_at", lambda _: SimpleNamespace(is_folder=is_folder))
+
+
+def test_a_list_that_fails_is_asked_for_again(monkeypatch, begin):
+    """The error of it ended the node's membership, and all of its shards moved."""
+    files(monkeypatch, OSError("the store does not answer"), False)
+    here = Here()
+    begin(here)
+    wait_for(lambda: here.claims() == {SHARD: 0})
+
+
+def test_a_shard_that_had_to_go_while_it_was_claimed_for_a_request_is_let_go(monkeypatch, begin):
+    files(monkeypatch, False)
+    here, may_claim = Here(), threading.Event()
+    here.claiming = may_claim.wait
+    stop, thread = begin(here)
+    wait_for(lambda: here.claims() == {SHARD: 0})
+    assert isinstance(here.find(GROUP), GroupError)  # it is being loaded
+    stop.set()
+    thread.join(5)
+    may_claim.set()
+    wait_for(lambda: here.opened and here.opened[0].makes_way)
+    here.opened[0].status = "fenced"
+    wait_for(lambda: here.opened[0].closed)
+    assert here.get(SHARD) is None
+
+
+def test_a_shard_that_came_back_is_claimed_again_though_it_was_lost_meanwhile(monkeypatch, begin):
+    """Its state went when the loss was seen, and nothing saw any more that it was lost."""
+    files(monkeypatch, True)
+    here = Here()
+    stop, thread = begin(here)
+    wait_for(lambda: here.get(SHARD) is not None)
+    first, looked = here.get(SHARD), threading.Event()
+
+    def lose():
+        looked.wait(5)
+        first.status = "fenced"
+        return first.status
+
+    first.confirm_status = lose
+    stop.set()
+    thread.join(5)
+    begin(here)
+    wait_for(lambda: not first.makes_way)  # it is its own again
+    looked.set()
+    wait_for(lambda: len(here.opened) == 2)
+    wait_for(lambda: here.get(SHARD) is here.opened[1])
+
+
+def test_a_shard_without_requests_is_known_to_be_lost_from_the_other_nodes(monkeypatch, begin):
+    files(monkeypatch, True)
+    elsewhere = [0]
+    here = Here(claimed_elsewhere=lambda _: elsewhere[0])
+    begin(here)
+    wait_for(lambda: here.get(SHARD) is not None)
+    here.get(SHARD)._lost_when_asked = True
+    elsewhere[0] = 2
+    wait_for(lambda: len(here.opened) == 2)
