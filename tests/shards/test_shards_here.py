@@ -122,7 +122,7 @@ def test_a_shard_that_had_to_go_while_it_was_claimed_for_a_request_is_let_go(mon
 
 
 def test_a_shard_that_came_back_is_claimed_again_though_it_was_lost_meanwhile(monkeypatch, begin):
-    """Its state went when the loss was seen, and nothing saw any more that it was lost."""
+    """Its state went when the loss was seen, and nothing saw after that that it was lost."""
     files(monkeypatch, True)
     here = Here()
     stop, thread = begin(here)

@@ -26,6 +26,7 @@ from tests.sim import delta
 from tests.sim.checkers import differences
 from tests.sim.objects.store import ObjectWorld
 from tests.sim.run import DELTA_EVERY, simulate
+from tests.sim.shards.world import ShardWorld
 from tests.sim.shrink import shrink
 from tests.sim.world import World
 from tests.support.longer import EVERY
@@ -129,7 +130,7 @@ def test_the_shrunk_story_of_a_bug_shows_it_in_muster_trace(monkeypatch, muster_
 
 
 @pytest.mark.parametrize(
-    ("kind", "seed"), [(World, 7 * DELTA_EVERY), (ObjectWorld, 34 if EVERY else 3)]
+    ("kind", "seed"), [(World, 7 * DELTA_EVERY), (ObjectWorld, 34 if EVERY else 3), (ShardWorld, 0)]
 )
 def test_a_seed_is_one_run_in_every_process(kind, seed):
     code = (

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from .processor import CheckedProcessor
     from .world import ShardWorld
 
-WATCH_MS = 250
+WATCH_MS = 100
 """How often it is looked which shards have a coordinator."""
-SLACK_MS = 2_000
-"""How much longer than a lease a group may be without a coordinator."""
+PLANNED_MS = 500
+"""For how long a shard may have no coordinator where all that happens was planned."""
 
 
 @dataclass
@@ -170,8 +170,6 @@ class Checkers:
     def __init__(self, world: ShardWorld) -> None:
         self._world = world
         self._unserved: dict[int, int] = {}
-        self.longest_ms = 0
-        """For how long a shard had no coordinator."""
 
     def begins(self, member: Member, partitions: set[Partition]) -> None:
         """As `Checker.begins`."""
@@ -211,12 +209,14 @@ class Checkers:
         healthy = [host for host in world.hosts if host.healthy]
         for shard in range(world.shards.count):
             epoch = world.records[world.path_of(shard)].epoch
-            if epoch == 0 or any(_serves(host, shard, epoch) for host in healthy):
+            if epoch == 0 or any(_serves(host, shard, epoch) for host in world.hosts):
                 self._unserved.pop(shard, None)
                 continue
-            since = max(self._unserved.setdefault(shard, now), world.disturbed_at)
-            self.longest_ms = max(self.longest_ms, now - since)
-            if healthy and now - since > world.bound_ms():
+            since = self._unserved.setdefault(shard, now)
+            if not world.is_planned:
+                since = max(since, world.disturbed_at)
+            bound = PLANNED_MS if world.is_planned else world.bound_ms()
+            if healthy and now - since > bound:
                 checker = world.checker_of(world.path_of(shard))
                 checker.fail(f"no coordinator for {now - since} ms, and {healthy[0].name} is well")
 
@@ -229,7 +229,7 @@ class Checkers:
 
 
 def _serves(host: Any, shard: int, epoch: int) -> bool:
-    found = host.here().get(shard)
+    found = host.here().get(shard) if host.runs else None
     return found is not None and found.status == Status.ACTIVE.value and found.epoch == epoch
 
 

@@ -367,6 +367,51 @@ class Thread:
         self._machine.wait_for(lambda: task.done, task.joiners, timeout)
 
 
+class Timer(Thread):
+    """As `threading.Timer`."""
+
+    def __init__(self, machine: Machine, seconds: float, work: Callable[[], object]) -> None:
+        super().__init__(machine, self._wait, "timer")
+        self._seconds, self._work = seconds, work
+        self._over = Event(machine)
+
+    def cancel(self) -> None:
+        """As there."""
+        self._over.set()
+
+    def _wait(self) -> None:
+        if not self._over.wait(self._seconds):
+            self._work()
+
+
+class Pool:
+    """As `ThreadPoolExecutor`, with as many threads as there is work."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+
+    def submit(self, work: Callable[..., object], *given: object) -> Future[Any]:
+        """As there; the work takes a while."""
+        machine, future = self._machine, futures_of(self._machine)()
+        process = machine.check()
+
+        def run() -> None:
+            process.count += 1
+            wait = machine.chance.between(1, 50, "computes", process.name, process.count)
+            machine.sleep(wait / 1000)
+            if future.set_running_or_notify_cancel():
+                try:
+                    future.set_result(work(*given))
+                except Exception as error:  # noqa: BLE001 - handed to the caller
+                    future.set_exception(error)
+
+        machine.begin(process, run, "pool")
+        return future
+
+    def shutdown(self, **_how: bool) -> None:
+        """As there: what runs is not waited for."""
+
+
 class Threading:
     """What a module takes for `threading`."""
 
@@ -384,6 +429,7 @@ class Threading:
             "RLock": lambda: Lock(machine, again=True),
             "Semaphore": lambda room: Lock(machine, room),
             "Thread": lambda **given: Thread(machine, **given),
+            "Timer": lambda seconds, work: Timer(machine, seconds, work),
         }[name]
 
 

@@ -20,13 +20,15 @@ from coordinator.runtime import (
     event_loop,
     futures,
     log_maintenance,
+    regex_jobs,
+    target_computations,
 )
 from coordinator.shards import node, router, shard_loads, shards_here
 from coordinator.storage import lease, nodes, state_loader, store_claim
 from coordinator.storage.tables import patience
 from coordinator.wire import listener
 
-from .machine import Threading, Time, futures_of
+from .machine import Pool, Threading, Time, futures_of
 from .member import NodeMember
 from .processor import CheckedProcessor
 from .server import Front
@@ -37,10 +39,10 @@ if TYPE_CHECKING:
 
 WITH_THREADS = (
     application, background_tasks, beside, coordinator, event_loop, lease, listener, node, nodes,
-    shards_here,
+    shards_here, target_computations,
 )  # fmt: skip
 WITH_TIME = (
-    background_tasks, beside, clock, event_loop, log_maintenance, node, shards_here,
+    background_tasks, beside, clock, event_loop, log_maintenance, node, shards_here, target_computations,
 )  # fmt: skip
 WITH_FUTURES = (event_loop, futures, router)
 
@@ -86,6 +88,8 @@ def on_machine(world: ShardWorld) -> Iterator[None]:
     found += [
         (registry, "entry_points", lambda **_: ()),  # looking for them takes time
         (engine, "entry_points", lambda **_: ()),
+        (regex_jobs, "ThreadPoolExecutor", lambda *_, **__: Pool(machine)),
+        (target_computations, "ThreadPoolExecutor", lambda *_, **__: Pool(machine)),
         (background_tasks, "PeriodicTask", make_task),
         (coordinator, "EventProcessor", world.bound(CheckedProcessor)),
         (coordinator, "Metrics", lambda *_: metrics),

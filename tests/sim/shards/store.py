@@ -50,6 +50,12 @@ class Way:
         low, high = SLOW_MS if is_slow else USUAL_MS
         machine.sleep(world.chance.between(low, high, "on its way", *key) / 1000)
 
+    def reads(self) -> None:
+        """Read a log that is long."""
+        world, name = self.world, self.world.machine.check().name
+        wait = world.chance.between(0, world.read_ms, "reads", name, self._count)
+        world.machine.sleep(wait / 1000)
+
     def happens(self, fault: str) -> bool:
         """Whether something goes wrong with this request."""
         process = self.world.machine.check()
@@ -126,6 +132,7 @@ class NodeLog(MemoryLog):
             loaded = LoadedState()
             loaded.read(list(self.storage.batches))
             self._way.go("read ahead")
+            self._way.reads()
         except OSError:
             return 0
         self._ahead = loaded

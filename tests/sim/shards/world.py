@@ -32,7 +32,7 @@ from .store import ROOT, NodeFiles, NodeLog, Way
 
 LOGGERS = ("muster.coordinator", "muster.shards", "muster.wire")
 TOPICS = {"a1": 4, "b1": 3}
-PLANNED = ("happens", "commits offsets", "asks the wrong coordinator")
+PLANNED = ("happens", "commits offsets")
 """What occurs where nothing breaks."""
 QUIET_MS = 3
 """For how many leases one process alone must have been disturbed, for the shorter bound."""
@@ -88,6 +88,7 @@ class ShardWorld:
         self.swaps = 0
         self._ids = 0
         self._poll_s = chance.pick((0.0, 0.0, 2.0), "poll")
+        self.read_ms = chance.pick((0, 300, 2_000), "how long logs are")
         self.way = Way(self)
         self.requests: dict[int, Any] = {}
         self.network = Network(self)
