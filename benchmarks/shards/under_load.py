@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import cycle, takewhile
 
 from benchmarks.measure import Figure, cpu_s
 from benchmarks.shape import small_group_id, small_member_id
@@ -68,11 +69,10 @@ def planned_move(load: Load) -> Iterator[Figure]:
             pairs, stop = load.pairs(), threading.Event()
 
             def beat(beater: Beater, one: tuple[str, str]) -> None:
-                if not stop.is_set():
-                    waits.append(beater.beat(*one))
+                waits.append(beater.beat(*one))
 
             drive(addresses, pairs, lambda beater, one: beater.beat(*one))
-            beating = threading.Thread(target=drive, args=(addresses, pairs * 1_000, beat))
+            beating = threading.Thread(target=drive, args=(addresses, pairs, beat, stop))
             beating.start()
             nodes.start(1)
             wait_for(nodes, 2)
@@ -117,14 +117,23 @@ def drive(
     addresses: Sequence[str],
     pairs: Sequence[tuple[str, str]],
     ask: Callable[[Beater, tuple[str, str]], object],
+    stop: threading.Event | None = None,
 ) -> None:
-    """Ask of each member, by some threads with connections of their own."""
+    """Ask of each member, by some threads with connections of their own.
+
+    Parameters
+    ----------
+    stop
+        Until then, ask again and again; None asks once.
+    """
     failed: list[BaseException] = []
 
     def run(mine: Sequence[tuple[str, str]]) -> None:
         beater = Beater(addresses)
         try:
-            for one in mine:
+            for one in (
+                mine if stop is None else takewhile(lambda _: not stop.is_set(), cycle(mine))
+            ):
                 ask(beater, one)
         except BaseException as error:  # noqa: BLE001 - raised below, in the caller's thread
             failed.append(error)
