@@ -99,7 +99,7 @@ def on_machine(world: ShardWorld) -> Iterator[None]:
         (node, "Member", world.bound(NodeMember)),
         (node, "ShardLoads", make_loads),
         (node, "StoreNodes", make_nodes),
-        (node, "_CountedShard", lambda *_: metrics),
+        (node, "NodeMetrics", lambda *_: metrics),
         (node, "leave", lambda _: None),
         (node, "make_root", str),
         (node, "serve", world.bound(Front)),
