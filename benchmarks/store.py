@@ -95,9 +95,10 @@ def _small_group(topic: Topic, number: int, members: int) -> Iterator[Record]:
     ids = [small_member_id(number, at) for at in range(members)]
     yield GroupMetadata(group_id, EPOCH, topic.hash)
     for member_id in ids:
-        yield MemberMetadata(
-            group_id, member_id, subscribed_topic_names=("small",), rebalance_timeout_ms=60_000
-        )
+        yield MemberMetadata(  # as its client's first heartbeat says it, which then writes nothing
+            group_id, member_id, client_id="test", client_host="/127.0.0.1",
+            subscribed_topic_names=("small",), rebalance_timeout_ms=60_000,
+        )  # fmt: skip
     for at, member_id in enumerate(ids):
         yield TargetMember(group_id, member_id, ((topic.key, at, at + 1),))
     yield TargetMetadata(group_id, EPOCH, 1, "uniform")
