@@ -113,8 +113,8 @@ class Root:
             self._nodes.look()
         except OSError as error:
             logger.warning("cannot read the nodes of %s: %s", self._root, error)
-        former = self._nodes.coordinator()
-        if former is None or former.coordinator_epoch != opened.epoch - 1:
+        former = self._nodes.with_claim(opened.epoch - 1)  # its file has aged as long as its lease
+        if former is None:
             return
         (described,) = opened.consumer_group_describe(NODES)
         for member in described.get("members", ()):

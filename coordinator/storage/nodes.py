@@ -210,6 +210,11 @@ class StoreNodes:
         claimed = [one for one in self.others if one.coordinator_epoch]
         return max(claimed, key=lambda one: one.coordinator_epoch, default=None)
 
+    def with_claim(self, epoch: int) -> Node | None:
+        """Return who made a claim of the log, as the files say: it may have ended since."""
+        said = [read.node for read in self._files.values() if read.node is not None]
+        return next((one for one in said if one.coordinator_epoch == epoch), None)
+
     def owner_of(self, shard: int) -> tuple[Node | None, int]:
         """Return who of the others has claimed a shard last, as far as they say, and its epoch."""
         claimed = [one for one in self.others if shard in one.shards]

@@ -63,6 +63,18 @@ def test_a_server_that_writes_no_more_is_forgotten_and_its_id_is_free(server):
     assert server().register(1, "c:1") == 1
 
 
+def test_who_made_a_claim_is_known_once_it_is_gone(server):
+    """Its lease and its file end at the same time: the next one that claims asks for it then."""
+    first, second = server(epoch=3), server()
+    first.register(1, "a:1")
+    second.register(2, "b:1")
+    server.now[0] += LONG_MS
+    second.look()
+    assert second.coordinator() is None
+    assert second.with_claim(3).address == "a:1"
+    assert second.with_claim(2) is None
+
+
 @pytest.mark.parametrize("ahead_ms", [-LONG_MS, LONG_MS])
 def test_clocks_may_differ(server, ahead_ms):
     first, second = server(), server(ahead_ms=ahead_ms)
