@@ -126,7 +126,7 @@ def plan(cluster: Cluster, costs: Costs) -> dict[str, str]:
         "of these, for files of nodes": f"{files:,.0f}",
         "requests a day": f"{(puts * PUT + gets * GET) * DAY_S:,.0f} $",
         "shards that a dead node leaves": f"{lost:,.1f}",
-        "until all its groups are answered": f"{c.ttl_s:g} s + {BEAT_S:g} s + {load_s:.1f} s",
+        "until all its groups are answered": f"{c.ttl_s - BEAT_S:g} s + {BEAT_S:g} s + {load_s:.1f} s",
     }
 
 

@@ -132,9 +132,13 @@ def set_least_share(root: Coordinator) -> None:
 
 
 def config_of_nodes(config: Config) -> Config:
-    """Return the settings of the coordinator of the nodes: a node's session is a lease."""
-    ttl_ms = config.lease.ttl_ms
-    beat_ms = max(1, ttl_ms // 5)
+    """Return the settings of the coordinator of the nodes.
+
+    A session ends a heartbeat before a lease does, for with their next heartbeat the others learn
+    of it. It may: what fences a node is the next claim of a shard, and no clock.
+    """
+    beat_ms = max(1, config.lease.ttl_ms // 5)
+    session_ms = max(2, config.lease.ttl_ms - beat_ms)
     return replace(
         without_rounds(config),
         weights=replace(config.weights, source=""),
@@ -142,8 +146,8 @@ def config_of_nodes(config: Config) -> Config:
             {
                 "group.consumer.assignors": ["weighted"],
                 "group.consumer.assignment.interval.ms": 0,
-                "group.consumer.min.session.timeout.ms": ttl_ms,
-                "group.consumer.session.timeout.ms": ttl_ms,
+                "group.consumer.min.session.timeout.ms": session_ms,
+                "group.consumer.session.timeout.ms": session_ms,
                 "group.consumer.min.heartbeat.interval.ms": beat_ms,
                 "group.consumer.heartbeat.interval.ms": beat_ms,
             }

@@ -13,6 +13,7 @@ from coordinator.config import Config, LeaseConfig, ServerConfig
 from coordinator.history import frame
 from coordinator.member.member import Member
 from coordinator.shards.node import NODES, Node
+from coordinator.shards.root import config_of_nodes
 from coordinator.storage.shards import make_shards, root_at
 from tests.conftest import ROOT
 from tests.shards.conftest import SHARDS
@@ -96,6 +97,13 @@ class Work:
         before = dict(self.counts)
         wait_for(lambda: self.lost or all(self.counts[g] >= before[g] + 3 for g in GROUPS))
         assert not self.lost
+
+
+@pytest.mark.parametrize("ttl_ms", [1_000, 10_000, 60_000])
+def test_nodes_learn_of_a_dead_one_before_its_lease_ends(ttl_ms):
+    kafka = config_of_nodes(Config(lease=LeaseConfig(ttl_ms=ttl_ms))).kafka
+    assert kafka.session_timeout_ms + kafka.heartbeat_interval_ms <= ttl_ms
+    assert kafka.session_timeout_ms >= 3 * kafka.heartbeat_interval_ms, "two beats may be lost"
 
 
 def counted(a_node):
