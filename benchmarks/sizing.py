@@ -111,7 +111,7 @@ def plan(cluster: Cluster, costs: Costs) -> dict[str, str]:
     files = c.nodes * c.nodes / RENEW_S
     puts = commits * costs.commit_puts + c.nodes * (2 / RENEW_S + 1 / INBOX_S) + 1 / LEASE_PUT_S
     gets = files + c.nodes * (1 / LEASE_GET_S) + 2 * c.nodes / BEAT_S
-    lost = c.shards / c.nodes
+    lost, session_s = c.shards / c.nodes, c.ttl_s - BEAT_S
     each = -(-lost // (c.nodes - 1)) if c.nodes > 1 else float("inf")
     load_s = each * (c.members / c.shards) * costs.load_ms / 1000
     return {
@@ -126,7 +126,7 @@ def plan(cluster: Cluster, costs: Costs) -> dict[str, str]:
         "of these, for files of nodes": f"{files:,.0f}",
         "requests a day": f"{(puts * PUT + gets * GET) * DAY_S:,.0f} $",
         "shards that a dead node leaves": f"{lost:,.1f}",
-        "until all its groups are answered": f"{c.ttl_s - BEAT_S:g} s + {BEAT_S:g} s + {load_s:.1f} s",
+        "until all its groups are answered": f"{session_s:g} s + {BEAT_S:g} s + {load_s:.1f} s",
     }
 
 
