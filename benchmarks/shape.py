@@ -60,6 +60,15 @@ def small_group_id(number: int) -> str:
     return f"s{number:06}"
 
 
+def spread_group_id(number: int) -> str:
+    """Return the id of a group of a store of shards.
+
+    Kafka's hash adds up the characters at even and at odd places, modulo 64: of ids that count
+    upwards, one shard of 64 would have fifty times as many as another.
+    """
+    return f"s{number * 2_654_435_761 % 2**32:08x}"
+
+
 def small_member_id(number: int, at: int = 0) -> str:
     """Return a member of a small group, by their numbers."""
     return f"m{number}-{at}" if at else f"m{number}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
@@ -64,7 +64,11 @@ def write_group(
 
 
 def write_small_groups(
-    store: Path, count: int, ids: Container[str] | None = None, members: int = 1
+    store: Path,
+    count: int,
+    ids: Container[str] | None = None,
+    members: int = 1,
+    name: Callable[[int], str] = small_group_id,
 ) -> None:
     """Write many groups of settled members with a partition each, beside what the store has.
 
@@ -74,6 +78,8 @@ def write_small_groups(
         Which of them to write; None for all.
     members
         Of each.
+    name
+        Returns a group's id.
     """
     log = DeltaLog.open(store, Config().log)
     log.claim("benchmark", "", wall_ms())
@@ -82,16 +88,15 @@ def write_small_groups(
     records = (
         record
         for number in range(count)
-        if ids is None or small_group_id(number) in ids
-        for record in _small_group(topic, number, members)
+        if ids is None or name(number) in ids
+        for record in _small_group(topic, name(number), number, members)
     )
     while batch := list(islice(records, BATCH)):
         log.append(batch, 1)
     log.close()
 
 
-def _small_group(topic: Topic, number: int, members: int) -> Iterator[Record]:
-    group_id = small_group_id(number)
+def _small_group(topic: Topic, group_id: str, number: int, members: int) -> Iterator[Record]:
     ids = [small_member_id(number, at) for at in range(members)]
     yield GroupMetadata(group_id, EPOCH, topic.hash)
     for member_id in ids:

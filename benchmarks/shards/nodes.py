@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from benchmarks.shape import small_group_id
+from benchmarks.shape import spread_group_id
 from benchmarks.store import write_small_groups
 from coordinator.config import Config
 from coordinator.storage.shards import make_shards, shard_at
@@ -27,10 +27,12 @@ def write_shards(store: Path, groups: int, count: int, members: int = 1) -> None
     shards = make_shards(str(store), count, Config())
     names: list[set[str]] = [set() for _ in range(count)]
     for number in range(groups):
-        group_id = small_group_id(number)
+        group_id = spread_group_id(number)
         names[shards.shard_of(group_id)].add(group_id)
     for shard, some in enumerate(names):
-        write_small_groups(Path(shard_at(str(store), shard)), groups, some, members)
+        write_small_groups(
+            Path(shard_at(str(store), shard)), groups, some, members, spread_group_id
+        )
 
 
 class Nodes:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from benchmarks.measure import Bench, Figure
 from benchmarks.report import Section
-from benchmarks.shape import small_group_id
+from benchmarks.shape import spread_group_id
 from benchmarks.shards.client import Beater
 from benchmarks.shards.nodes import Nodes, write_shards
 from benchmarks.shards.under_load import Load, planned_move, scale, sudden_end
@@ -55,10 +55,10 @@ def taken(groups: int, count: int) -> Iterator[Figure]:
         with Nodes(store) as nodes:
             beater = Beater(nodes.start(1))
             started = time.perf_counter()
-            beater.beat(small_group_id(0), "m0")
+            beater.beat(spread_group_id(0), "m0")
             first = time.perf_counter()
             for number in range(0, groups, max(1, groups // 1_000)):
-                beater.beat(small_group_id(number), f"m{number}")
+                beater.beat(spread_group_id(number), f"m{number}")
             last = time.perf_counter()
             beater.close()
     named = f"one node takes {count} shards of {groups:,} members"
