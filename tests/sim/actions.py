@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from math import log
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from .crowd import Crowd
 from .external import Computer
+from .happenings import Happenings, Kind
 from .surroundings import Surroundings
 
 if TYPE_CHECKING:
     from .world import World
-
-Kind: TypeAlias = tuple[str, float, Callable[..., None]]
-"""Its name, its weight, and what does it."""
-NEVER_SHARE = 0.3
-"""In how many seeds each kind of action never happens."""
 
 
 class Actions:
@@ -27,13 +21,9 @@ class Actions:
         self._chance = world.chance
         self._around = Surroundings(world)
         self._troubles = world.troubles
-        self._count = 0
-        self._gap_ms = self._chance.pick((300, 1_000, 3_000), "gap")
-        self._kinds = [
-            (weight, do)
-            for kind, weight, do in self._list_kinds()
-            if not self._chance.likely(NEVER_SHARE, "never", kind)
-        ]
+        self._happenings = Happenings(
+            world.schedule, world.chance, (300, 1_000, 3_000), self._list_kinds()
+        )
 
     def _list_kinds(self) -> list[Kind]:
         """Return what may happen, and how often beside the others."""
@@ -70,21 +60,4 @@ class Actions:
             self._around.topic_comes("first", number)
         for number in range(self._chance.between(1, 4, "members")):
             self._crowd.joins("first", number)
-        self._next()
-
-    def _next(self) -> None:
-        self._count += 1
-        wait = -self._gap_ms * log(1 - self._chance.draw("gap", self._count))
-        self._world.schedule.after(int(wait), self._happen, self._count)
-
-    def _happen(self, number: int) -> None:
-        if self._chance.calm:
-            return
-        self._next()
-        at = self._chance.draw("kind", number) * sum(weight for weight, _ in self._kinds)
-        for weight, do in self._kinds:
-            at -= weight
-            if at < 0:
-                if self._chance.happens("happens", do.__qualname__, number):
-                    do(number)
-                return
+        self._happenings.begin()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.sim.actions import Actions, Kind
+from tests.sim.actions import Actions
+from tests.sim.happenings import Kind
 from tests.sim.surroundings import TOPICS
 
 from .member import ClassicMember
@@ -121,4 +122,4 @@ class ClassicActions(Actions):
             self._around.topic_comes("first", number)
         for number in range(self._chance.between(1, 5, "members")):
             self._members.joins("first", number)
-        self._next()
+        self._happenings.begin()

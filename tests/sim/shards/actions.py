@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from math import log
 from typing import TYPE_CHECKING
 
 from coordinator.errors import GroupError
 from coordinator.storage.shards import NODES
+from tests.sim.happenings import Happenings
 
 from .client import ShardMember, fetch
 from .host import Host
@@ -14,8 +14,6 @@ from .host import Host
 if TYPE_CHECKING:
     from .world import ShardWorld
 
-NEVER_SHARE = 0.3
-"""In how many seeds each kind of action never happens."""
 MEMBERS_MAX, NODES_MAX, NODES_LEAST = 12, 6, 2
 JUMPS_MS = (2_000, 20_000, 3_600_000)
 
@@ -25,10 +23,9 @@ class Actions:
 
     def __init__(self, world: ShardWorld) -> None:
         self._world, self._chance = world, world.chance
-        self._count = self._offset = 0
+        self._offset = 0
         self._acknowledged: dict[tuple[str, str, int], int] = {}
         """Where the newest commit of each partition is in its log, of those acknowledged."""
-        self._gap_ms = self._chance.pick((500, 2_000, 5_000), "gap")
         breaks = [
             ("a node dies", 1.0, self.node_dies),
             ("a node is frozen", 1.0, self.node_freezes),
@@ -48,11 +45,7 @@ class Actions:
             ("a node is drained", 0.5, self.node_is_drained),
             *([] if world.is_planned else breaks),
         ]
-        self._kinds = [
-            (weight, do)
-            for name, weight, do in kinds
-            if not self._chance.likely(NEVER_SHARE, "never", name)
-        ]
+        self._happenings = Happenings(world.schedule, world.chance, (500, 2_000, 5_000), kinds)
 
     def next_offset(self) -> int:
         """Return an offset that no one has committed yet."""
@@ -79,24 +72,7 @@ class Actions:
         for number in range(self._chance.between(2, 8, "members")):
             wait = self._chance.between(0, 3_000, "joins", number)
             self._world.schedule.after(wait, self.member_joins, "first", number)
-        self._next()
-
-    def _next(self) -> None:
-        self._count += 1
-        wait = -self._gap_ms * log(1 - self._chance.draw("gap", self._count))
-        self._world.schedule.after(int(wait), self._happen, self._count)
-
-    def _happen(self, number: int) -> None:
-        if self._chance.calm or not self._kinds:
-            return
-        self._next()
-        at = self._chance.draw("kind", number) * sum(weight for weight, _ in self._kinds)
-        for weight, do in self._kinds:
-            at -= weight
-            if at < 0:
-                if self._chance.happens("happens", do.__qualname__, number):
-                    do(number)
-                return
+        self._happenings.begin()
 
     # Members -------------------------------------------------------------------------------------
 
