@@ -102,6 +102,8 @@ class Node:
             Topic.of(SHARDS_TOPIC, topic_id_of(SHARDS_TOPIC), shards.count, ()),
         )
         self.metrics = NodeMetrics(config.metrics.groups_max)
+        self._leaving, self._ending = threading.Event(), threading.Event()
+        """The first comes before: it has left the group, and answers until others claim."""
         self.here = ShardsHere(
             self._root,
             shards,
@@ -110,12 +112,11 @@ class Node:
             self.metrics,
             self._start,
             self._tell,
+            self._ending,
             make_engine,
             lambda shard: self.nodes.owner_of(shard)[1],
         )
         self._router = Router(self._find, self.here.list_open, self._refuse_stranger)
-        self._leaving, self._ending = threading.Event(), threading.Event()
-        """The first comes before: it has left the group, and answers until others claim."""
         self._closing, self._when_closed = threading.Lock(), list[Callable[[], object]]()
         self._threads: list[threading.Thread] = []
         self._member: Member | None = None

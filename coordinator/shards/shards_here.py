@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable
 from typing import Protocol
 
@@ -59,6 +58,8 @@ class ShardsHere:
         Starts a thread that has a name.
     tell
         Tells the other nodes what this one has, where that changed.
+    ending
+        Set once the node closes; its threads end with it.
     claimed_elsewhere
         Returns the newest epoch by which another node says it has claimed a shard.
     """
@@ -72,13 +73,14 @@ class ShardsHere:
         metrics: NodeMetrics,
         start: Callable[[Callable[[], object], str], None],
         tell: Callable[[], None],
+        ending: threading.Event,
         make_engine: Callable[[], Engine] | None = None,
         claimed_elsewhere: Callable[[int], int] = lambda _: 0,
     ) -> None:
         self._root, self._shards, self._config = root, shards, config
         self._make_engine, self._claimed_elsewhere = make_engine, claimed_elsewhere
         self._catalog, self._metrics = catalog, metrics
-        self._start, self._tell = start, tell
+        self._start, self._tell, self._ending = start, tell, ending
         self.owner, self.address = "", ""
         """What a claim says of the node."""
         self._here: dict[int, Coordinator] = {}
@@ -182,9 +184,8 @@ class ShardsHere:
         """Serve a departing shard until another node has claimed it; then drop its state."""
         wait_s = LOOK_S
         while ours.confirm_status() not in LOST:  # a shard without requests does not learn it
-            if shard in self._had:  # again
-                return
-            time.sleep(wait_s)
+            if shard in self._had or self._ending.wait(wait_s):
+                return  # it is here again, or the node closes it
             wait_s = min(2 * wait_s, LOOK_MOST_S)
         with self._changing:
             if shard in self._had or self._here.get(shard) is not ours:

@@ -48,10 +48,11 @@ class Here(ShardsHere):
 
     def __init__(self, **given):
         self.threads, self.opened, self.claiming = [], [], lambda: None
+        self.ending = threading.Event()
         nothing = SimpleNamespace()
         super().__init__(
             *("store", Shards(4), Config(lease=LeaseConfig(ttl_ms=10)), nothing, nothing),
-            *(self._begin, lambda: None),
+            *(self._begin, lambda: None, self.ending),
             **given,
         )
 
@@ -119,6 +120,21 @@ def test_a_shard_that_had_to_go_while_it_was_claimed_for_a_request_is_let_go(mon
     here.opened[0].status = "fenced"
     wait_for(lambda: here.opened[0].closed)
     assert here.get(SHARD) is None
+
+
+def test_nothing_waits_for_a_claim_once_the_node_ends(monkeypatch, begin):
+    files(monkeypatch, True)
+    here = Here()
+    stop, thread = begin(here)
+    wait_for(lambda: here.get(SHARD) is not None)
+    stop.set()
+    thread.join(5)
+    (leaving,) = here.threads
+    leaving.join(0.5)
+    assert leaving.is_alive(), "no one has claimed it"
+    here.ending.set()
+    leaving.join(5)
+    assert not leaving.is_alive()
 
 
 def test_a_shard_that_came_back_is_claimed_again_though_it_was_lost_meanwhile(monkeypatch, begin):

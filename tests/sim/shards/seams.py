@@ -42,7 +42,7 @@ WITH_THREADS = (
     shards_here, target_computations,
 )  # fmt: skip
 WITH_TIME = (
-    background_tasks, beside, clock, event_loop, log_maintenance, node, shards_here, target_computations,
+    background_tasks, beside, clock, event_loop, log_maintenance, node, target_computations,
 )  # fmt: skip
 WITH_FUTURES = (event_loop, futures, router)
 
