@@ -55,7 +55,12 @@ class Schema(NamedTuple):
     flexible: int = 0
 
 
-_TYPES = {"int8": int, "int16": int, "int32": int, "int64": int, "string": str, "bytes": bytes}
+_TYPES = {
+    **dict.fromkeys(("int8", "int16", "uint16", "int32", "int64"), int),
+    "bool": bool,
+    "string": str,
+    "bytes": bytes,
+}
 _PARTITIONS = Shape("partitions", "int32", array=True)
 _TOPIC = (Shape("topic_id", "uuid"), _PARTITIONS)
 _HELD = (
@@ -226,9 +231,11 @@ def _field(name: str, shape: Shape, version: int, *, flexible: bool) -> tuple[st
     else:
         kind = _TYPES.get(shape.kind, UUID)
         says = {"kafka_type": shape.kind}
+    if shape.kind == "uuid":
+        kind = kind | None  # an id of 16 zero bytes
     if shape.array:
         kind = tuple[kind, ...]
-    if shape.null or shape.kind == "uuid":
+    if shape.null:
         kind = kind | None
     if shape.tag is None:
         return shape.name, kind, field(metadata=says)

@@ -79,9 +79,11 @@ def _number(form: str) -> Reader:
 
 
 _int8, _int16, _int32, _int64 = map(_number, "bhiq")
+_uint16 = _number("H")
 
 
-def _varint(data: bytes, at: int) -> tuple[int, int]:
+def varint(data: bytes, at: int) -> tuple[int, int]:
+    """Read a number of variable length, at most of five bytes."""
     value = 0
     for byte in range(VARINT_BYTES_MAX):
         found = data[at + byte]
@@ -126,7 +128,7 @@ def compact_text(data: bytes, at: int) -> tuple[str | None, int]:
     if length < ONE_BYTE_LENGTH:
         at += 1
     else:
-        length, at = _varint(data, at)
+        length, at = varint(data, at)
         length -= 1
     if length == -1:
         return None, at
@@ -180,8 +182,8 @@ _LEGACY = {
 }
 _COMPACT = {
     "string": compact_text,
-    "bytes": _bytes(_varint, 1),
-    "records": _bytes(_varint, 1),
+    "bytes": _bytes(varint, 1),
+    "records": _bytes(varint, 1),
 }
 
 
@@ -198,6 +200,7 @@ _PLAIN: dict[str, Reader] = {
     "int16": _int16,
     "int32": _int32,
     "int64": _int64,
+    "uint16": _uint16,
     "bool": _bool,
     "uuid": _uuid,
     "timedelta_i32": _milliseconds(_int32),
@@ -207,7 +210,7 @@ _PLAIN: dict[str, Reader] = {
 
 def _array(read_one: Reader, *, flexible: bool) -> Reader:
     def read(data: bytes, at: int) -> tuple[tuple[Any, ...] | None, int]:
-        count, at = _varint(data, at) if flexible else _int32(data, at)
+        count, at = varint(data, at) if flexible else _int32(data, at)
         count -= flexible
         if count == -1:
             return None, at
@@ -270,10 +273,10 @@ def client_id_reader(*, flexible: bool) -> Reader:
 def _read_tags(
     data: bytes, at: int, tagged: dict[int, tuple[str, Reader]], values: dict[str, object]
 ) -> int:
-    count, at = _varint(data, at)
+    count, at = varint(data, at)
     for _ in range(count):
-        tag, at = _varint(data, at)
-        length, at = _varint(data, at)
+        tag, at = varint(data, at)
+        length, at = varint(data, at)
         found, end = _take_bytes(data, at, length)
         if tag in tagged:
             name, read_field = tagged[tag]
@@ -306,12 +309,13 @@ def _field_reader(field: Field[Any], *, flexible: bool) -> Reader:
     if not is_dataclass(shape.kind):
         read = _PLAIN.get(kafka_type) or (_COMPACT if flexible else _LEGACY)[kafka_type]
     elif shape.optional and not shape.array:
-        marker = _varint if "tag" in field.metadata else _int8
+        marker = varint if "tag" in field.metadata else _int8
         read = _nullable(marker, entity_reader(shape.kind))  # type: ignore[arg-type]
     else:
         read = entity_reader(shape.kind)  # type: ignore[arg-type]
     if shape.array:
-        one = read if is_dataclass(shape.kind) else _not_null(read, field.name)
+        may_be_null = is_dataclass(shape.kind) or NoneType in get_args(shape.kind)
+        one = read if may_be_null else _not_null(read, field.name)
         read = _array(_int32 if read is _int32 else one, flexible=flexible)
     if shape.optional or (kafka_type in _PLAIN and not shape.array):
         return read

@@ -139,7 +139,7 @@ def entity_writer(entity: type[Any]) -> EntityWriter:
     """Return what writes a kio entity from its fields by name.
 
     Fields that this version does not have are left out; those that are not given are as the schema
-    says, and so is every tag: we send none.
+    says. A tagged field is sent where it is given (KIP-482).
     """
     flexible: bool = entity.__flexible__
     parts = [
@@ -147,6 +147,11 @@ def entity_writer(entity: type[Any]) -> EntityWriter:
         for field in fields(entity)
         if "tag" not in field.metadata
     ]
+    tags = sorted(
+        (field.metadata["tag"], field.name, _field_writer(field, flexible=flexible))
+        for field in fields(entity)
+        if "tag" in field.metadata
+    )
 
     def write(out: bytearray, values: Values) -> None:
         for name, write_field, default in parts:
@@ -154,7 +159,14 @@ def entity_writer(entity: type[Any]) -> EntityWriter:
             assert value is not MISSING, f"{entity.__module__} needs {name}"
             write_field(out, value)
         if flexible:
-            out.append(0)
+            given = [one for one in tags if one[1] in values] if tags else ()
+            _varint(out, len(given))
+            for tag, name, write_field in given:
+                part = bytearray()
+                write_field(part, values[name])
+                _varint(out, tag)
+                _varint(out, len(part))
+                out += part
 
     return write
 
@@ -175,14 +187,16 @@ def _field_writer(field: Field[Any], *, flexible: bool) -> Writer:
         write = _PLAIN.get(name) or (_COMPACT if flexible else _LEGACY)[name]
     if shape.array:
         return _array(write, flexible=flexible)
-    return _optional(write) if is_dataclass(shape.kind) and shape.optional else write
+    if is_dataclass(shape.kind) and shape.optional:
+        return _optional(write, none=0 if "tag" in field.metadata else -1)
+    return write
 
 
-def _optional(write: Writer) -> Writer:
+def _optional(write: Writer, none: int) -> Writer:
     """Write an entity that may be missing, after a byte that says so (KIP-893)."""
 
     def write_marked(out: bytearray, value: Any) -> None:  # noqa: ANN401 - an entity's fields
-        _int8(out, -1 if value is None else 1)
+        _int8(out, none if value is None else 1)
         if value is not None:
             write(out, value)
 

@@ -22,6 +22,7 @@ from kio.serial import entity_reader, entity_writer
 
 from coordinator.core.events import HeartbeatResponse
 from coordinator.core.state.partition_spans import TopicKey, make_id
+from coordinator.wire import encoder
 from coordinator.wire.apis.heartbeat_api import _response_fields, assignment_fields
 from coordinator.wire.call import to_uuid
 from coordinator.wire.codec import (
@@ -216,6 +217,20 @@ def test_tags_of_newer_clients_are_skipped():
     tags = b"\2" + b"\0\3abc" + b"\x05\1x"
     body = decode(head + tags + b"\0" + b"\1\0" + tags).body
     assert (body.topics, body.allow_auto_topic_creation) == (None, True)
+
+
+def test_tags_that_are_given_are_written_as_kio_writes_them():
+    fetch = load_request_schema(1, 17)
+    state = {"replica_id": 7, "replica_epoch": 40}
+    fields_given = {"max_wait": 5, "min_bytes": 1, "topics": (), "forgotten_topics_data": ()}
+    out = bytearray()
+    write = encoder.entity_writer(fetch)
+    write(out, fields_given | {"cluster_id": "c", "replica_state": state})
+    found, _ = entity_reader(fetch)(memoryview(out), 0)
+    assert (found.cluster_id, found.replica_state.replica_epoch) == ("c", 40)
+    again = io.BytesIO()
+    entity_writer(fetch)(again, found)
+    assert bytes(out) == again.getvalue()
 
 
 def test_an_unknown_api_versions_version_is_answered_in_version_0():
