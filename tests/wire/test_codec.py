@@ -226,7 +226,7 @@ def test_tags_that_are_given_are_written_as_kio_writes_them():
     out = bytearray()
     write = encoder.entity_writer(fetch)
     write(out, fields_given | {"cluster_id": "c", "replica_state": state})
-    found, _ = entity_reader(fetch)(memoryview(out), 0)
+    found, _ = entity_reader(fetch)(bytes(out), 0)
     assert (found.cluster_id, found.replica_state.replica_epoch) == ("c", 40)
     again = io.BytesIO()
     entity_writer(fetch)(again, found)
