@@ -28,8 +28,9 @@ _WEYL, _MIX_A, _MIX_B = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111
 
 def offsets_of(counts: Ints) -> Longs:
     """Return the running total of `counts` with a leading 0: where each run starts, and the end."""
-    out = np.zeros(len(counts) + 1, dtype=np.int64)
-    np.cumsum(counts, out=out[1:])
+    out = np.empty(len(counts) + 1, dtype=np.int64)
+    out[0] = 0
+    counts.cumsum(out=out[1:])
     return out
 
 

@@ -373,6 +373,8 @@ def _find_classes(
     subscription: Longs, lists: tuple[Longs, Ints], group_of: Longs | None
 ) -> tuple[Longs, Longs, Ints]:
     """Return each member's subscription class and the lists, numbered by their first member."""
+    if group_of is None and len(subscription) and (subscription == subscription[0]).all():
+        return np.zeros(len(subscription), dtype=np.int64), *take_lists(*lists, subscription[:1])
     used, first, inverse = np.unique(subscription, return_index=True, return_inverse=True)
     key = None if group_of is None else group_of[first]
     labels, heads = label_lists(*take_lists(*lists, used), key)

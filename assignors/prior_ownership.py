@@ -144,8 +144,8 @@ def resolve_claims(
         A live member's claim lies outside its topic, or overlaps another claim of its own.
     """
     live = claims.member >= 0
-    gone = claims.rows(~live) if not live.all() else claims.rows(np.zeros(0, dtype=np.int64))
-    if not live.all():
+    gone = None if live.all() else claims.rows(~live)
+    if gone is not None:
         claims = claims.rows(live)
     _refuse_outside(claims, topics, partitions)
     order = _find_canonical_order(claims)
@@ -153,8 +153,8 @@ def resolve_claims(
         claims = claims.rows(order)
     _refuse_own_overlap(claims, topics)
     held = eligible.holds(member_class[claims.member], claims.topic)
-    dropped = claims.rows(~held) if not held.all() else claims.rows(np.zeros(0, dtype=np.int64))
-    if not held.all():
+    dropped = None if held.all() else claims.rows(~held)
+    if dropped is not None:
         claims = claims.rows(held)
     owned = merge_touching(claims.member, claims.topic, claims.first, claims.count)
     line_order = _order_on_line(owned)
@@ -260,25 +260,29 @@ def _subtract_owned(
 
 
 def _collect_released(
-    gone: PriorOwnership,
-    dropped: PriorOwnership,
+    gone: PriorOwnership | None,
+    dropped: PriorOwnership | None,
     lost: PriorOwnership | None,
     partitions: Longs,
 ) -> ReleasedOwnership:
     """Collect what is not honoured; claims of owners that left are clipped to what exists."""
-    gone = gone.rows(gone.topic >= 0)
-    first = np.minimum(gone.first, partitions[gone.topic])
-    gone.count = np.minimum(gone.first + gone.count, partitions[gone.topic]) - first
-    gone = gone.rows(gone.count > 0)
-    parts, causes = [gone, dropped], [LEFT, UNSUBSCRIBED]
-    if lost is not None:
-        parts.append(lost)
-        causes.append(CONTESTED)
-    owner = pa.concat_arrays([part.owner for part in parts])
-    topic = np.concatenate([part.topic for part in parts])
-    first = np.concatenate([part.first for part in parts])
-    count = np.concatenate([part.count for part in parts])
-    cause = np.repeat(np.array(causes, dtype=np.int8), [len(part.topic) for part in parts])
+    if gone is not None:
+        gone = gone.rows(gone.topic >= 0)
+        first = np.minimum(gone.first, partitions[gone.topic])
+        gone.count = np.minimum(gone.first + gone.count, partitions[gone.topic]) - first
+        gone = gone.rows(gone.count > 0)
+    causes = [LEFT, UNSUBSCRIBED, CONTESTED]
+    named = zip((gone, dropped, lost), causes, strict=True)
+    parts = [(part, cause) for part, cause in named if part is not None and len(part.topic)]
+    if not parts:  # the usual case, and sorting nothing takes time
+        none = np.zeros(0, dtype=np.int64)
+        return ReleasedOwnership(pa.array([], pa.string()), none, none, none, none.astype(np.int8))
+    owner = pa.concat_arrays([part.owner for part, _ in parts])
+    topic = np.concatenate([part.topic for part, _ in parts])
+    first = np.concatenate([part.first for part, _ in parts])
+    count = np.concatenate([part.count for part, _ in parts])
+    lengths = [len(part.topic) for part, _ in parts]
+    cause = np.repeat(np.array([cause for _, cause in parts], dtype=np.int8), lengths)
     columns = {"topic": topic, "first": first, "count": count, "owner": owner, "cause": cause}
     keys = [(name, "ascending") for name in columns]
     order = np.asarray(pc.sort_indices(pa.table(columns), keys), dtype=np.int64)

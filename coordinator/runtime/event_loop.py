@@ -340,6 +340,8 @@ class EventLoop:
 
     def _serve(self, queue: deque[Item], most: int, *, large: bool = False) -> None:
         """Answer a batch of what waits in a queue, at most so many events."""
+        if not queue:
+            return
         began = time.monotonic()
         items = self._items = self._take(queue, most)
         events = [event for item in items for event in item.piece]

@@ -39,6 +39,8 @@ FENCES = {
     ErrorCode.STALE_MEMBER_EPOCH,
     ErrorCode.UNKNOWN_MEMBER_ID,
 }
+COUNTED = {GroupMetadata, TargetMetadata, ClassicGroupWritten, GroupUnread, Tombstone}
+"""Records that are counted one by one."""
 ENDS_OF_GROUPS = {GroupMetadata.kind, ClassicGroupWritten.kind}
 MS_BUCKETS = (0.1, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 10_000)
 
@@ -220,7 +222,7 @@ class Metrics:
         for kind, some in groupby(records, type):
             if kind is OffsetCommitted:  # thousands in a request
                 self._commits.inc(sum(1 for _ in some))
-            else:
+            elif kind in COUNTED:
                 for record in some:
                     self._count(record)
 
