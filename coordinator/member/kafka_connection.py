@@ -10,6 +10,7 @@ import hmac
 import secrets
 import ssl
 import struct
+from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
@@ -53,9 +54,13 @@ class KafkaConnection:
     """
 
     def __init__(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, client_id: str
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        client_id: str,
+        versions: Mapping[Api, tuple[int, int]] = VERSIONS,
     ) -> None:
-        self._reader, self._writer = reader, writer
+        self._reader, self._writer, self._sent = reader, writer, versions
         self._client_id = client_id.encode()
         self._versions = {Api.API_VERSIONS: (0, 0)}
         self._asked = 0
@@ -69,17 +74,25 @@ class KafkaConnection:
         client_id: str,
         tls: ssl.SSLContext | None,
         login: tuple[str, str, str] | None,
+        versions: Mapping[Api, tuple[int, int]] = VERSIONS,
     ) -> KafkaConnection:
-        """Connect, learn the versions, and log in."""
+        """Connect, learn the versions, and log in.
+
+        Parameters
+        ----------
+        versions
+            The lowest and highest version of each API that is sent on it.
+        """
         host, port = address
         reader, writer = await asyncio.open_connection(host, port, ssl=tls)
-        connection = cls(reader, writer, client_id)
+        connection = cls(reader, writer, client_id, versions)
+        sent = {int(api): api for api in versions}
         try:
             answer = await connection.ask(Api.API_VERSIONS)
             connection._versions |= {
                 api: (found.min_version, found.max_version)
                 for found in answer.api_keys
-                if (api := _API_BY_KEY.get(int(found.api_key))) is not None
+                if (api := sent.get(int(found.api_key))) is not None
             }
             if login is not None:
                 await connection._log_in(*login)
@@ -108,7 +121,7 @@ class KafkaConnection:
     def _choose(self, api: Api) -> int:
         """Return the newest version that both sides have."""
         least, most = self._versions.get(api, (0, -1))
-        low, high = VERSIONS[api]
+        low, high = self._sent[api]
         if least > high or most < low:
             raise GroupError(
                 ErrorCode.UNSUPPORTED_VERSION,
@@ -189,9 +202,6 @@ class KafkaConnection:
         proved = b"v=" + base64.b64encode(hmac.digest(server_key, signed, name))
         if not hmac.compare_digest(answer, proved):
             raise _login_error("the server does not know the password itself")
-
-
-_API_BY_KEY = {int(api): api for api in VERSIONS}
 
 
 def _login_error(why: str) -> GroupError:

@@ -1,0 +1,169 @@
+"""Requests of a node to brokers and controllers, each address on a connection of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import defaultdict
+from typing import Any, TypeAlias
+
+from coordinator.errors import ErrorCode, GroupError
+from coordinator.kraft.metadata_log import METADATA_NAME
+from coordinator.member.client_settings import ClientSettings
+from coordinator.member.kafka_connection import KafkaConnection
+from coordinator.wire.codec import Api
+
+Address: TypeAlias = tuple[str, int]
+
+SENT: dict[Api, tuple[int, int]] = {
+    Api.FETCH: (17, 17),
+    Api.LIST_OFFSETS: (5, 10),
+    Api.SASL_HANDSHAKE: (1, 1),
+    Api.API_VERSIONS: (0, 0),
+    Api.SASL_AUTHENTICATE: (0, 2),
+    Api.ALTER_PARTITION_REASSIGNMENTS: (0, 0),
+    Api.DESCRIBE_QUORUM: (2, 2),
+    Api.FETCH_SNAPSHOT: (1, 1),
+    Api.DESCRIBE_CLUSTER: (1, 2),
+    Api.BROKER_REGISTRATION: (3, 4),
+    Api.BROKER_HEARTBEAT: (1, 2),
+    Api.UNREGISTER_BROKER: (0, 0),
+    Api.ASSIGN_REPLICAS_TO_DIRS: (0, 0),
+}
+"""The versions that a node sends: those of Kafka 3.9, and later ones that say more."""
+ANSWER_S = 5.0
+NOT_CONTROLLER = 41
+NOT_LEADER, FENCED, UNKNOWN_EPOCH = 6, 74, 75
+
+
+class Links:
+    """Connections, each opened when it is needed; one asyncio loop uses them.
+
+    `ask` raises OSError where the other side cannot be reached or does not answer in time, and
+    GroupError where it is too old or refuses the login.
+    """
+
+    def __init__(self, settings: ClientSettings, answer_s: float = ANSWER_S) -> None:
+        self.settings, self._answer_s = settings, answer_s
+        self._open: dict[Address, KafkaConnection] = {}
+        self._opening: defaultdict[Address, asyncio.Lock] = defaultdict(asyncio.Lock)
+
+    async def ask(self, address: Address, api: Api, **fields: object) -> Any:  # noqa: ANN401 - kio's
+        """Send a request, and return the answer."""
+        try:
+            async with asyncio.timeout(self._answer_s):
+                async with self._opening[address]:
+                    connection = self._open.get(address)
+                    if connection is None:
+                        connection = self._open[address] = await self._connect(address)
+                return await connection.ask(api, **fields)
+        except GroupError as error:
+            if error.code == ErrorCode.UNSUPPORTED_VERSION:
+                raise GroupError(
+                    error.code,
+                    f"{address[0]}:{address[1]} does not serve the versions of {api.name} that a "
+                    "node sends: it needs Kafka 3.9 or later",
+                ) from None
+            raise
+        except (OSError, asyncio.CancelledError) as error:
+            await self._drop(address)
+            if isinstance(error, OSError):
+                said = str(error) or f"no answer within {self._answer_s:g} s"
+                raise ConnectionError(f"{address[0]}:{address[1]}: {said}") from None
+            raise
+
+    async def _connect(self, address: Address) -> KafkaConnection:
+        settings = self.settings
+        return await KafkaConnection.open(
+            address, settings.client_id, settings.tls, settings.login, SENT
+        )
+
+    async def _drop(self, address: Address) -> None:
+        connection = self._open.pop(address, None)
+        if connection is not None:
+            with contextlib.suppress(OSError, GroupError):
+                await connection.close()
+
+    async def close(self) -> None:
+        """Close all connections."""
+        for address in list(self._open):
+            await self._drop(address)
+
+
+class Controllers:
+    """Requests to the active controller; another one is looked for where it is no longer that one.
+
+    Parameters
+    ----------
+    brokers
+        How brokers are reached, which know the controllers.
+    controllers
+        How those are reached; its servers are asked before the brokers are.
+    """
+
+    def __init__(
+        self, brokers: ClientSettings, controllers: ClientSettings, answer_s: float = ANSWER_S
+    ) -> None:
+        self._brokers, self._links = Links(brokers, answer_s), Links(controllers, answer_s)
+        self._active: Address | None = None
+
+    async def ask(self, api: Api, **fields: object) -> Any:  # noqa: ANN401 - kio's message
+        """Send a request, and return the answer.
+
+        Raises
+        ------
+        OSError
+            No controller is active, or it does not answer: try again.
+        GroupError
+            One is too old, or refuses the login.
+        """
+        if self._active is None:
+            self._active = await self._find()
+        try:
+            answer = await self._links.ask(self._active, api, **fields)
+        except OSError:
+            self._active = None
+            raise
+        if int(getattr(answer, "error_code", 0)) == NOT_CONTROLLER:
+            where, self._active = self._active, None
+            raise ConnectionError(f"{where[0]}:{where[1]} is no longer the active controller")
+        return answer
+
+    def forget(self) -> None:
+        """Look for the active controller before the next request."""
+        self._active = None
+
+    async def _find(self) -> Address:
+        """Ask who is active: first the controllers that are named, then the brokers."""
+        said = "no address is given"
+        for links in (self._links, self._brokers):
+            for address in links.settings.servers:
+                try:
+                    found = await self._ask_quorum(links, address)
+                except OSError as error:
+                    said = str(error)
+                    continue
+                if isinstance(found, str):
+                    said = f"{address[0]}:{address[1]}: {found}"
+                else:
+                    return found
+        raise ConnectionError(f"the active controller cannot be found: {said}")
+
+    async def _ask_quorum(self, links: Links, address: Address) -> Address | str:
+        """Ask for the leader of the metadata; why not, where that is not known."""
+        asked = {"topic_name": METADATA_NAME, "partitions": [{"partition_index": 0}]}
+        answer = await links.ask(address, Api.DESCRIBE_QUORUM, topics=[asked])
+        if int(answer.error_code):
+            return f"{answer.error_code.name} ({answer.error_message or 'DescribeQuorum'})"
+        partition = answer.topics[0].partitions[0]
+        if int(partition.error_code) or partition.leader_id < 0:
+            return f"{partition.error_code.name}, leader {partition.leader_id}"
+        for node in answer.nodes:
+            if node.node_id == partition.leader_id and node.listeners:
+                return node.listeners[0].host, node.listeners[0].port
+        return f"controller {partition.leader_id} has no address in its answer"
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._brokers.close()
+        await self._links.close()

@@ -1,0 +1,162 @@
+"""The files of a partition's log: its batches, and its marks beside them.
+
+Nothing is flushed to the disk before it counts: as in Kafka, what is in sync on other replicas is
+durable. So after the machine has failed, the node is another one (`node_files`); after this process
+has, the operating system still has all.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from uuid import UUID
+
+import msgspec
+
+from coordinator.clock import wall_ms
+from coordinator.kraft.partition_log import (
+    Accepted,
+    Batch,
+    PartitionLog,
+    ReplicaLogError,
+    split_batches,
+)
+from coordinator.storage.tables.filesystem import Filesystem
+
+BATCHES, MARKS = "batches.log", "marks.json"
+CHUNK_BYTES = 8 << 20
+_FILES = Filesystem()
+
+
+class Marks(msgspec.Struct, frozen=True):
+    """What is not in the batches.
+
+    Attributes
+    ----------
+    topic_id
+        Of the topic: one that is made again under the same name is another one.
+    at_ms
+        When the log was known to follow its leader last.
+    """
+
+    topic_id: str
+    start: int
+    high_watermark: int
+    at_ms: int
+
+
+class LogFile:
+    """The log of a partition, and its file; one process writes it.
+
+    Parameters
+    ----------
+    folder
+        Of the partition. It is made if need be.
+    topic_id
+        Of the partition's topic: a log of another one is emptied.
+    keep_ms
+        How long a log stays of use that follows no leader: a cleaned topic keeps for so long what
+        says that something is gone.
+    """
+
+    def __init__(self, folder: str, topic_id: UUID, keep_ms: float) -> None:
+        self.folder, self.topic_id = folder, topic_id
+        self.log = PartitionLog()
+        _FILES.make_folder(folder)
+        self._file = os.open(os.path.join(folder, BATCHES), os.O_RDWR | os.O_CREAT, 0o600)
+        marks = _read_marks(folder)
+        is_ours = marks is not None and marks.topic_id == str(topic_id)
+        if marks is None or not is_ours or wall_ms() - marks.at_ms > keep_ms:
+            os.ftruncate(self._file, 0)
+        else:
+            self._recover(marks)
+        self.keep_marks()
+
+    def _recover(self, marks: Marks) -> None:
+        """Read the batches; what is damaged was being written when the process ended."""
+        for one in _sound_batches(self._file):
+            if self.log.is_empty:
+                self.log.restart(one.base_offset)
+            self.log.append(Accepted([one], None))
+        if self.log.is_empty or self.log.end < marks.start:
+            self.log.restart(marks.start)
+        os.ftruncate(self._file, self.log.size)
+        self.log.start = marks.start
+        self.log.high_watermark = min(max(marks.high_watermark, marks.start), self.log.end)
+
+    def append(self, accepted: Accepted) -> None:
+        """Write batches to the end."""
+        if accepted.restarts_at is not None:
+            self.restart(accepted.restarts_at)
+            accepted = Accepted(accepted.batches, None)
+        if accepted.batches:
+            _write_whole(self._file, accepted.data, self.log.size)
+            self.log.append(accepted)
+
+    def truncate(self, offset: int) -> None:
+        """Cut off the batches that reach an offset."""
+        os.ftruncate(self._file, 0 if offset <= self.log.start else self.log.size_below(offset))
+        self.log.truncate(offset)
+        self.keep_marks()
+
+    def restart(self, offset: int) -> None:
+        """Start again, empty, at an offset."""
+        os.ftruncate(self._file, 0)
+        self.log.restart(offset)
+        self.keep_marks()
+
+    def read(self, offset: int, bytes_max: int) -> bytes:
+        """Return whole batches from an offset on, at least one if there is any."""
+        begin, end = self.log.span(offset, bytes_max)
+        return os.pread(self._file, end - begin, begin)
+
+    def keep_marks(self) -> None:
+        """Write the marks, and that the log follows its leader now."""
+        log = self.log
+        marks = Marks(str(self.topic_id), log.start, log.high_watermark, wall_ms())
+        _FILES.replace(os.path.join(self.folder, MARKS), msgspec.json.encode(marks))
+
+    def close(self) -> None:
+        """Flush everything to the disk, and close."""
+        self.keep_marks()
+        os.fsync(self._file)
+        os.close(self._file)
+
+    def delete(self) -> None:
+        """Close, and remove the folder: a log that is no longer a replica is none later, either."""
+        os.close(self._file)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _read_marks(folder: str) -> Marks | None:
+    try:
+        with open(os.path.join(folder, MARKS), "rb") as file:
+            return msgspec.json.decode(file.read(), type=Marks)
+    except (OSError, msgspec.MsgspecError):
+        return None
+
+
+def _sound_batches(file: int) -> Iterator[Batch]:
+    """Yield the batches of a file, up to the first that is damaged or out of order."""
+    rest, at, end = b"", 0, -1
+    while chunk := os.pread(file, CHUNK_BYTES, at):
+        at += len(chunk)
+        rest += chunk
+        used = 0
+        try:
+            for one in split_batches(rest):
+                if one.base_offset < end:
+                    return
+                used, end = used + len(one.raw), one.last_offset + 1
+                yield one
+        except ReplicaLogError:
+            return
+        rest = rest[used:]
+
+
+def _write_whole(file: int, data: bytes, at: int) -> None:
+    view = memoryview(data)
+    while view:
+        written = os.pwrite(file, view, at)
+        view, at = view[written:], at + written

@@ -1,0 +1,265 @@
+"""A node of a Kafka cluster: registers, stays alive, observes the metadata, follows its leaders."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from typing import Any
+
+from coordinator.config import ConfigError
+from coordinator.errors import GroupError
+from coordinator.kraft.links import ANSWER_S, Controllers, Links
+from coordinator.kraft.metadata_image import MetadataImage
+from coordinator.kraft.node_files import Identity, NodeFiles
+from coordinator.kraft.observer import Observer, RefusedError
+from coordinator.kraft.registration import (
+    TOPIC,
+    Place,
+    choose_rack,
+    find_strays,
+    heartbeat,
+    registration,
+)
+from coordinator.kraft.replicas import Replicas
+from coordinator.member.client_settings import ClientSettings
+from coordinator.wire.codec import Api
+
+HEARTBEAT_S, FENCED_HEARTBEAT_S = 1.0, 0.25
+REGISTER_S, SHUTDOWN_S = 1.0, 30.0
+PORT = 9
+"""Of a listener on which no one asks."""
+STALE_EPOCH, DUPLICATE, NOT_REGISTERED = 77, 101, 102
+PASSING = {14, 41, DUPLICATE}
+"""Errors of a registration that end: no controller yet, and the last session of the same id."""
+logger = logging.getLogger("muster.node")
+
+
+class ClusterNode:
+    """A node, which is one while `run` runs.
+
+    Parameters
+    ----------
+    brokers, controllers
+        How they are reached.
+    files
+        Held by the caller.
+    node_id
+        None for the one that it was.
+    rack
+        None where brokers have none.
+    """
+
+    def __init__(
+        self,
+        brokers: ClientSettings,
+        controllers: ClientSettings,
+        files: NodeFiles,
+        node_id: int | None = None,
+        rack: str | None = None,
+    ) -> None:
+        self._brokers, self._controllers, self._files = brokers, controllers, files
+        self._node_id, self._rack = node_id, rack
+        self._control = Controllers(brokers, controllers)
+        self._epoch = -1
+        self._is_fenced = True
+        self._named: set[tuple[str, int]] = set()
+
+    async def run(self, stop: asyncio.Event) -> str:
+        """Be a node until a stop, or until the cluster does without it; return why it ended.
+
+        Raises
+        ------
+        ConfigError
+            It cannot be a node there: the message says what to change.
+        MetadataError
+            The metadata cannot be read, by this version of Muster.
+        OSError, GroupError
+            The cluster cannot be reached, at the start.
+        """
+        cluster_id = await find_cluster_id(self._brokers)
+        was = self._files.read_state()
+        identity = self._files.begin(cluster_id, self._node_id)
+        watching = Controllers(self._brokers, self._controllers)
+        observer = Observer(watching, cluster_id, identity.node_id, identity.directory_id)
+        replicas = Replicas(self._files.logs, identity.node_id, Links(self._brokers))
+        try:
+            image = (await observer.catch_up()).image
+            if was is None:
+                check_id_is_free(image, identity.node_id)
+            await self._register(image, identity)
+            replicas.broker_epoch = self._epoch
+            return await self._work(observer, identity, replicas, stop)
+        except RefusedError as error:
+            raise ConfigError(str(error)) from None
+        finally:
+            await replicas.close()
+            await watching.close()
+            await self._control.close()
+
+    # Registration --------------------------------------------------------------------------------
+
+    async def _register(self, image: MetadataImage, identity: Identity) -> None:
+        rack = choose_rack(image, identity.node_id, self._rack)
+        place = Place(socket.gethostname(), PORT, rack)
+        said = ""
+        while True:
+            try:
+                answer = await self._control.ask(
+                    Api.BROKER_REGISTRATION, **registration(image, identity, place)
+                )
+            except OSError as error:
+                why = str(error)
+            else:
+                code = answer.error_code
+                if not int(code):
+                    break
+                if int(code) not in PASSING:
+                    raise ConfigError(
+                        f"the controllers refuse to register node {identity.node_id}: {code.name}; "
+                        "`muster node check` says what a node needs"
+                    )
+                why = f"{code.name}"
+            if why != said:
+                logger.warning("node %d waits to be registered: %s", identity.node_id, why)
+            said = why
+            await asyncio.sleep(REGISTER_S)
+        self._epoch = answer.broker_epoch
+        self._files.keep_epoch(self._epoch)
+        logger.info("registered as node %d, epoch %d", identity.node_id, self._epoch)
+
+    # At work -------------------------------------------------------------------------------------
+
+    async def _work(
+        self, observer: Observer, identity: Identity, replicas: Replicas, stop: asyncio.Event
+    ) -> str:
+        def changed() -> None:
+            log = observer.log
+            seen = log.image.brokers.get(identity.node_id)
+            # Before our own registration is replayed, the image may be of a time before it.
+            if log.is_caught_up and seen is not None and seen.epoch == self._epoch:
+                replicas.update(log.image)
+                self._tell_strays(log.image, identity.node_id)
+
+        stopping = asyncio.Event()
+        alive = asyncio.create_task(self._stay_alive(observer, identity, stopping))
+        tasks = [
+            alive,
+            asyncio.create_task(observer.follow(changed)),
+            asyncio.create_task(replicas.run()),
+        ]
+        stopped = asyncio.create_task(stop.wait())
+        try:
+            await asyncio.wait([*tasks, stopped], return_when=asyncio.FIRST_COMPLETED)
+            if stopped.done() and not any(task.done() for task in tasks):
+                stopping.set()
+                await asyncio.wait([alive], timeout=SHUTDOWN_S)
+                await replicas.close()
+                self._files.end()
+                return "stopped"
+            return next(str(task.result()) for task in tasks if task.done())
+        finally:
+            for task in (*tasks, stopped):
+                task.cancel()
+            await asyncio.gather(*tasks, stopped, return_exceptions=True)
+
+    async def _stay_alive(
+        self, observer: Observer, identity: Identity, stopping: asyncio.Event
+    ) -> str:
+        """Send heartbeats until the cluster lets the node go; return why it did."""
+        said = ""
+        while True:
+            log = observer.log
+            fields = heartbeat(
+                log.image,
+                identity,
+                self._epoch,
+                log.applied - 1,
+                takes_replicas=self._files.is_window_open(),
+                shuts_down=stopping.is_set(),
+            )
+            try:
+                answer = await self._control.ask(Api.BROKER_HEARTBEAT, **fields)
+            except (OSError, GroupError) as error:
+                if str(error) != said:
+                    logger.warning("no controller takes a heartbeat, trying again: %s", error)
+                said = str(error)
+                await asyncio.sleep(FENCED_HEARTBEAT_S)
+                continue
+            code = int(answer.error_code)
+            if code == NOT_REGISTERED:
+                return f"node {identity.node_id} was unregistered"
+            if code == STALE_EPOCH:
+                raise ConfigError(
+                    f"node {identity.node_id} was registered by another process since: stop one of "
+                    "them, and give each node an id of its own"
+                )
+            if code:  # an error answers "fenced", too, which then means nothing
+                logger.warning("the controller answers a heartbeat by %s", answer.error_code.name)
+                await asyncio.sleep(FENCED_HEARTBEAT_S)
+                continue
+            said = ""
+            self._take_heartbeat(answer)
+            if answer.should_shut_down and stopping.is_set():
+                return "stopped"
+            is_waiting = answer.is_fenced or stopping.is_set()
+            await asyncio.sleep(FENCED_HEARTBEAT_S if is_waiting else HEARTBEAT_S)
+
+    def _take_heartbeat(self, answer: Any) -> None:  # noqa: ANN401 - kio's message
+        if answer.is_fenced != self._is_fenced:
+            logger.info("the node is %s", "fenced" if answer.is_fenced else "alive in the cluster")
+        self._is_fenced = answer.is_fenced
+
+    def _tell_strays(self, image: MetadataImage, node_id: int) -> None:
+        found = {(topic.name, number) for topic, number in find_strays(image, node_id)}
+        for name, number in sorted(found - self._named):
+            logger.warning(
+                "%s-%d was placed on this node, which follows %s only: move it away with "
+                "kafka-reassign-partitions",
+                name, number, TOPIC,
+            )  # fmt: skip
+        self._named = found
+
+
+def check_id_is_free(image: MetadataImage, node_id: int) -> None:
+    """See that a new node takes no other broker's id.
+
+    Raises
+    ------
+    ConfigError
+        A broker has it.
+    """
+    broker = image.brokers.get(node_id)
+    if broker is not None:
+        how = "which is down" if broker.is_fenced else "which is alive"
+        raise ConfigError(
+            f"--node-id is {node_id}, but that is a broker of the cluster, {how}: give another id; "
+            "or name the store of that node, if it is Muster's"
+        )
+
+
+async def find_cluster_id(brokers: ClientSettings, answer_s: float = ANSWER_S) -> str:
+    """Ask the brokers for the id of their cluster.
+
+    Raises
+    ------
+    OSError
+        None answers.
+    """
+    links, said = Links(brokers, answer_s), "no address is given"
+    try:
+        for address in brokers.servers:
+            try:
+                answer = await links.ask(
+                    address,
+                    Api.DESCRIBE_CLUSTER,
+                    include_cluster_authorized_operations=False,
+                    include_fenced_brokers=False,
+                )
+            except OSError as error:
+                said = str(error)
+                continue
+            return str(answer.cluster_id)
+    finally:
+        await links.close()
+    raise ConnectionError(said)

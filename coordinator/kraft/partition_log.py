@@ -1,0 +1,234 @@
+"""What the log of a partition holds: its batches, the epochs of its leaders, its marks. No I/O.
+
+The bytes are in one file, in order. `check` says which bytes of a leader belong at its end,
+`append` notes that they are there now. What is cut off was cut off the file before.
+"""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from coordinator.watcher.record_batches import CHECKED_FROM, HEAD, LENGTH, MAGIC
+
+NO_EPOCH = NO_OFFSET = -1
+_CHECKSUM_AT = 17
+_CHECKSUM = struct.Struct(">I")
+
+
+class ReplicaLogError(Exception):
+    """What a leader sent does not belong at the end of the log, or is damaged."""
+
+
+class EpochStart(NamedTuple):
+    """An epoch of leaders, and the first offset that was written in it."""
+
+    epoch: int
+    start: int
+
+
+class EpochEnd(NamedTuple):
+    """An epoch of leaders, and the offset that follows it; -1 and -1 for one that is unknown."""
+
+    epoch: int
+    end_offset: int
+
+
+class Batch(NamedTuple):
+    """A batch as bytes, and what its head says."""
+
+    base_offset: int
+    last_offset: int
+    leader_epoch: int
+    raw: bytes
+
+
+class Accepted(NamedTuple):
+    """What belongs at the end of a log.
+
+    Attributes
+    ----------
+    restarts_at
+        The offset at which the log must start again first: of an empty log whose first batch begins
+        earlier, as the cleaner leaves them. None otherwise.
+    """
+
+    batches: list[Batch]
+    restarts_at: int | None
+
+    @property
+    def data(self) -> bytes:
+        """The bytes to write."""
+        return b"".join(one.raw for one in self.batches)
+
+
+def split_batches(data: bytes) -> Iterator[Batch]:
+    """Yield whole batches; one that is cut at the end is left out.
+
+    Raises
+    ------
+    ReplicaLogError
+        A batch is damaged, or of a format before Kafka 0.11.
+    """
+    at = 0
+    while len(data) - at >= HEAD.size:
+        base, length, epoch, magic, checksum, _, last_delta = HEAD.unpack_from(data, at)[:7]
+        end = at + LENGTH.size + length
+        if length < HEAD.size - LENGTH.size or last_delta < 0 or base < 0:
+            raise ReplicaLogError(f"the batch at offset {base} is damaged: so is its head")
+        if end > len(data):
+            return
+        raw = data[at:end]
+        if magic != MAGIC or crc32c(raw[CHECKED_FROM:]) != checksum:
+            raise ReplicaLogError(f"the batch at offset {base} is damaged: its checksum differs")
+        yield Batch(base, base + last_delta, epoch, raw)
+        at = end
+
+
+class PartitionLog:
+    """The log of a partition.
+
+    Attributes
+    ----------
+    start
+        The first offset that it may have.
+    end
+        The offset that the next record gets.
+    high_watermark
+        What all replicas in sync have is below it.
+    epochs
+        Of the leaders that wrote it, from the first on.
+    size
+        Of its file, in bytes.
+    """
+
+    def __init__(self, start: int = 0) -> None:
+        self.restart(start)
+
+    def restart(self, start: int) -> None:
+        """Start again, empty, at an offset."""
+        self.start = self.end = self.high_watermark = start
+        self.epochs: list[EpochStart] = []
+        self.size = 0
+        self._first, self._last, self._ends = array("q"), array("q"), array("q")
+
+    @property
+    def last_epoch(self) -> int:
+        """The newest epoch of the leaders; -1 of an empty log."""
+        return self.epochs[-1].epoch if self.epochs else NO_EPOCH
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it has no batch."""
+        return not self._first
+
+    # Appending -----------------------------------------------------------------------------------
+
+    def check(self, data: bytes, leader_epoch: int) -> Accepted:
+        """Return what of a leader's bytes belongs at the end, in the epoch that it was asked in.
+
+        Batches of a later epoch are left out: another leader has written them since, and its
+        epochs must be compared first (KAFKA-18723).
+
+        Raises
+        ------
+        ReplicaLogError
+            They are damaged, or do not follow the end.
+        """
+        accepted: list[Batch] = []
+        restarts_at, end = None, self.end
+        for one in split_batches(data):
+            if one.leader_epoch > leader_epoch:
+                break
+            if one.base_offset < end:
+                if accepted or not self.is_empty or one.last_offset < end:
+                    raise ReplicaLogError(
+                        f"a leader sent offsets {one.base_offset} to {one.last_offset}, but "
+                        f"the log ends at {end}"
+                    )
+                restarts_at = one.base_offset
+            accepted.append(one)
+            end = one.last_offset + 1
+        return Accepted(accepted, restarts_at)
+
+    def append(self, accepted: Accepted) -> None:
+        """Note that these batches are at the end of the file."""
+        if accepted.restarts_at is not None:
+            self.restart(accepted.restarts_at)
+        for one in accepted.batches:
+            self.size += len(one.raw)
+            self._first.append(one.base_offset)
+            self._last.append(one.last_offset)
+            self._ends.append(self.size)
+            self.begin_epoch(one.leader_epoch, one.base_offset)
+            self.end = one.last_offset + 1
+
+    def begin_epoch(self, epoch: int, start: int) -> None:
+        """Note where an epoch begins; a leader does so when it is elected, too."""
+        if epoch == self.last_epoch or epoch < 0:
+            return
+        while self.epochs and (self.epochs[-1].epoch >= epoch or self.epochs[-1].start >= start):
+            self.epochs.pop()
+        self.epochs.append(EpochStart(epoch, start))
+
+    # Cutting -------------------------------------------------------------------------------------
+
+    def size_below(self, offset: int) -> int:
+        """Return the size of the file without the batches that reach an offset."""
+        kept = bisect_right(self._last, offset - 1)
+        return self._ends[kept - 1] if kept else 0
+
+    def truncate(self, offset: int) -> None:
+        """Note that the file no longer has a batch that reaches an offset."""
+        if offset <= self.start:
+            self.restart(offset)
+            return
+        kept = bisect_right(self._last, offset - 1)
+        cut = self._first[kept] if kept < len(self._first) else offset
+        del self._first[kept:], self._last[kept:], self._ends[kept:]
+        self.size = self._ends[-1] if kept else 0
+        self.end = min(offset, cut, self.end)
+        self.epochs = [one for one in self.epochs if one.start < self.end]
+        self.high_watermark = min(self.high_watermark, self.end)
+
+    # Marks ---------------------------------------------------------------------------------------
+
+    def follow_marks(self, high_watermark: int, start: int) -> None:
+        """Take over the marks of a leader, as far as the log reaches."""
+        self.high_watermark = max(self.high_watermark, min(high_watermark, self.end))
+        self.start = max(self.start, min(start, self.high_watermark))
+
+    def end_of(self, epoch: int) -> EpochEnd:
+        """Return where an epoch ends here; of one without records, the one before it.
+
+        As `LeaderEpochFileCache.endOffsetFor`: an epoch above all known ones is unknown, and one
+        below all of them ends where the first begins.
+        """
+        if epoch == NO_EPOCH:
+            return EpochEnd(NO_EPOCH, NO_OFFSET)
+        if epoch == self.last_epoch:
+            return EpochEnd(epoch, self.end)
+        after = bisect_right(self.epochs, epoch, key=lambda one: one.epoch)
+        if after == len(self.epochs):
+            return EpochEnd(NO_EPOCH, NO_OFFSET)
+        known = self.epochs[after - 1].epoch if after else epoch
+        return EpochEnd(known, self.epochs[after].start)
+
+    # Reading -------------------------------------------------------------------------------------
+
+    def span(self, offset: int, bytes_max: int) -> tuple[int, int]:
+        """Return where in the file the batches from an offset on are: (first byte, end).
+
+        Whole batches, at least one if there is any.
+        """
+        first = bisect_right(self._last, offset - 1)
+        if first == len(self._last):
+            return self.size, self.size
+        begin = self._ends[first - 1] if first else 0
+        last = max(bisect_right(self._ends, begin + bytes_max), first + 1)
+        return begin, self._ends[last - 1]

@@ -1,0 +1,295 @@
+"""The replicas of a node: each follows its leader, into a log of its own.
+
+One task fetches from each broker, for all partitions that it leads, as Kafka's fetcher threads do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import shutil
+import time
+from typing import Any
+from uuid import UUID
+
+from coordinator.errors import GroupError
+from coordinator.kraft.following import (
+    Append,
+    AskOffsets,
+    Decision,
+    Restart,
+    Truncate,
+    Wait,
+    decide,
+    decide_offsets,
+)
+from coordinator.kraft.links import Address, Links
+from coordinator.kraft.log_files import LogFile
+from coordinator.kraft.metadata_image import TOPIC as TOPIC_SETTINGS
+from coordinator.kraft.metadata_image import MetadataImage, Partition
+from coordinator.kraft.registration import TOPIC, find_replicas
+from coordinator.wire.codec import Api
+
+EARLIEST, LATEST = -2, -1
+WAIT_MS, LOOK_S, PAUSE_S, MARKS_S = 500, 0.05, 0.5, 5.0
+FETCH_BYTES, PARTITION_BYTES = 32 << 20, 4 << 20
+TOMBSTONES_MS = 86_400_000
+"""How long a cleaned topic keeps tombstones by Kafka's default of `delete.retention.ms`."""
+logger = logging.getLogger("muster.node")
+
+
+class Replica:
+    """A partition that is followed.
+
+    Attributes
+    ----------
+    partition
+        As the metadata has it now.
+    is_in_sync
+        Whether its leader counts it among the replicas in sync.
+    """
+
+    def __init__(self, number: int, partition: Partition, file: LogFile) -> None:
+        self.number, self.partition, self.file = number, partition, file
+        self.is_in_sync = False
+        self.again_s = 0.0
+        self.said = ""
+
+
+class Replicas:
+    """All replicas of a node, of Kafka's topic of groups.
+
+    Parameters
+    ----------
+    folder
+        Where their logs are.
+    links
+        To brokers; used by no other task.
+    """
+
+    def __init__(self, folder: str, node_id: int, links: Links) -> None:
+        self._folder, self._node_id, self._links = folder, node_id, links
+        self._held: dict[int, Replica] = {}
+        self._addresses: dict[int, Address] = {}
+        self._fetchers: dict[int, asyncio.Task[None]] = {}
+        self._topic_id: UUID | None = None
+        self._is_fresh = True
+        self.broker_epoch = -1
+
+    @property
+    def held(self) -> dict[int, Replica]:
+        """The replicas, by their partitions' numbers."""
+        return self._held
+
+    def update(self, image: MetadataImage) -> None:
+        """Follow what the metadata says now: which replicas there are, and who leads."""
+        topic = image.topic(TOPIC)
+        if topic is None or topic.topic_id != self._topic_id:
+            self._drop_all()
+        self._topic_id = None if topic is None else topic.topic_id
+        wanted = find_replicas(image, self._node_id)
+        for number in self._held.keys() - wanted.keys():
+            self._drop(number)
+        if self._is_fresh:
+            self._remove_folders(wanted)
+            self._is_fresh = False
+        for number, partition in wanted.items():
+            self._update_one(number, partition, image)
+        self._addresses = {
+            node_id: address
+            for node_id in image.brokers
+            if (address := find_address(image, node_id, self._links)) is not None
+        }
+        leaders = {one.partition.leader for one in self._held.values()} - {self._node_id, -1}
+        for node_id in leaders - self._fetchers.keys():
+            self._fetchers[node_id] = asyncio.create_task(self._fetch_from(node_id))
+
+    def _update_one(self, number: int, partition: Partition, image: MetadataImage) -> None:
+        replica = self._held.get(number)
+        if replica is None:
+            assert self._topic_id is not None
+            keep = image.setting(TOPIC_SETTINGS, TOPIC, "delete.retention.ms")
+            keep_ms = int(keep) if keep and keep.isdecimal() else TOMBSTONES_MS
+            file = LogFile(self._folder_of(number), self._topic_id, keep_ms / 2)
+            replica = self._held[number] = Replica(number, partition, file)
+            logger.info("%s-%d: a replica here, from offset %d", TOPIC, number, file.log.end)
+        if partition.leader_epoch != replica.partition.leader_epoch:
+            replica.again_s = 0.0
+        replica.partition = partition
+        is_in_sync = self._node_id in partition.isr
+        if is_in_sync != replica.is_in_sync:
+            words = "in sync" if is_in_sync else "no longer in sync"
+            logger.info("%s-%d: %s, at offset %d", TOPIC, number, words, replica.file.log.end)
+        replica.is_in_sync = is_in_sync
+
+    def _folder_of(self, number: int) -> str:
+        return os.path.join(self._folder, f"{TOPIC}-{number}")
+
+    def _remove_folders(self, wanted: dict[int, Partition]) -> None:
+        """Remove the logs of what this node is no replica of since it ended."""
+        kept = {os.path.basename(self._folder_of(number)) for number in wanted}
+        for name in os.listdir(self._folder):
+            if name.startswith(f"{TOPIC}-") and name not in kept:
+                shutil.rmtree(os.path.join(self._folder, name), ignore_errors=True)
+
+    def _drop(self, number: int) -> None:
+        self._held.pop(number).file.delete()
+        logger.info("%s-%d: no longer a replica here: its log is removed", TOPIC, number)
+
+    def _drop_all(self) -> None:
+        for number in list(self._held):
+            self._drop(number)
+
+    # Fetching ------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Keep the marks of all logs, until cancelled; fail if a fetcher does."""
+        kept_s = time.monotonic()
+        while True:
+            await asyncio.sleep(LOOK_S)
+            for task in self._fetchers.values():
+                if task.done():
+                    task.result()
+            if time.monotonic() - kept_s >= MARKS_S:
+                kept_s = time.monotonic()
+                for one in self._held.values():
+                    if one.is_in_sync:
+                        one.file.keep_marks()
+
+    async def close(self) -> None:
+        """Stop following, and flush everything to the disk."""
+        for task in self._fetchers.values():
+            task.cancel()
+        await asyncio.gather(*self._fetchers.values(), return_exceptions=True)
+        for one in self._held.values():
+            one.file.close()
+        self._held = {}
+        await self._links.close()
+
+    async def _fetch_from(self, node_id: int) -> None:
+        """Fetch what a broker leads, as long as there is anything."""
+        while True:
+            asked = self._asked_of(node_id)
+            address = self._addresses.get(node_id)
+            if not asked or address is None or self.broker_epoch < 0:
+                await asyncio.sleep(LOOK_S)
+                continue
+            try:
+                answer = await self._links.ask(address, Api.FETCH, **self._request(asked))
+                if int(answer.error_code):
+                    raise ConnectionError(f"broker {node_id} answers {answer.error_code.name}")
+                for found in answer.responses[0].partitions if answer.responses else ():
+                    replica, epoch = asked[found.partition_index]
+                    if self._is_current(replica, epoch):
+                        await self._take(address, replica, found)
+            except (OSError, GroupError) as error:
+                for replica, _ in asked.values():
+                    self._pause(replica, str(error))
+
+    def _asked_of(self, node_id: int) -> dict[int, tuple[Replica, int]]:
+        now_s = time.monotonic()
+        return {
+            number: (one, one.partition.leader_epoch)
+            for number, one in self._held.items()
+            if one.partition.leader == node_id and one.again_s <= now_s
+        }
+
+    def _is_current(self, replica: Replica, epoch: int) -> bool:
+        """Whether an answer still counts: its leader leads, and the log is still ours."""
+        is_held = self._held.get(replica.number) is replica
+        return is_held and replica.partition.leader_epoch == epoch
+
+    def _request(self, asked: dict[int, tuple[Replica, int]]) -> dict[str, object]:
+        partitions = [
+            {
+                "partition": number,
+                "current_leader_epoch": epoch,
+                "fetch_offset": one.file.log.end,
+                "last_fetched_epoch": one.file.log.last_epoch,
+                "log_start_offset": one.file.log.start,
+                "partition_max_bytes": PARTITION_BYTES,
+            }
+            for number, (one, epoch) in sorted(asked.items())
+        ]
+        return {
+            "replica_state": {"replica_id": self._node_id, "replica_epoch": self.broker_epoch},
+            "max_wait": WAIT_MS,
+            "min_bytes": 1,
+            "max_bytes": FETCH_BYTES,
+            "topics": [{"topic_id": self._topic_id, "partitions": partitions}],
+            "forgotten_topics_data": [],
+        }
+
+    async def _take(self, address: Address, replica: Replica, found: Any) -> None:  # noqa: ANN401 - kio's
+        epoch = replica.partition.leader_epoch
+        decision = decide(replica.file.log, epoch, found)
+        if isinstance(decision, AskOffsets):
+            start = await self._ask_offset(address, replica, EARLIEST)
+            end = await self._ask_offset(address, replica, LATEST)
+            if not self._is_current(replica, epoch):
+                return
+            decision = decide_offsets(replica.file.log, start, end)
+        self._do(replica, decision)
+
+    def _do(self, replica: Replica, decision: Decision) -> None:
+        file, name = replica.file, f"{TOPIC}-{replica.number}"
+        match decision:
+            case Append():
+                file.append(decision.accepted)
+                file.log.follow_marks(decision.high_watermark, decision.start)
+                replica.said = ""
+            case Truncate():
+                logger.warning(
+                    "%s: its leader has other records: offsets %d to %d are cut off",
+                    name, decision.offset, file.log.end,
+                )  # fmt: skip
+                file.truncate(decision.offset)
+            case Restart():
+                logger.info("%s: its leader's log begins at %d", name, decision.offset)
+                file.restart(decision.offset)
+            case Wait():
+                self._pause(replica, decision.why)
+
+    def _pause(self, replica: Replica, why: str) -> None:
+        if why != replica.said:
+            logger.warning("%s-%d cannot be followed: %s", TOPIC, replica.number, why)
+        replica.said = why
+        replica.again_s = time.monotonic() + PAUSE_S
+
+    async def _ask_offset(self, address: Address, replica: Replica, at: int) -> int:
+        partition = {
+            "partition_index": replica.number,
+            "current_leader_epoch": replica.partition.leader_epoch,
+            "timestamp": at,
+        }
+        answer = await self._links.ask(
+            address,
+            Api.LIST_OFFSETS,
+            replica_id=self._node_id,
+            isolation_level=0,
+            timeout=WAIT_MS,
+            topics=[{"name": TOPIC, "partitions": [partition]}],
+        )
+        found = answer.topics[0].partitions[0]
+        if int(found.error_code):
+            raise ConnectionError(f"ListOffsets: {found.error_code.name}")
+        return int(found.offset)
+
+
+def find_address(image: MetadataImage, node_id: int, links: Links) -> Address | None:
+    """Return where a broker listens for what the node's client speaks; None for nowhere.
+
+    Of several such listeners it is the one that the servers of the client have, if one does.
+    """
+    settings = links.settings
+    protocol = (1 if settings.tls else 0) + (2 if settings.login else 0)
+    named = {
+        one.name
+        for broker in image.brokers.values()
+        for one in broker.endpoints
+        if (one.host, one.port) in settings.servers
+    }
+    found = [one for one in image.brokers[node_id].endpoints if one.security_protocol == protocol]
+    found.sort(key=lambda one: (one.name not in named, one.name))
+    return (found[0].host, found[0].port) if found else None
