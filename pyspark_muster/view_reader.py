@@ -40,12 +40,12 @@ class ViewReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         """Return a part for each group that is asked for by name, else for each log."""
         asked, groups = self._asked, self._filters.groups
+        one_log = asked.view in OF_EACH_SHARD or asked.group_id is not None
+        if groups is None and asked.as_of is None and not one_log:
+            places = map(find_root, places_of(asked.store))
+            return [ViewPart(one, asked.group_id, None) for one in places]
         logs = open_logs(asked.store, asked.as_of, asked.group_id)
         if groups is None:
-            one_log = asked.view in OF_EACH_SHARD or asked.group_id is not None
-            if asked.as_of is None and not one_log:
-                places = map(find_root, places_of(asked.store))
-                return [ViewPart(one, asked.group_id, None) for one in places]
             return [
                 ViewPart(one.store, asked.group_id, None if asked.as_of is None else one.position)
                 for one in (logs[:1] if one_log else logs)

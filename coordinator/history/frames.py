@@ -106,13 +106,13 @@ def frame_pieces(
     as_of: AsOf | str = None,
     **arguments: object,
 ) -> Iterator[pa.Table]:
-    """Yield the same piece by piece, where it can be long: the log is, file by file."""
+    """Yield the same in any order, and piece by piece where it can be long."""
     _check_view(view)
-    if view != "log":
+    if view not in PIECES:
         yield frame(store, view, group_id=group_id, as_of=as_of, **arguments)
         return
     for reading in open_logs(store, as_of, group_id):
-        yield from _read_log_pieces(LogRows(reading, group_id))
+        yield from PIECES[view](LogRows(reading, group_id))
 
 
 def _check_view(view: str) -> None:
@@ -256,3 +256,8 @@ VIEWS = {
     "waits": ViewDefinition(finding_views.read_waits, ("since_position", "group_id", "member_id")),
 }
 """The views by name. A new view needs an entry here, and a file of its name in spark_jobs/sql."""
+PIECES: dict[str, Callable[[LogRows], Iterator[pa.Table]]] = {
+    "assignment_history": ownership_view.read_history_pieces,
+    "log": _read_log_pieces,
+}
+"""Views that can be long: what yields their rows piece by piece, in any order."""

@@ -21,7 +21,9 @@ The rows are computed with column operations, in four steps:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -64,6 +66,8 @@ SCHEMA = VIEW_SCHEMAS["assignment_history"]
 STATIC_RETURN = Reason.STATIC_MEMBER_RETURNED.value
 KINDS = (*epoch_views.KINDS, CurrentMember)
 COLUMNS = (*epoch_views.COLUMNS, "member_epoch", "assigned", "pending")
+PIECE_RECORDS = 50_000
+"""How many records a piece of the view is made of, which takes longer than to hand it over."""
 
 
 def read_assignment_history(log: LogRows) -> pa.Table:
@@ -74,12 +78,36 @@ def read_assignment_history(log: LogRows) -> pa.Table:
     CorruptLog
         A record has a range that ends before it begins, or a file cannot be read.
     """
+    return pa.concat_tables(list(read_history_pieces(log, most=None)))
+
+
+def read_history_pieces(log: LogRows, most: int | None = PIECE_RECORDS) -> Iterator[pa.Table]:
+    """Yield the same member by member, so that rows are passed on while others are computed.
+
+    Parameters
+    ----------
+    most
+        About how many records a piece is made of; None: one piece.
+
+    Raises
+    ------
+    CorruptLog
+        As there.
+    """
     rows = log.past([one.kind for one in KINDS], COLUMNS)
     _refuse_backward(log, rows, "assigned", "pending")
     held = _OwnershipRecords.of(rows)
-    consumer = _trace_ownership(rows, held, _OwnershipCauses.of(rows, held))
-    found = pa.concat_tables([consumer, _read_classic_history(log)])
-    incarnation = Incarnations(log).at(found["group_id"], to_numbers(found["since_position"]))
+    causes, lines = epoch_views.find_causes(epoch_views.derive_epochs(rows)), _Lines.of(rows, held)
+    incarnations = Incarnations(log)
+    for some in held.cut(most):
+        why = _OwnershipCauses.of(rows, some, causes, lines)
+        yield _number(_trace_ownership(rows, some, why, lines.metadata.newest), incarnations)
+    yield _number(_read_classic_history(log), incarnations)
+
+
+def _number(found: pa.Table, incarnations: Incarnations) -> pa.Table:
+    """Return rows of the view with the incarnations of their groups."""
+    incarnation = incarnations.at(found["group_id"], to_numbers(found["since_position"]))
     return found.append_column("incarnation", incarnation).select(SCHEMA.names).cast(SCHEMA)
 
 
@@ -92,7 +120,7 @@ def _read_classic_history(log: LogRows) -> pa.Table:
     held = _OwnershipRecords(np.arange(len(rows)), found.member, found.member)
     why = _build_cause(rows["epoch"], combine_chunks(rows["reason"]), combine_chunks(rows["cause"]))
     takes = encode_keys(*(combine_chunks(why[name]) for name in why.column_names))
-    return _trace_ownership(rows, held, _OwnershipCauses(why, why, takes), who=held.row)
+    return _trace_ownership(rows, held, _OwnershipCauses(why, why, takes), lambda them: them)
 
 
 def _refuse_backward(log: LogRows, rows: pa.Table, *names: str) -> None:
@@ -109,21 +137,23 @@ def _refuse_backward(log: LogRows, rows: pa.Table, *names: str) -> None:
 
 
 def _trace_ownership(
-    rows: pa.Table, held: _OwnershipRecords, why: _OwnershipCauses, who: Longs | None = None
+    rows: pa.Table,
+    held: _OwnershipRecords,
+    why: _OwnershipCauses,
+    find_metadata: Callable[[Longs], Longs],
 ) -> pa.Table:
     """Return rows of the view for records of what members own.
 
     Parameters
     ----------
-    who
-        The rows that say who the members of these records are; None: looked for.
+    find_metadata
+        Returns the rows that say who the members of some rows are.
     """
     pieces = _cut_pieces(_find_spells(rows, held))
     tenures = _join_tenures(pieces, to_mask(rows["tombstone"])[held.row])
     spans = _build_ranges(tenures, why.takes)
-    since = held.row[spans.since]
-    metadata = _read_metadata(rows, held, since) if who is None else who[spans.since]
-    return _build_table(rows, held, why, spans, metadata)
+    who = find_metadata(held.row[spans.since])
+    return _build_table(rows, held, why, spans, who)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +178,37 @@ class _OwnershipRecords:
         member = join_keys(group, encode_keys(combine_chunks(rows["member_id"])))
         held = np.flatnonzero(is_kind(rows, CurrentMember.kind))
         return cls(held[np.argsort(member[held], kind="stable")], group, member)
+
+    def cut(self, most: int | None) -> Iterator[_OwnershipRecords]:
+        """Yield records of about so many rows, all of a member together."""
+        begins = np.flatnonzero(find_changes(self.member[self.row]))
+        wanted = np.arange(0, len(self.row), most or max(len(self.row), 1))
+        edges = begins[np.unique(np.searchsorted(begins, wanted).clip(max=len(begins) - 1))]
+        for start, stop in pairwise([*edges.tolist(), len(self.row)]):
+            yield replace(self, row=self.row[start:stop])
+
+
+@dataclass(frozen=True, slots=True)
+class _Lines:
+    """The rows of a log that say why: targets and epochs by group, ends and metadata by member."""
+
+    targets: Timeline
+    epochs: Timeline
+    ends: Timeline
+    metadata: Timeline
+
+    @classmethod
+    def of(cls, rows: pa.Table, held: _OwnershipRecords) -> _Lines:
+        alive = ~to_mask(rows["tombstone"])
+        targets, epochs = (is_kind(rows, one.kind) for one in (TargetMetadata, GroupMetadata))
+        known = is_kind(rows, MemberMetadata.kind) & alive
+        ends = (known | is_kind(rows, CurrentMember.kind) | epochs) & alive
+        return cls(
+            Timeline(held.group, np.flatnonzero(targets)),
+            Timeline(held.group, np.flatnonzero(epochs)),
+            Timeline(held.member, np.flatnonzero(ends)),
+            Timeline(held.member, np.flatnonzero(known)),
+        )
 
 
 # Ranges in time ----------------------------------------------------------------------------------
@@ -273,61 +334,51 @@ class _OwnershipCauses:
     takes: Longs
 
     @classmethod
-    def of(cls, rows: pa.Table, held: _OwnershipRecords) -> _OwnershipCauses:
-        target = _find_target_causes(
-            rows, held, epoch_views.find_causes(epoch_views.derive_epochs(rows))
-        )
+    def of(
+        cls, rows: pa.Table, held: _OwnershipRecords, causes: TargetCauses, lines: _Lines
+    ) -> _OwnershipCauses:
+        target = _find_target_causes(rows, lines.targets.newest(held.row), causes)
         returned = to_numbers(rows["member_epoch"])[held.row] == JOIN
         member_id = pick(rows["member_id"], held.row)
         static = pa.scalar(STATIC_RETURN, pa.string())
         # Only a returning static member owns partitions before its first answer.
         give = _choose_rows(returned, _build_cause(target["epoch"], static, member_id), target)
-        take = _find_ends(rows, held, _find_own_changes(rows, held, target))
+        take = _find_ends(rows, held, _find_own_changes(rows, held, target, lines), lines)
         takes = encode_keys(
             *(combine_chunks(take[name]) for name in ("epoch", "reason", "member_id"))
         )
         return cls(give, take, takes)
 
 
-def _find_target_causes(rows: pa.Table, held: _OwnershipRecords, causes: TargetCauses) -> pa.Table:
+def _find_target_causes(rows: pa.Table, target: Longs, causes: TargetCauses) -> pa.Table:
     """Return the cause of the target in force at each record."""
-    marks = np.flatnonzero(is_kind(rows, TargetMetadata.kind))
-    target = Timeline(held.group, marks).newest(held.row)
     place = causes.place(to_numbers(pick(rows["position"], target)))
     epoch = pick(rows["assignment_epoch"], target)
     reason, member_id = pick(causes.reasons, place), pick(causes.members, place)
     return _build_cause(epoch, reason, member_id, pick(causes.codes, place))
 
 
-def _find_own_changes(rows: pa.Table, held: _OwnershipRecords, target: pa.Table) -> pa.Table:
+def _find_own_changes(
+    rows: pa.Table, held: _OwnershipRecords, target: pa.Table, lines: _Lines
+) -> pa.Table:
     """Return the cause for members that stay: the target, or their own change of subscription."""
-    marks = np.flatnonzero(is_kind(rows, GroupMetadata.kind))
-    newest = Timeline(held.group, marks).newest(held.row)
+    newest = lines.epochs.newest(held.row)
     own = (newest >= 0) & (held.member[newest] == held.member[held.row])
     own &= to_mask(pc.equal(pick(rows["reason"], newest), RESUBSCRIBED))
     return _choose_rows(own, _find_epoch_causes(rows, newest), target)
 
 
-def _find_ends(rows: pa.Table, held: _OwnershipRecords, takes: pa.Table) -> pa.Table:
+def _find_ends(rows: pa.Table, held: _OwnershipRecords, takes: pa.Table, lines: _Lines) -> pa.Table:
     """Return the cause where a member ended: the epoch that its end began, or its static return."""
-    ended = to_mask(rows["tombstone"])
-    ends = ended[held.row]
-    marks = is_kind(rows, MemberMetadata.kind, CurrentMember.kind, GroupMetadata.kind) & ~ended
-    line = Timeline(held.member, np.flatnonzero(marks))
-    after = line.next(held.member[held.row], held.row)
+    ends = to_mask(rows["tombstone"])[held.row]
+    after = lines.ends.next(held.member[held.row], held.row)
     left = (after >= 0) & is_kind(rows, GroupMetadata.kind)[after]
-    instance_id = pick(rows["instance_id"], _read_metadata(rows, held, held.row))
+    instance_id = pick(rows["instance_id"], lines.metadata.newest(held.row))
     nothing = pa.nulls(len(held.row), pa.string())
     reason = pc.if_else(pc.is_valid(instance_id), STATIC_RETURN, nothing)
     returned = _build_cause(pa.nulls(len(held.row), pa.int32()), reason, nothing)
     gone = _choose_rows(left, _find_epoch_causes(rows, after), returned)
     return _choose_rows(ends, gone, takes)
-
-
-def _read_metadata(rows: pa.Table, held: _OwnershipRecords, at: Longs) -> Longs:
-    """Return the row with the metadata of a row's member, as of that row."""
-    known = is_kind(rows, MemberMetadata.kind) & ~to_mask(rows["tombstone"])
-    return Timeline(held.member, np.flatnonzero(known)).newest(at)
 
 
 def _find_epoch_causes(rows: pa.Table, epochs: Longs) -> pa.Table:

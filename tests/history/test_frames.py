@@ -9,6 +9,7 @@ from collections import Counter
 from datetime import UTC, date, datetime
 from itertools import zip_longest
 
+import pyarrow as pa
 import pytest
 
 from assignors import SpecError
@@ -23,9 +24,11 @@ from coordinator.core.state.records import (
     TopicChanged,
 )
 from coordinator.history import VIEWS, frame
-from coordinator.history.frames import read_view
+from coordinator.history.frames import read_view, sort_rows
 from coordinator.history.json_rows import to_json_rows
 from coordinator.history.log_reader import LogReader, format_time
+from coordinator.history.log_rows import LogRows
+from coordinator.history.ownership_view import read_history_pieces
 from coordinator.history.view_rows import explain_epochs, list_rows
 from coordinator.storage.delta_log import DeltaLog, read_log
 from coordinator.storage.record_log import Batch, LogError, LostTarget
@@ -93,6 +96,15 @@ def test_view_of_one_group_is_a_filter_of_the_whole_view(store, view):
     for group_id in groups:
         wanted = [row for row in found if row["group_id"] == group_id]
         assert frame(store, view, group_id=group_id).to_pylist() == wanted
+
+
+@pytest.mark.parametrize("most", [1, 7, 40])
+def test_pieces_of_a_view_are_the_whole_view(store, most):
+    pieces = list(read_history_pieces(LogRows(LogReader(store)), most))
+    assert len(pieces) > 5
+    assert sum(len(piece) > 0 for piece in pieces) > 5
+    whole = frame(store, "assignment_history")
+    assert sort_rows("assignment_history", pa.concat_tables(pieces)).equals(whole)
 
 
 def test_view_of_one_group_reads_only_its_row_groups(store, monkeypatch):
