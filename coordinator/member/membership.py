@@ -17,7 +17,7 @@ from typing import Any
 
 from coordinator.core.events import JOIN, LEAVE, LEAVE_FOR_A_WHILE
 from coordinator.core.state.partition_spans import Spans, subtract_spans
-from coordinator.errors import ErrorCode, GroupError, IllegalStateError
+from coordinator.errors import GroupError, IllegalStateError
 from coordinator.member.events import (
     Action,
     AssignPartitions,
@@ -38,24 +38,13 @@ from coordinator.member.events import (
     Subscribe,
     Wake,
 )
-from coordinator.member.requests import make_heartbeat
+from coordinator.member.requests import JOIN_AGAIN, UNHEARD, WAIT, make_heartbeat
 from coordinator.member.states import BEATING, MOVES, Cause, ClientState
 
 NEVER_MS = 2**62
-JOIN_AGAIN = frozenset(
-    {ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.GROUP_ID_NOT_FOUND}
-)
-"""The member is no longer in the group."""
-WAIT = frozenset(
-    {
-        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-        ErrorCode.COORDINATOR_NOT_AVAILABLE,
-        ErrorCode.NOT_COORDINATOR,
-        ErrorCode.UNRELEASED_INSTANCE_ID,
-        ErrorCode.GROUP_MAX_SIZE_REACHED,
-    }
-)
-"""The same heartbeat may be served later: the last two end with another member's session."""
+GOODBYE_MS = 3_000
+"""For how long a member tries to say that it leaves: otherwise its partitions wait for the end of
+its session, for example where its coordinator is replaced at that moment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +123,7 @@ class Membership:
         self._confirmed_at_ms = 0
         self._waits_since_ms: int | None = None
         self._revoke_by_ms = NEVER_MS
-        self._leave_epoch = LEAVE
+        self._leave_epoch, self._goodbye_until_ms = LEAVE, 0
         self._stalled = self._resumed = self._wants_to_join = False
         self._handlers: dict[type[Any], Callable[[Any], None]] = {
             Subscribe: self._subscribe,
@@ -297,7 +286,7 @@ class Membership:
 
     def _answered(self, answer: HeartbeatAnswered) -> None:
         sent = self._take_sent(answer.number)
-        if sent is None or self._is_leaving(sent):
+        if sent is None or self._is_leaving(sent, heard=True):
             return
         since = sent.at_ms if self._waits_since_ms is None else self._waits_since_ms
         self._confirmed_at_ms, self._waits_since_ms = sent.at_ms, None
@@ -335,9 +324,10 @@ class Membership:
 
     def _refused(self, event: HeartbeatRefused) -> None:
         sent = self._take_sent(event.number)
-        if sent is None or self._is_leaving(sent):
-            return
         code = event.error.code
+        heard = event.for_good or code not in UNHEARD
+        if sent is None or self._is_leaving(sent, heard=heard, jitter=event.jitter):
+            return
         self._full = True
         if event.for_good or code not in WAIT | JOIN_AGAIN:
             self.fatal = event.error
@@ -350,7 +340,7 @@ class Membership:
 
     def _unanswered(self, event: HeartbeatUnanswered) -> None:
         sent = self._take_sent(event.number)
-        if sent is None or self._is_leaving(sent):
+        if sent is None or self._is_leaving(sent, heard=False, jitter=event.jitter):
             return
         self._full = True  # the answer that is missing may have brought an assignment
         self._back_off(event.jitter)
@@ -440,15 +430,19 @@ class Membership:
         """Leave with the next heartbeat."""
         self._move(Cause.RELEASED)
         self._beat_at_ms = self._now_ms
+        patience_ms = GOODBYE_MS if self.epoch > JOIN else 0  # no one waits for a stranger's end
+        self._failures, self._goodbye_until_ms = 0, self._now_ms + patience_ms
 
-    def _is_leaving(self, sent: _Sent) -> bool:
-        """Whether this was among the last heartbeats: then it only matters which one it was."""
+    def _is_leaving(self, sent: _Sent, *, heard: bool, jitter: float = 0.0) -> bool:
+        """Whether this was among the last heartbeats: one that says so is repeated until heard."""
         if self.state is not ClientState.LEAVING:
             return False
-        if sent.leaves:
+        if not sent.leaves:
+            self._beat_at_ms = self._now_ms
+        elif heard or self._now_ms >= self._goodbye_until_ms:
             self._end_leaving()
         else:
-            self._beat_at_ms = self._now_ms
+            self._back_off(jitter)
         return True
 
     def _end_leaving(self) -> None:

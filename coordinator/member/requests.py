@@ -1,4 +1,4 @@
-"""The requests that a member sends."""
+"""The requests that a member sends, and what their errors mean."""
 
 from __future__ import annotations
 
@@ -6,7 +6,25 @@ from typing import Any
 
 from coordinator.core.events import Heartbeat
 from coordinator.core.state.partition_spans import Spans, kafka_id, partitions_by
+from coordinator.errors import ErrorCode
 from coordinator.member.events import MemberSettings, Subscribe
+
+JOIN_AGAIN = frozenset(
+    {ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.GROUP_ID_NOT_FOUND}
+)
+"""The member is no longer in the group."""
+WAIT = frozenset(
+    {
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.UNRELEASED_INSTANCE_ID,
+        ErrorCode.GROUP_MAX_SIZE_REACHED,
+    }
+)
+"""The same heartbeat may be served later: the last two end with another member's session."""
+UNHEARD = WAIT - {ErrorCode.UNRELEASED_INSTANCE_ID, ErrorCode.GROUP_MAX_SIZE_REACHED}
+"""Whoever answered does not coordinate the group, or not yet."""
 
 
 def make_heartbeat(

@@ -21,7 +21,7 @@ class ClientState(Enum):
     ACKNOWLEDGING = "its next heartbeat goes out at once and reports what it owns"
     FENCED = "no longer a member: gives up everything, then rejoins"
     PREPARE_LEAVING = "is about to leave: stops its work, commits, revokes; heartbeats continue"
-    LEAVING = "sends its last heartbeat, which says that it leaves"
+    LEAVING = "says that it leaves, in its last heartbeats"
     STALE = "has left because its work showed no sign of life; rejoins when it does"
     FATAL = "was refused for good"
 
@@ -36,7 +36,7 @@ class Cause(Enum):
     ACKNOWLEDGED = "heartbeat sent"
     FENCED = "fenced, or silent for too long"
     RELEASED = "owns nothing"
-    LEFT = "heartbeat answered or given up"
+    LEFT = "goodbye heard, or given up"
     EXPIRED = "left without a sign of life"
     RESUMED = "sign of life"
     STALLED = "no sign of life"

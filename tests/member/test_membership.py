@@ -25,7 +25,7 @@ from coordinator.member.events import (
     Subscribe,
     Wake,
 )
-from coordinator.member.membership import Membership
+from coordinator.member.membership import GOODBYE_MS, Membership
 from coordinator.member.states import BEATING, MOVES, Cause, ClientState
 
 A = TopicKey("a", "id-a")
@@ -263,6 +263,31 @@ def test_who_has_nothing_leaves_with_its_next_heartbeat(side):
     assert goodbye.request.member_epoch == -1
     side.refuse(ErrorCode.UNKNOWN_MEMBER_ID)
     assert side.state is State.UNSUBSCRIBED
+
+
+@pytest.mark.parametrize("tell", ["refused", "not answered"])
+def test_a_goodbye_that_no_coordinator_heard_is_repeated_for_a_while(stable, tell):
+    """Its coordinator is replaced at that moment: its partitions need not wait for its session."""
+
+    def fail():
+        if tell == "refused":
+            stable.refuse(ErrorCode.NOT_COORDINATOR)
+        else:
+            stable.tell(HeartbeatUnanswered(stable.sent.number))
+
+    stable.tell(Leave())
+    stable.done()
+    stable.done()
+    began = stable.now
+    fail()
+    assert stable.state is State.LEAVING
+    (beat,) = stable.tell(Wake(), stable.membership.wake_at_ms - stable.now)
+    assert beat.request.member_epoch == -1
+    fail()
+    while stable.state is State.LEAVING:
+        stable.tell(Wake(), stable.membership.wake_at_ms - stable.now)
+        fail()
+    assert GOODBYE_MS <= stable.now - began <= 2 * GOODBYE_MS
 
 
 def test_an_answer_that_was_under_way_does_not_end_the_leaving(stable):
