@@ -24,7 +24,7 @@ WAIT = frozenset(
 )
 """The same heartbeat may be served later: the last two end with another member's session."""
 UNHEARD = WAIT - {ErrorCode.UNRELEASED_INSTANCE_ID, ErrorCode.GROUP_MAX_SIZE_REACHED}
-"""Whoever answered does not coordinate the group, or not yet."""
+"""The one who answered does not coordinate the group, or not yet."""
 
 
 def make_heartbeat(

@@ -11,10 +11,11 @@ import atexit
 import logging
 import os
 import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Self
+from typing import Self, TypeVar
 
 from coordinator.clock import Clock, monotonic_ms, wall_ms
 from coordinator.config import Config, ConfigError
@@ -35,6 +36,7 @@ from coordinator.storage.store_claim import claim_store
 from coordinator.storage.tables.patience import Patience
 from coordinator.storage.tables.store_options import use_settings
 
+T = TypeVar("T", bound="Coordinator")
 logger = logging.getLogger("muster.coordinator")
 
 
@@ -84,6 +86,7 @@ class Coordinator(ServiceRequests):
         clock: Clock = wall_ms,
         log: RecordLog | None = None,
         metrics: Metrics | None = None,
+        sleep: Callable[[float], None] = time.sleep,
     ) -> Self:
         """Claim a store, replay its log, and serve.
 
@@ -98,9 +101,8 @@ class Coordinator(ServiceRequests):
             Where topic metadata comes from: a catalog, just {topic: partitions}, or a source named
             as in the setting `topics.source`, which stands when this is left out.
         weights
-            Where weights, capacities and constraints of groups come from: a folder of tables, a
-            table of weights, "kafka://host:port", or a callable that returns `WeightTables`
-            (docs/guide/plans.md#weights). None takes the setting `weights.source`.
+            A folder of tables, a table, "kafka://host:port", or a callable that returns
+            `WeightTables` (docs/guide/plans.md#weights). None takes the setting `weights.source`.
         engine
             What computes very large targets; None finds them by the entry points `muster.engines`.
         takeover
@@ -114,6 +116,8 @@ class Coordinator(ServiceRequests):
             An open log, in place of the store's.
         metrics
             Where several coordinators of one process are counted together; None: its own.
+        sleep
+            Waits so many seconds while another has the store; what it raises ends the waiting.
 
         Returns
         -------
@@ -134,13 +138,11 @@ class Coordinator(ServiceRequests):
         source, config = _open_weights(weights, config)
         lease = None
         if log is None:
-            log, lease = claim_store(store, config, takeover, address, clock)
+            log, lease = claim_store(store, config, takeover, address, clock, sleep=sleep)
         steady = monotonic_ms if clock is wall_ms else clock
         metrics = metrics or Metrics(config.metrics.groups_max)
         processor = EventProcessor(log, config, clock, catalog, metrics, steady)
-        coordinator = cls._serve(processor, lease, engine, source, takeover)
-        _refuse_watched(coordinator)
-        return coordinator
+        return _refuse_watched(cls._serve(processor, lease, engine, source, takeover))
 
     @classmethod
     def open_watched(
@@ -250,11 +252,11 @@ class Coordinator(ServiceRequests):
             self._when_closed.append(work)
 
 
-def _refuse_watched(coordinator: Coordinator) -> None:
-    """Refuse a store of groups that Kafka coordinates."""
+def _refuse_watched(coordinator: T) -> T:
+    """Return a coordinator, but refuse a store of groups that Kafka coordinates."""
     found = coordinator.watched
     if found is None:
-        return
+        return coordinator
     coordinator.close()
     raise ConfigError(
         f"the store shows the groups of the Kafka cluster {found.cluster.cluster_id}, which "

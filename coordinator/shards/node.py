@@ -15,6 +15,7 @@ import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from functools import partial
 from typing import TYPE_CHECKING, Self
 
 from coordinator.config import Config, ConfigError
@@ -23,7 +24,7 @@ from coordinator.core.events import Answer, Event, Heartbeat, RecordAudit
 from coordinator.core.state.groups import Topic, TopicView
 from coordinator.engines.engine import Engine
 from coordinator.errors import ErrorCode, GroupError
-from coordinator.errors.status import LOST, STUCK, Status
+from coordinator.errors.status import STUCK, Status
 from coordinator.extras import require
 from coordinator.member.client_settings import read_access
 from coordinator.member.member import Member
@@ -53,8 +54,11 @@ from coordinator.wire.listener import RunningServer, as_node, serve
 if TYPE_CHECKING:
     from coordinator.web.server import WebServer
 
-LINGER_S = 10.0
-"""How long a node that ends waits until others have claimed its shards."""
+LINGER_S, LINGER_LEASES = 10.0, 1.5
+"""How long a node that ends waits until others have claimed its shards, at least; where its goodbye
+was lost, they claim them a session and a heartbeat later, which is a lease."""
+ROOT_S = 5.0
+"""How long it waits until it has given the root back."""
 STRANGER = GroupError(
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
     f"Only the nodes of the store are members of {NODES}: choose another group id.",
@@ -120,6 +124,7 @@ class Node:
         self._closing, self._when_closed = threading.Lock(), list[Callable[[], object]]()
         self._threads: list[threading.Thread] = []
         self._member: Member | None = None
+        self._holding: threading.Thread | None = None
         self._serving: RunningServer | None = None
         self._looked = 0.0
         self.loads = ShardLoads(self.here.list_asked)
@@ -211,6 +216,7 @@ class Node:
             found, epoch = self.nodes.owner_of(shard)
             if self.here.is_here(shard, epoch):
                 return self._serving.node
+            self.here.ask(shard)
         return None if found is None else as_node(found)
 
     def _knows_who_claimed(self) -> bool:
@@ -237,6 +243,9 @@ class Node:
         age_s = time.monotonic() - self._looked
         if age_s < LOOK_S and (age_s < LOOK_LOST_S or self._knows_who_claimed()):
             return
+        self._read_nodes()
+
+    def _read_nodes(self) -> None:
         try:
             self.nodes.look()
             self._looked = time.monotonic()
@@ -277,7 +286,8 @@ class Node:
         self._serving = serving = serve(self, listen)
         self.here.address = serving.address
         self.here.owner = f"node-{serving.node.node_id}-{uuid.uuid4().hex[:8]}"
-        self._start(lambda: self._holds.hold(self.address, self._ending), "muster-root")
+        hold = partial(self._holds.hold, self.address, self._leaving, self._ending)
+        self._holding = self._start(hold, "muster-root")
         self._start(self._take_part, "muster-node")
         rounds = InboxRounds(self._root, self._shards, self.config, self._find_part)
         self._start(lambda: rounds.run(self._ending), "muster-inbox")
@@ -303,14 +313,16 @@ class Node:
         self._leaving.set()
         if self._member is not None:
             self._member.leave()
+        self._read_nodes()
         if self.nodes.others:
             self._wait_for_claims()
-        root = self._holds.coordinator  # the root's own thread closes it, too, and is not awaited
+        root = self._holds.coordinator
         self._ending.set()
-        for coordinator in self.here.list_open():
-            coordinator.close()
+        self.here.close()
         if root is not None:
             root.close()
+        if self._holding is not None:  # it may be opening the root, and would keep its lease
+            self._holding.join(ROOT_S)
         for thread in self._threads:
             if thread.is_alive():
                 leave(thread)
@@ -321,17 +333,19 @@ class Node:
 
     def _wait_for_claims(self) -> None:
         """Answer on until others have claimed what was ours, or it takes too long."""
-        until = time.monotonic() + LINGER_S
+        lease_s = self.config.lease.ttl_ms / 1000
+        until = time.monotonic() + max(LINGER_S, LINGER_LEASES * lease_s)
         while time.monotonic() < until:
-            if all(one.confirm_status() in LOST for one in self.here.list_open()):
+            if self.here.has_none():
                 return
             time.sleep(LOOK_S)
 
-    def _start(self, run: Callable[[], object], name: str) -> None:
+    def _start(self, run: Callable[[], object], name: str) -> threading.Thread:
         thread = threading.Thread(target=run, name=name, daemon=True)
         self._threads = [one for one in self._threads if one.is_alive()]
         self._threads.append(thread)
         thread.start()
+        return thread
 
     # Shards --------------------------------------------------------------------------------------
 

@@ -27,6 +27,10 @@ LEAST_SHARE = "consumer.assignor.least.share"
 """The setting that says how much each node has at least, of its even share."""
 
 
+class _LeavesError(Exception):
+    """Ends the waiting for a lease that we no longer want."""
+
+
 class Root:
     """A node's side of the root: it stands by, or coordinates the nodes.
 
@@ -67,9 +71,17 @@ class Root:
         ours = self.coordinator
         return 0 if ours is None else ours.epoch
 
-    def hold(self, address: str, ending: threading.Event) -> None:
-        """Stand by for the root, and coordinate the nodes while it is ours."""
-        while not ending.is_set():
+    def hold(self, address: str, leaving: threading.Event, ending: threading.Event) -> None:
+        """Stand by for the root until we leave, and coordinate the nodes while it is ours.
+
+        What is opened after that is given back at once.
+        """
+
+        def stand_by(seconds: float) -> None:
+            if leaving.wait(seconds):
+                raise _LeavesError
+
+        while not leaving.is_set():
             try:
                 opened = Coordinator.open(
                     root_at(self._root),
@@ -77,20 +89,30 @@ class Root:
                     topics={SHARDS_TOPIC: self._shards.count},
                     weights=self._weights,
                     address=address,
+                    sleep=stand_by,
                 )
+            except _LeavesError:
+                return
             except (LogError, OSError, ConfigError) as error:
                 logger.warning("the root of %s cannot be opened: %s", self._root, error)
-                ending.wait(RETRY_S)
+                leaving.wait(RETRY_S)
                 continue
-            self._begin(opened)
-            self.coordinator = opened
-            self._tell()
-            logger.info("coordinates the nodes of %s", self._root)
-            while not ending.wait(LOOK_S):
-                if opened.status in LOST:
-                    break
-            self.coordinator = None
-            opened.close()
+            try:
+                if not leaving.is_set():
+                    self._coordinate(opened, ending)
+            finally:
+                self.coordinator = None
+                opened.close()
+
+    def _coordinate(self, opened: Coordinator, ending: threading.Event) -> None:
+        """Coordinate the nodes until this one ends, or another has the root."""
+        self._begin(opened)
+        self.coordinator = opened
+        self._tell()
+        logger.info("coordinates the nodes of %s", self._root)
+        while not ending.wait(LOOK_S):
+            if opened.status in LOST:
+                return
 
     def _begin(self, opened: Coordinator) -> None:
         try:

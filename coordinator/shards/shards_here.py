@@ -15,14 +15,16 @@ from coordinator.errors.status import LOST
 from coordinator.runtime.coordinator import Coordinator
 from coordinator.shards.catalog import SharedCatalog
 from coordinator.shards.inbox_rounds import without_rounds
+from coordinator.shards.load_order import LoadOrder
 from coordinator.shards.node_metrics import NodeMetrics
 from coordinator.storage.log_ahead import LogAhead
 from coordinator.storage.record_log import LogError
 from coordinator.storage.shards import Shards, shard_at
 from coordinator.storage.tables.recovery import log_folder
-from coordinator.storage.tables.store_files import files_at
+from coordinator.storage.tables.store_files import files_at, is_remote
 
 LOADS_AT_ONCE = 4
+"""From an object store, whose answers take long; from a disk it is one at a time."""
 LOOK_S = 0.2
 """How often it is looked whether a shard was lost, and how long ago nodes may have been read."""
 LOOK_LOST_S = 0.02
@@ -71,7 +73,7 @@ class ShardsHere:
         config: Config,
         catalog: SharedCatalog,
         metrics: NodeMetrics,
-        start: Callable[[Callable[[], object], str], None],
+        start: Callable[[Callable[[], object], str], object],
         tell: Callable[[], None],
         ending: threading.Event,
         make_engine: Callable[[], Engine] | None = None,
@@ -89,12 +91,12 @@ class ShardsHere:
         """The claims, by their epochs, of shards whose logs are not loaded yet."""
         self._empty: set[int] = set()
         """Shards that it owns, which have no log yet: the first request makes one."""
-        self._had: set[int] = set()
-        """Shards that are its own until they must go."""
+        self._had: dict[int, Stop] = {}
+        """Shards that are its own, each with what says that it must go."""
         self._lost: dict[int, int] = {}
         """Our last claims, by their epochs, of shards that other nodes have and we let go."""
         self._changing = threading.RLock()
-        self._room = threading.Semaphore(LOADS_AT_ONCE)
+        self._order = LoadOrder(LOADS_AT_ONCE if is_remote(root) else 1)
 
     def find(self, group_id: str) -> Coordinator | GroupError:
         """Return the coordinator of a group, or the error that refuses its requests."""
@@ -103,6 +105,7 @@ class ShardsHere:
         found = self._here.get(shard)
         if found is not None:
             return found
+        self.ask(shard)
         if not is_ours:  # its owner answers until we have claimed it
             return refuse_elsewhere(group_id, f"shard {shard}")
         if shard not in self._loading:
@@ -111,6 +114,11 @@ class ShardsHere:
             ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
             f"Shard {shard}, which has group {group_id}, is being loaded: try again.",
         )
+
+    def ask(self, shard: int) -> None:
+        """Have a shard that comes here loaded before those that no client asks for."""
+        if shard in self._had:
+            self._order.ask(shard)
 
     def list_open(self) -> list[Coordinator]:
         """Return the coordinators of the shards that are served, by their numbers."""
@@ -126,6 +134,10 @@ class ShardsHere:
         with self._changing:
             claimed = {n: one.epoch for n, one in self._here.items() if one.status not in LOST}
             return dict.fromkeys(self._empty, 0) | self._claimed | claimed
+
+    def has_none(self) -> bool:
+        """Whether others have claimed all shards that we have claimed, or are about to."""
+        return not self._loading and all(one.confirm_status() in LOST for one in self.list_open())
 
     def list_asked(self) -> dict[int, tuple[int, int]]:
         """Return how much was asked of each shard that is served, with the epoch of its claim."""
@@ -152,7 +164,7 @@ class ShardsHere:
     def have(self, shard: int, stop: Stop) -> None:
         """Have a shard until it must go; the next claim of it then ends our service."""
         with self._changing:
-            self._had.add(shard)
+            self._had[shard] = stop
         self._make_way(shard, on=False)
         try:
             while not stop.is_set():
@@ -163,7 +175,7 @@ class ShardsHere:
         finally:
             with self._changing:
                 self._empty.discard(shard)
-                self._had.discard(shard)
+                self._had.pop(shard, None)
             self._let_go(shard)
 
     def _let_go(self, shard: int) -> None:
@@ -240,8 +252,16 @@ class ShardsHere:
             return False
         return True
 
+    def _must_go(self, shard: int) -> bool:
+        """Whether a shard is not, or no longer, to be here: others may have it already."""
+        stop = self._had.get(shard)
+        return stop is None or stop.is_set() or self._ending.is_set()
+
     def claim(self, shard: int) -> None:
-        """Claim a shard's log and serve its groups; one that is served stays."""
+        """Claim a shard's log and serve its groups; one that is served stays.
+
+        One that had to go while its log was read is not claimed, for its next owner may have it.
+        """
         with self._changing:
             ours = self._here.get(shard)
             if shard in self._loading or (ours is not None and ours.status not in LOST):
@@ -249,11 +269,10 @@ class ShardsHere:
             self._loading.add(shard)
             self._here.pop(shard, None)
         try:
-            with self._room:
+            with self._order.turn(shard):
                 opened = self._open(shard)
-            with self._changing:
-                self._here[shard] = opened
-                self._empty.discard(shard)
+            if opened is not None and not self._take_in(shard, opened):
+                opened.close()
         finally:
             with self._changing:
                 self._claimed.pop(shard, None)
@@ -262,10 +281,29 @@ class ShardsHere:
             ours.close()
         self._tell()
 
-    def _open(self, shard: int) -> Coordinator:
+    def _take_in(self, shard: int, opened: Coordinator) -> bool:
+        """Serve a shard from now on; False once the node has closed all that were here."""
+        with self._changing:
+            if self._ending.is_set():
+                return False
+            self._here[shard] = opened
+            self._empty.discard(shard)
+            return True
+
+    def close(self) -> None:
+        """Serve no shard any longer, nor one that is loaded now; the node is ending."""
+        for coordinator in self.list_open():
+            coordinator.close()
+
+    def _open(self, shard: int) -> Coordinator | None:
         """Read the log while another still answers, claim it, and load what came meanwhile."""
+        if self._must_go(shard):
+            return None
         log = LogAhead.open(shard_at(self._root, shard), self._config.log)
         self.read(log)
+        if self._must_go(shard):
+            log.close()
+            return None
         epoch = log.claim(self.owner, self.address, wall_ms())
         with self._changing:
             self._claimed[shard] = epoch

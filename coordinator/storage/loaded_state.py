@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterable
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from coordinator.core.state.groups import State
@@ -33,24 +35,63 @@ class LoadedState:
     count: int = 0
 
     def read(self, batches: Iterable[Batch]) -> None:
-        """Read on.
-
-        A million members are millions of objects without a cycle among them: the garbage collector
-        would look at all of them again and again while they come, and ever after. So it rests
-        meanwhile and, where there are many, never looks at them again; few are left to it, for what
-        is frozen with them is never collected.
-        """
+        """Read on."""
         before = self.count
-        collecting = gc.isenabled()
-        gc.disable()
-        try:
+        with _rest.during() as rest:
             for batch in batches:
                 replay_all(self.state, batch.records)
                 self.count += len(batch.records)
                 self.began = self.began or batch.position
                 self.position = batch.position
-            if self.count - before >= MANY_RECORDS:
-                gc.freeze()
+            rest.came(self.count - before)
+
+
+class CollectorRest:
+    """Lets the garbage collector rest while states are loaded, in any threads of the process.
+
+    A million members are millions of objects without a cycle among them: the garbage collector
+    would look at all of them again and again while they come, and ever after. So it rests meanwhile
+    and, once there are many, never looks at them again; few are left to it, for what is frozen with
+    them is never collected. Many shards of few members each are as many objects.
+
+    Parameters
+    ----------
+    many
+        After so many records it looks at them no more.
+    """
+
+    def __init__(self, many: int = MANY_RECORDS) -> None:
+        self._many = many
+        self._lock = threading.Lock()
+        self._loads = 0
+        self._collects = False
+        """Whether it did before the first of the loads under way."""
+        self._records = 0
+        """Those that came since the last were frozen."""
+
+    @contextmanager
+    def during(self) -> Iterator[CollectorRest]:
+        """Rest during a load."""
+        with self._lock:
+            if self._loads == 0:
+                self._collects = gc.isenabled()
+                gc.disable()
+            self._loads += 1
+        try:
+            yield self
         finally:
-            if collecting:
-                gc.enable()
+            with self._lock:
+                self._loads -= 1
+                if self._loads == 0 and self._collects:
+                    gc.enable()
+
+    def came(self, records: int) -> None:
+        """Count records that were loaded."""
+        with self._lock:
+            self._records += records
+            if self._records >= self._many:
+                self._records = 0
+                gc.freeze()
+
+
+_rest = CollectorRest()

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 import uuid
 from collections import defaultdict
+from collections.abc import Callable
 from contextlib import ExitStack, closing
 from pathlib import Path
 
@@ -33,6 +35,7 @@ def claim_store(
     address: str,
     clock: Clock,
     dated: Clock | None = None,
+    sleep: Callable[[float], None] = time.sleep,
 ) -> tuple[RecordLog, Lease | None]:
     """Open the log of a store and claim it, when the lease allows.
 
@@ -42,6 +45,8 @@ def claim_store(
         What the lease runs on.
     dated
         What the claim is dated by, where that is another clock.
+    sleep
+        As `Lease` takes it.
     """
     dated = dated or clock
     if takeover not in TAKEOVERS:
@@ -55,7 +60,7 @@ def claim_store(
         memory.claim(owner, address, dated())
         return memory, None
     disk = filesystem_of(root, folder_mode(config.log))
-    lease = Lease(root, owner, address, config.lease, clock, disk=disk)
+    lease = Lease(root, owner, address, config.lease, clock, sleep, disk)
     patience = Patience(root, waits=takeover != "refuse")
     taken = False
 

@@ -169,3 +169,61 @@ def test_a_shard_without_requests_is_known_to_be_lost_from_the_other_nodes(monke
     here.get(SHARD)._lost_when_asked = True
     elsewhere[0] = 2
     wait_for(lambda: len(here.opened) == 2)
+
+
+class Reading(Here):
+    """As `Here`, whose logs take as long to read as `claiming` says."""
+
+    def _open(self, shard):
+        return ShardsHere._open(self, shard)
+
+    def read(self, _log):
+        self.claiming()
+
+    def load(self, _log):
+        self.opened.append(Served())
+        return self.opened[-1]
+
+
+@pytest.fixture
+def reading(monkeypatch):
+    """Return what reads long logs, and what was claimed."""
+    files(monkeypatch, True)
+    claimed = []
+
+    def open_log(path, _config):
+        return SimpleNamespace(claim=lambda *_: claimed.append(path) or 1, close=lambda: None)
+
+    monkeypatch.setattr(shards_here, "LogAhead", SimpleNamespace(open=open_log))
+    here = Reading()
+    here._metrics = SimpleNamespace(claimed=lambda: None)
+    return here, claimed
+
+
+def test_a_shard_that_had_to_go_while_its_log_was_read_is_not_claimed(reading, begin):
+    """Its next owner may have it: the claim would take it away from the one who serves."""
+    here, claimed = reading
+    reads, may_go_on = threading.Event(), threading.Event()
+    here.claiming = lambda: reads.set() or may_go_on.wait(5)
+    stop, thread = begin(here)
+    assert reads.wait(5)
+    assert not here.has_none()
+    stop.set()
+    may_go_on.set()
+    thread.join(5)
+    assert (claimed, here.opened, here.has_none()) == ([], [], True)
+
+
+def test_a_shard_that_is_loaded_when_its_node_closes_is_closed_too(reading, begin):
+    here, claimed = reading
+
+    def load(_log):
+        here.ending.set()
+        here.close()
+        return Reading.load(here, _log)
+
+    here.load = load
+    begin(here)
+    wait_for(lambda: here.opened and here.opened[0].closed)
+    assert len(claimed) == 1
+    assert here.list_open() == []

@@ -332,6 +332,10 @@ class Condition:
         self._notes += 1
         self._machine.wake_all(self._waiters)
 
+    def notify_all(self) -> None:
+        """As there."""
+        self.notify()
+
 
 class Thread:
     """As `threading.Thread`."""

@@ -23,7 +23,7 @@ from coordinator.runtime import (
     regex_jobs,
     target_computations,
 )
-from coordinator.shards import node, router, shard_loads, shards_here
+from coordinator.shards import load_order, node, router, shard_loads, shards_here
 from coordinator.storage import lease, nodes, state_loader, store_claim
 from coordinator.storage.tables import patience
 from coordinator.wire import listener
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from .world import ShardWorld
 
 WITH_THREADS = (
-    application, background_tasks, beside, coordinator, event_loop, lease, listener, node, nodes,
-    shards_here, target_computations,
+    application, background_tasks, beside, coordinator, event_loop, lease, listener, load_order, node,
+    nodes, shards_here, target_computations,
 )  # fmt: skip
 WITH_TIME = (
     background_tasks, beside, clock, event_loop, log_maintenance, node, target_computations,
@@ -65,9 +65,6 @@ def on_machine(world: ShardWorld) -> Iterator[None]:
         *((module, "Future", future) for module in WITH_FUTURES),
     ]
     metrics = NoMetrics()
-
-    def make_lease(*given: Any, **named: Any) -> lease.Lease:
-        return lease.Lease(*given, **named, sleep=time.sleep)
 
     def make_patience(*given: Any, **named: Any) -> patience.Patience:
         return patience.Patience(*given, **named, sleep=time.sleep)
@@ -110,7 +107,6 @@ def on_machine(world: ShardWorld) -> Iterator[None]:
         (shards_here, "files_at", lambda _: world.files()),
         (state_loader, "LogAhead", NodeLog),
         (store_claim, "DeltaLog", logs),
-        (store_claim, "Lease", make_lease),
         (store_claim, "Patience", make_patience),
         (store_claim, "filesystem_of", lambda *_: world.files()),
         (store_claim, "make_root", str),
