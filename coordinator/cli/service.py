@@ -266,7 +266,8 @@ def warn_of_readers(path: Path | None, config: Config) -> None:
     from coordinator.wire.access import warn_of_readers  # noqa: PLC0415
 
     named = path or os.environ.get("MUSTER_CONFIG")
-    names = (*config.topics.kafka, *config.weights.kafka, *config.watch.kafka)
+    of_clients = (config.topics, config.weights, config.watch, config.gateway)
+    names = [name for one in of_clients for name in one.kafka]
     if named and any("password" in name or "secret" in name for name in names):
         warn_of_readers("--config", str(named))
 

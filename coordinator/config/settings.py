@@ -213,6 +213,15 @@ class NodesConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class GatewayConfig:
+    """How a gateway reaches the Kafka cluster behind it, and where clients log in."""
+
+    login: Literal["here", "kafka"] = "here"
+    first_broker_id: int = 0
+    kafka: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class QuotasConfig:
     """How much clients may ask and keep; 0 means unlimited. By name: of a principal or client id.
 
@@ -271,6 +280,7 @@ class Config:
     plans: PlansConfig = field(default_factory=PlansConfig)
     server: ServerConfig = field(default_factory=ServerConfig)
     nodes: NodesConfig = field(default_factory=NodesConfig)
+    gateway: GatewayConfig = field(default_factory=GatewayConfig)
     quotas: QuotasConfig = field(default_factory=QuotasConfig)
     push: PushConfig = field(default_factory=PushConfig)
     web: WebConfig = field(default_factory=WebConfig)

@@ -45,8 +45,15 @@ class ClientSettings(NamedTuple):
     client_id: str
 
     @classmethod
-    def read(cls, servers: str, settings: Mapping[str, str]) -> ClientSettings:
+    def read(
+        cls, servers: str, settings: Mapping[str, str], name: str = "watch.kafka"
+    ) -> ClientSettings:
         """Return the settings of a client.
+
+        Parameters
+        ----------
+        name
+            Of the setting that has them, for messages.
 
         Raises
         ------
@@ -57,7 +64,7 @@ class ClientSettings(NamedTuple):
             addresses = parse_addresses(servers.removeprefix(KAFKA))
         except ValueError as error:
             raise ConfigError(f"{servers}: {error}, as in kafka://broker:9092") from None
-        tls, login = read_access(settings, "watch.kafka")
+        tls, login = read_access(settings, name)
         return cls(addresses, tls, login, settings.get("client.id", "muster-watch"))
 
 

@@ -49,6 +49,11 @@ NO_ERROR = 0
 class KafkaConnection:
     """A connection that is logged in and knows which versions the broker has.
 
+    Attributes
+    ----------
+    served
+        The lowest and highest version of each API that the broker has, by its key.
+
     Its methods raise OSError when the connection breaks; GroupError when the broker is too old or
     refuses the login.
     """
@@ -63,6 +68,8 @@ class KafkaConnection:
         self._reader, self._writer, self._sent = reader, writer, versions
         self._client_id = client_id.encode()
         self._versions = {Api.API_VERSIONS: (0, 0)}
+        self.served: dict[int, tuple[int, int]] = {}
+        self._given = False
         self._asked = 0
         self._waiting: dict[int, asyncio.Future[bytes]] = {}
         self._listening = asyncio.create_task(self._listen())
@@ -86,13 +93,16 @@ class KafkaConnection:
         host, port = address
         reader, writer = await asyncio.open_connection(host, port, ssl=tls)
         connection = cls(reader, writer, client_id, versions)
-        sent = {int(api): api for api in versions}
         try:
             answer = await connection.ask(Api.API_VERSIONS)
-            connection._versions |= {
-                api: (found.min_version, found.max_version)
+            connection.served = {
+                int(found.api_key): (int(found.min_version), int(found.max_version))
                 for found in answer.api_keys
-                if (api := sent.get(int(found.api_key))) is not None
+            }
+            connection._versions |= {
+                api: connection.served[int(api)]
+                for api in versions
+                if int(api) in connection.served
             }
             if login is not None:
                 await connection._log_in(*login)
@@ -151,7 +161,23 @@ class KafkaConnection:
             for waiting in self._waiting.values():
                 if not waiting.done():
                     waiting.set_exception(failure)
-            self._writer.close()
+            if not self._given:
+                self._writer.close()
+
+    async def give_to(self, protocol: asyncio.Protocol) -> None:
+        """Let a protocol have the connection from now on; nothing more is asked on it.
+
+        This object must be kept for as long: the connection ends with it.
+        """
+        self._given = True
+        self._listening.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._listening
+        transport = self._writer.transport
+        transport.set_protocol(protocol)
+        protocol.connection_made(transport)
+        if transport.is_closing():
+            protocol.connection_lost(None)
 
     async def close(self) -> None:
         """Close the connection; pending requests get no answer."""

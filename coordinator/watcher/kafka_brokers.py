@@ -179,6 +179,11 @@ class KafkaBrokers:
         return values.get(name)
 
     @property
+    def addresses(self) -> Mapping[int, tuple[str, int]]:
+        """Where the brokers in the last answer are."""
+        return self._addresses
+
+    @property
     def node_ids(self) -> Sequence[int]:
         """The brokers in the last answer."""
         return sorted(self._addresses)

@@ -75,6 +75,8 @@ class Acceptor:
         Makes the protocol of a connection, which releases its slot at its end.
     rate
         How many connections each address may open a second; None is any number.
+    open_now
+        How many connections there are, by network; other acceptors may count there, too.
     """
 
     def __init__(
@@ -85,6 +87,7 @@ class Acceptor:
         metrics: ConnectionCounts,
         connect: Callable[[ConnectionSlot], asyncio.Protocol],
         rate: Quota | None = None,
+        open_now: Counter[str] | None = None,
     ) -> None:
         self._socket = sock
         self._tls = tls
@@ -92,7 +95,7 @@ class Acceptor:
         self._metrics = metrics
         self._connect = connect
         self._rate = rate
-        self._open: Counter[str] = Counter()
+        self._open: Counter[str] = Counter() if open_now is None else open_now
         self._loop = asyncio.get_running_loop()
         self._beginning: set[asyncio.Task[None]] = set()
         self._pause: asyncio.TimerHandle | None = None

@@ -111,6 +111,8 @@ class Cluster:
         What may be done with a topic, as bits; None where it is not asked.
     versions
         The lowest and highest version of each API that is served.
+    offered
+        What clients may ask, if it is not that: others answer some of their requests.
     """
 
     node_id: int
@@ -131,6 +133,7 @@ class Cluster:
     note_denial: Callable[[Session, Operation, Resource], object] = lambda *_: None
     operations: Callable[[str], int] | None = None
     versions: Mapping[Api, tuple[int, int]] = field(default_factory=lambda: VERSIONS)
+    offered: Callable[[], Mapping[int, tuple[int, int]]] | None = None
 
     @property
     def node(self) -> ClusterNode:

@@ -240,11 +240,11 @@ def entity_reader(entity: type[Any]) -> Reader:
     flexible: bool = entity.__flexible__
     for field in fields(entity):
         if "tag" in field.metadata:
-            tagged[field.metadata["tag"]] = field.name, _field_reader(field, flexible=flexible)
+            tagged[field.metadata["tag"]] = field.name, field_reader(field, flexible=flexible)
             assert field.default is not MISSING, f"{entity.__name__}.{field.name} has no default"
             defaults[field.name] = field.default
         else:
-            plain.append((field.name, _field_reader(field, flexible=flexible)))
+            plain.append((field.name, field_reader(field, flexible=flexible)))
 
     def read(data: bytes, at: int) -> tuple[Any, int]:
         values = dict(defaults)
@@ -303,7 +303,8 @@ def field_shape(field: Field[Any]) -> FieldShape:
     return FieldShape(kind, array=False, optional=optional)
 
 
-def _field_reader(field: Field[Any], *, flexible: bool) -> Reader:
+def field_reader(field: Field[Any], *, flexible: bool) -> Reader:
+    """Return what reads one field of a kio message."""
     shape = field_shape(field)
     kafka_type = field.metadata.get("kafka_type", "")
     if not is_dataclass(shape.kind):

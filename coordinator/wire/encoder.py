@@ -143,12 +143,12 @@ def entity_writer(entity: type[Any]) -> EntityWriter:
     """
     flexible: bool = entity.__flexible__
     parts = [
-        (field.name, _field_writer(field, flexible=flexible), _default(field))
+        (field.name, field_writer(field, flexible=flexible), _default(field))
         for field in fields(entity)
         if "tag" not in field.metadata
     ]
     tags = sorted(
-        (field.metadata["tag"], field.name, _field_writer(field, flexible=flexible))
+        (field.metadata["tag"], field.name, field_writer(field, flexible=flexible))
         for field in fields(entity)
         if "tag" in field.metadata
     )
@@ -178,7 +178,8 @@ def _default(field: Field[Any]) -> object:
     return default // MILLISECOND if isinstance(default, timedelta) else default
 
 
-def _field_writer(field: Field[Any], *, flexible: bool) -> Writer:
+def field_writer(field: Field[Any], *, flexible: bool) -> Writer:
+    """Return what writes one field of a kio message."""
     shape = field_shape(field)
     if is_dataclass(shape.kind):
         write: Writer = entity_writer(shape.kind)  # type: ignore[arg-type]

@@ -111,6 +111,12 @@ class Link(asyncio.Protocol):
         self.connection.receive(data)
         self.proceed()
 
+    def note_alive(self) -> None:
+        """Note that the client has sent something that is not for us, on the same socket."""
+        self._heard = self._loop.time()
+        if self.connection.authenticated and not self.connection.buffered_bytes:
+            self._incomplete = None
+
     def connection_lost(self, _error: Exception | None) -> None:
         """Forget it."""
         self._transport = None
@@ -167,8 +173,7 @@ class Link(asyncio.Protocol):
                 if was_full and not connection.full and self._open:
                     self._loop.call_soon(self.proceed)
         except WireError as error:
-            self._send()
-            self._close_refused(error)
+            self.refuse(error)
             return
         self._update_reading()
 
@@ -319,7 +324,9 @@ class Link(asyncio.Protocol):
             return "idle"
         return None
 
-    def _close_refused(self, error: WireError) -> None:
+    def refuse(self, error: WireError) -> None:
+        """Close because of what the client sent, once it has the answers that are ready."""
+        self._send()
         reason = "stands by" if isinstance(error, StandsByError) else "refused"
         self.close(reason, str(error))
 

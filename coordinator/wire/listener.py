@@ -6,6 +6,7 @@ import asyncio
 import ipaddress
 import logging
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
@@ -52,6 +53,27 @@ class ServedCoordinator(server.EventSubmitter, Protocol):
         """The servers of its store, to be one of; None where no one else can have it."""
 
 
+class Front(Protocol):
+    """What stands before the groups of a server: it has the sockets, and answers other requests."""
+
+    knows_clients: bool
+    """Whether clients log in elsewhere before they are answered."""
+
+    def show(self, cluster: Cluster) -> Cluster:
+        """Return the cluster that clients see."""
+
+    def begin(
+        self,
+        serving: server.Server,
+        sock: socket.socket,
+        tls: Callable[[], ssl.SSLContext | None],
+    ) -> None:
+        """Listen, in the running event loop."""
+
+    def end(self) -> None:
+        """Open nothing more."""
+
+
 class RunningServer:
     """A server that runs until it is closed; a context manager.
 
@@ -63,14 +85,18 @@ class RunningServer:
         The host and port that its socket is bound to.
     """
 
-    def __init__(self, backend: ServedCoordinator, config: ServerConfig) -> None:
-        access = self._access = load_access(config)
+    def __init__(
+        self, backend: ServedCoordinator, config: ServerConfig, front: Front | None = None
+    ) -> None:
+        access = self._access = load_access(
+            config, knows_clients=front is not None and front.knows_clients
+        )
         config = replace(config, connections_max=_limit_connections(config.connections_max))
         self._socket = bind_socket(config.listen, "server.listen")
         host, port = _find_advertised(config, self._socket)
-        self.address = _join(host, port)
+        self.address = join_address(host, port)
         bound = self._socket.getsockname()[1]
-        self.listens = _join(parse_address(config.listen, "server.listen")[0], bound)
+        self.listens = join_address(parse_address(config.listen, "server.listen")[0], bound)
         stands_by = backend.status == Status.STANDS_BY.value
         self._refusals = RefusalCounter()
         self._nodes = backend.nodes
@@ -95,6 +121,9 @@ class RunningServer:
             note_denial=self._note_denial,
             versions=VERSIONS | CLASSIC_VERSIONS if config.classic_protocol else VERSIONS,
         )
+        if front is not None:
+            self._cluster = front.show(self._cluster)
+        self._front = front
         self._stays = False
         self._closed = threading.Event()
         self._stop: Callable[[], object] = lambda: None
@@ -227,7 +256,10 @@ class RunningServer:
         loop, end = asyncio.get_running_loop(), asyncio.Event()
         login, quotas = access.login, backend.config.quotas
         serving = server.Server(backend, self._cluster, config, login, self._refusals, quotas)
-        serving.listen(self._socket, lambda: access.tls)
+        if self._front is None:
+            serving.listen(self._socket, lambda: access.tls)
+        else:
+            self._front.begin(serving, self._socket, lambda: access.tls)
         self._stop = lambda: loop.call_soon_threadsafe(end.set) if loop.is_running() else None
         self._call_in_loop = lambda *work: loop.is_running() and loop.call_soon_threadsafe(*work)
         self._close_unknown = lambda: self._call_in_loop(
@@ -236,6 +268,8 @@ class RunningServer:
         self._show = lambda cluster: self._call_in_loop(serving.show, cluster)
         begun.set_result(None)
         await end.wait()
+        if self._front is not None:
+            self._front.end()
         await serving.close()
 
 
@@ -248,7 +282,11 @@ def as_node(node: Node) -> ClusterNode | None:
 
 
 def serve(
-    backend: ServedCoordinator, listen: str | None = None, *, insecure: bool = False
+    backend: ServedCoordinator,
+    listen: str | None = None,
+    *,
+    insecure: bool = False,
+    front: Front | None = None,
 ) -> RunningServer:
     """Serve a coordinator as its configuration says.
 
@@ -256,6 +294,8 @@ def serve(
     ----------
     listen, insecure
         As for `Coordinator.serve`.
+    front
+        What stands before its groups.
 
     Raises
     ------
@@ -268,11 +308,17 @@ def serve(
     return RunningServer(
         backend,
         replace(config, listen=listen or config.listen, insecure=insecure or config.insecure),
+        front,
     )
 
 
-def load_access(config: ServerConfig) -> Access:
+def load_access(config: ServerConfig, *, knows_clients: bool = False) -> Access:
     """Check the server's settings, and return its TLS, logins and access lists.
+
+    Parameters
+    ----------
+    knows_clients
+        Whether they log in elsewhere.
 
     Raises
     ------
@@ -282,7 +328,7 @@ def load_access(config: ServerConfig) -> Access:
     access = Access(config)
     if not config.handshake_ms:
         raise ConfigError("server.handshake_ms is 0: give 1 or more")
-    _refuse_open(config, safe=access.safe)
+    _refuse_open(config, safe=access.safe or (knows_clients and access.tls is not None))
     for name in ("advertised", "http_listen"):
         if getattr(config, name):
             parse_address(getattr(config, name), f"server.{name}")
@@ -310,7 +356,8 @@ def parse_address(text: str, name: str) -> tuple[str, int]:
     return host, int(port)
 
 
-def _join(host: str, port: int) -> str:
+def join_address(host: str, port: int) -> str:
+    """Return host:port; an IPv6 address stands in brackets."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 

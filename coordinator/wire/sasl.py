@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from kio.schema.errors import ErrorCode
 
@@ -310,7 +310,7 @@ class Login:
         if request.api is Api.SASL_HANDSHAKE or self._steps != [self._plain]:
             return None
         try:
-            name, password = _parse_plain(request.body.auth_bytes)
+            name, password = parse_plain(request.body.auth_bytes)
         except (LoginError, UnicodeDecodeError):
             return None
         users = self.users()
@@ -374,7 +374,7 @@ class Login:
         return said
 
     def _plain(self, message: bytes) -> bytes:
-        self.name, password = _parse_plain(message)
+        self.name, password = parse_plain(message)
         right = self._right
         if right is None:
             right = self.users().check_password(self.name, password)
@@ -388,8 +388,8 @@ class Login:
             raise LoginError("wrong name or password")
 
 
-def _parse_plain(message: bytes) -> tuple[str, str]:
-    """Read PLAIN's message (RFC 4616); the name is "" where the authorization id differs."""
+def parse_plain(message: bytes) -> tuple[str, str]:
+    """Read PLAIN (RFC 4616): name and password; no name where the authorization id differs."""
     parts = message.decode().split("\0")
     if len(parts) != 3:  # noqa: PLR2004 - authorisation id, name, password
         raise LoginError("PLAIN is: authorisation id, name, password, with NUL between them")
@@ -399,6 +399,35 @@ def _parse_plain(message: bytes) -> tuple[str, str]:
 
 def _refuse_too_early(_message: bytes) -> bytes:
     raise LoginError("SaslHandshake comes first")
+
+
+class ScramFirst(NamedTuple):
+    """The first message of SCRAM (RFC 5802)."""
+
+    binding: str
+    acts_as: str
+    bare: str
+    fields: dict[str, str]
+    name: str
+
+
+def read_scram_first(message: bytes) -> ScramFirst:
+    """Read the client's first message.
+
+    Raises
+    ------
+    LoginError
+        It is none, or asks for what is not served.
+    """
+    text = message.decode()
+    binding, acts_as, bare = ([*text.split(",", 2), "", ""])[:3]
+    fields = _parse_fields(bare)
+    name = fields.get("n", "").replace("=2C", ",").replace("=3D", "=")
+    if binding not in {"n", "y"} or not name or not fields.get("r") or "m" in fields:
+        raise LoginError("the first message is not one of SCRAM without channel binding")
+    if acts_as not in {"", f"a={fields['n']}"}:
+        raise LoginError("authorization id must equal authentication id")
+    return ScramFirst(binding, acts_as, bare, fields, name)
 
 
 class ScramExchange:
@@ -414,14 +443,7 @@ class ScramExchange:
 
     def first(self, message: bytes) -> bytes:
         """Take the client's first message; answer salt and iterations."""
-        text = message.decode()
-        binding, acts_as, bare = ([*text.split(",", 2), "", ""])[:3]
-        fields = _parse_fields(bare)
-        name = fields.get("n", "").replace("=2C", ",").replace("=3D", "=")
-        if binding not in {"n", "y"} or not name or not fields.get("r") or "m" in fields:
-            raise LoginError("the first message is not one of SCRAM without channel binding")
-        if acts_as not in {"", f"a={fields['n']}"}:
-            raise LoginError("authorization id must equal authentication id")
+        binding, acts_as, bare, fields, name = read_scram_first(message)
         self.name = name
         self._verifier = self._users.verifier(name, self._mechanism)
         self._nonce = fields["r"] + secrets.token_urlsafe(NONCE_BYTES)

@@ -121,21 +121,34 @@ class Server:
         self._wakes = False
         self._submitted = 0.0
         self._acceptors: list[Acceptor] = []
+        self._open_now: Counter[str] = Counter()
         self._writers = ThreadPoolExecutor(1, "muster-wire-large")
         self._hashers = ThreadPoolExecutor(1, "muster-wire-login")
         self._patrol = self._loop.create_task(self._watch())
         self._room: tuple[TopicView, RequestRoom] | None = None
 
-    def listen(self, sock: socket.socket, tls: Callable[[], ssl.SSLContext | None]) -> None:
-        """Take connections of a bound socket."""
+    def listen(
+        self,
+        sock: socket.socket,
+        tls: Callable[[], ssl.SSLContext | None],
+        between: Callable[[Link], asyncio.Protocol] = lambda link: link,
+    ) -> None:
+        """Take connections of a bound socket.
+
+        Parameters
+        ----------
+        between
+            Makes what stands between a socket and its connection here.
+        """
         self._acceptors.append(
             Acceptor(
                 sock,
                 tls,
                 self._config,
                 self._metrics,
-                lambda slot: Link(self._limits, slot, self._connect, self.ask),
+                lambda slot: between(Link(self._limits, slot, self._connect, self.ask)),
                 self._connections,
+                self._open_now,
             )
         )
 

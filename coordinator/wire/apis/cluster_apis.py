@@ -55,10 +55,11 @@ WHILE_STANDING_BY = {
 
 def api_versions(request: Request, cluster: Cluster) -> Call:
     """Say which APIs and versions are served."""
+    offered = cluster.versions if cluster.offered is None else cluster.offered()
     served = [
         {"api_key": api, "min_version": least, "max_version": most}
-        for api, (least, most) in cluster.versions.items()
-        if cluster.with_login or api not in SASL
+        for api, (least, most) in offered.items()
+        if cluster.with_login or cluster.offered or api not in SASL
     ]
     if request.body is None:
         return respond_with({"error_code": ErrorCode.unsupported_version, "api_keys": served})
