@@ -151,6 +151,15 @@ class WatchConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class NodeConfig:
+    """How `muster node` reaches the brokers and the controllers of a Kafka cluster."""
+
+    kafka: dict[str, str] = field(default_factory=dict)
+    controllers: str = ""
+    controllers_kafka: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class WeightsConfig:
     """Where weights and constraints of groups come from, and when they move partitions."""
 
@@ -276,6 +285,7 @@ class Config:
     metrics: MetricsConfig = field(default_factory=MetricsConfig)
     topics: TopicsConfig = field(default_factory=TopicsConfig)
     watch: WatchConfig = field(default_factory=WatchConfig)
+    node: NodeConfig = field(default_factory=NodeConfig)
     weights: WeightsConfig = field(default_factory=WeightsConfig)
     plans: PlansConfig = field(default_factory=PlansConfig)
     server: ServerConfig = field(default_factory=ServerConfig)

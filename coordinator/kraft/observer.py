@@ -17,6 +17,8 @@ WAIT_MS = 500
 PAUSES_S = (0.1, 0.3, 1.0)
 SNAPSHOT_BYTES = 8 << 20
 
+NO_NODE = -1
+"""An observer that is no node."""
 MOVED = {NOT_LEADER, FENCED, UNKNOWN_EPOCH}
 SNAPSHOT_NOT_FOUND = 98
 logger = logging.getLogger("muster.node")

@@ -114,15 +114,19 @@ def heartbeat(
         Whether controllers may give it new replicas.
     """
     cordoned = [] if takes_replicas else [identity.directory_id]
-    may_cordon = image.features.get(METADATA_VERSION, 0) >= CORDON_LEVEL
     return {
         "broker_id": identity.node_id,
         "broker_epoch": epoch,
         "current_metadata_offset": applied,
         "want_fence": must_not_lead(image, identity.node_id),
         "want_shut_down": shuts_down,
-        **({"cordoned_log_dirs": cordoned} if may_cordon else {}),
+        **({"cordoned_log_dirs": cordoned} if can_cordon(image) else {}),
     }
+
+
+def can_cordon(image: MetadataImage) -> bool:
+    """Whether controllers heed that a directory takes no new replicas."""
+    return image.features.get(METADATA_VERSION, 0) >= CORDON_LEVEL
 
 
 def must_not_lead(image: MetadataImage, node_id: int) -> bool:

@@ -46,7 +46,11 @@ class ClientSettings(NamedTuple):
 
     @classmethod
     def read(
-        cls, servers: str, settings: Mapping[str, str], name: str = "watch.kafka"
+        cls,
+        servers: str,
+        settings: Mapping[str, str],
+        name: str = "watch.kafka",
+        client_id: str = "muster-watch",
     ) -> ClientSettings:
         """Return the settings of a client.
 
@@ -54,6 +58,8 @@ class ClientSettings(NamedTuple):
         ----------
         name
             Of the setting that has them, for messages.
+        client_id
+            Where they have none.
 
         Raises
         ------
@@ -65,7 +71,7 @@ class ClientSettings(NamedTuple):
         except ValueError as error:
             raise ConfigError(f"{servers}: {error}, as in kafka://broker:9092") from None
         tls, login = read_access(settings, name)
-        return cls(addresses, tls, login, settings.get("client.id", "muster-watch"))
+        return cls(addresses, tls, login, settings.get("client.id", client_id))
 
 
 def read_access(

@@ -1,0 +1,296 @@
+"""`muster node`: be a node of a Kafka cluster; check, join and leave its partitions."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+
+from assignors import SpecError
+from coordinator.cli import render
+from coordinator.cli.inspect import Json, print_json, wants_json
+from coordinator.cli.main import FAILURE, load_config
+from coordinator.cli.service import ConfigOption, LogLevelOption
+from coordinator.cli.terminal import Terminal, log_to_stderr
+from coordinator.config import KAFKA, Config, ConfigError
+from coordinator.display import progress
+from coordinator.display.printable import visible_values
+
+if TYPE_CHECKING:
+    from coordinator.kraft.admin import ClusterAdmin
+    from coordinator.kraft.membership import Move
+    from coordinator.kraft.metadata_image import MetadataImage
+    from coordinator.kraft.node_files import NodeFiles
+    from coordinator.member.client_settings import ClientSettings
+
+RUN, CHECK, JOIN, LEAVE = "run", "check", "join", "leave"
+ACTIONS = (RUN, CHECK, JOIN, LEAVE)
+DONE_S, SYNC_S = 60.0, 600.0
+T = TypeVar("T")
+
+
+def node(
+    action: Annotated[
+        str,
+        typer.Argument(
+            help="run: be a node, until stopped. check: what is in the way; changes nothing. join: "
+            "get partitions. leave: give them back, and unregister."
+        ),
+    ] = RUN,
+    cluster: Annotated[
+        str | None, typer.Option(help="kafka://host:port,… of some brokers.")
+    ] = None,
+    store: Annotated[
+        str | None, typer.Option(help="The folder of the store: the node's logs are in it.")
+    ] = None,
+    node_id: Annotated[
+        int | None,
+        typer.Option(help="An id that no broker has; later, the store knows it.", min=0),
+    ] = None,
+    rack: Annotated[str | None, typer.Option(help="A rack that brokers have.")] = None,
+    partitions: Annotated[
+        str | None,
+        typer.Option(help="Of __consumer_offsets: such as 3,7,10-14. leave: all by default."),
+    ] = None,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Do what the plan says, without asking.")
+    ] = False,
+    json_: Json = False,
+    log_level: LogLevelOption = None,
+    config: ConfigOption = None,
+) -> None:
+    """Be a node of a Kafka cluster that follows partitions of its topic of groups."""
+    if action not in ACTIONS:
+        raise ConfigError(f"the action is {action!r}: give one of {', '.join(ACTIONS)}")
+    if store is None:
+        raise ConfigError("--store is missing: name a folder, for the node's ids and logs")
+    settings = load_config(config)
+    log_to_stderr(log_level or settings.server.log_level)
+    asked = _Asked(cluster, store, node_id, rack, settings, is_sure=yes)
+    numbers = None if partitions is None else parse_partitions(partitions)
+    if action == RUN:
+        _run(asked)
+    elif action == CHECK:
+        _check(asked, json_=json_)
+    elif action == JOIN:
+        if numbers is None:
+            raise ConfigError("--partitions is missing: name those to get, such as 3,7")
+        _join(asked, numbers)
+    else:
+        _leave(asked, numbers)
+
+
+class _Asked:
+    """What every action needs."""
+
+    def __init__(
+        self,
+        cluster: str | None,
+        store: str,
+        node_id: int | None,
+        rack: str | None,
+        settings: Config,
+        *,
+        is_sure: bool,
+    ) -> None:
+        from coordinator.kraft.node_files import NodeFiles  # noqa: PLC0415
+
+        self.node_id, self.rack, self.is_sure = node_id, rack, is_sure
+        self.files: NodeFiles = NodeFiles(store)
+        self.brokers, self.controllers = read_access(cluster, settings)
+
+    def known_id(self) -> int:
+        """Return the id of the node that the store is of."""
+        was = self.files.read_state()
+        if was is None:
+            raise ConfigError(
+                f"{self.files.folder} is of no node yet: start `muster node` with that store first"
+            )
+        if self.node_id not in {None, was.node_id}:
+            raise ConfigError(f"--node-id is {self.node_id}, but the store is of {was.node_id}")
+        return was.node_id
+
+
+def read_access(cluster: str | None, settings: Config) -> tuple[ClientSettings, ClientSettings]:
+    """Return how brokers and controllers are reached.
+
+    Raises
+    ------
+    ConfigError
+        An address or a setting is invalid.
+    """
+    from coordinator.member.client_settings import ClientSettings  # noqa: PLC0415
+
+    if cluster is None or not cluster.startswith(KAFKA):
+        raise ConfigError(f"--cluster is {cluster!r}: give kafka://host:port")
+    ours = settings.node
+    brokers = ClientSettings.read(cluster, ours.kafka, "node.kafka", "muster-node")
+    same = ours.controllers_kafka or ours.kafka
+    name = "node.controllers_kafka" if ours.controllers_kafka else "node.kafka"
+    controllers = ClientSettings.read(ours.controllers or cluster, same, name, "muster-node")
+    return brokers, controllers if ours.controllers else controllers._replace(servers=[])
+
+
+def parse_partitions(text: str) -> frozenset[int]:
+    """Return the numbers of partitions, such as of 3,7,10-14.
+
+    Raises
+    ------
+    ConfigError
+        It names none, or what is no number.
+    """
+    found: set[int] = set()
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        if not first.isdecimal() or (dash and not last.isdecimal()):
+            raise ConfigError(f"--partitions has {part.strip()!r}: give numbers, such as 3,7,10-14")
+        found |= set(range(int(first), int(last or first) + 1))
+    return frozenset(found)
+
+
+# Running -------------------------------------------------------------------------------------
+
+
+def _run(asked: _Asked) -> None:
+    from coordinator.kraft.node import ClusterNode  # noqa: PLC0415
+
+    async def run() -> str:
+        stop, loop = asyncio.Event(), asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stop.set)
+        node = ClusterNode(asked.brokers, asked.controllers, asked.files, asked.node_id, asked.rack)
+        return await node.run(stop)
+
+    with asked.files.held():
+        typer.echo(f"muster node: {_guarded(run())}", err=True)
+
+
+def _guarded(work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine; what the cluster refuses is bad input."""
+    from coordinator.errors import GroupError  # noqa: PLC0415
+    from coordinator.kraft.metadata_records import MetadataError  # noqa: PLC0415
+    from coordinator.kraft.observer import RefusedError  # noqa: PLC0415
+
+    try:
+        return asyncio.run(work)
+    except (RefusedError, MetadataError, GroupError) as error:
+        raise ConfigError(str(error)) from None
+
+
+# Plans ---------------------------------------------------------------------------------------
+
+
+def _with_admin(asked: _Asked, work: Callable[[ClusterAdmin], Coroutine[Any, Any, T]]) -> T:
+    from coordinator.kraft.admin import ClusterAdmin  # noqa: PLC0415
+
+    async def run() -> T:
+        admin = ClusterAdmin(asked.brokers, asked.controllers)
+        try:
+            return await work(admin)
+        finally:
+            await admin.close()
+
+    return _guarded(run())
+
+
+def _check(asked: _Asked, *, json_: bool) -> None:
+    from coordinator.kraft.membership import BAD, Finding, check_cluster  # noqa: PLC0415
+    from coordinator.kraft.observer import RefusedError  # noqa: PLC0415
+
+    was = asked.files.read_state()
+    node_id = asked.node_id if was is None else asked.known_id()
+
+    async def check(admin: ClusterAdmin) -> list[Finding]:
+        try:
+            found = await admin.read()
+        except RefusedError as error:
+            return [Finding(BAD, "CLUSTER_ACTION", str(error))]
+        is_ours = was is not None and was.cluster_id == found.cluster_id
+        return check_cluster(found.image, found.operations, node_id, asked.rack, is_ours=is_ours)
+
+    with progress.show("asking the cluster"):
+        findings = _with_admin(asked, check)
+    rows = [one._asdict() for one in findings]
+    if wants_json(json_):
+        print_json(rows)
+    else:
+        render.print_rows(Terminal(), visible_values(rows))
+    if any(one.level == BAD for one in findings):
+        raise SystemExit(FAILURE)
+
+
+def _join(asked: _Asked, partitions: frozenset[int]) -> None:
+    from coordinator.kraft.admin import give_replicas  # noqa: PLC0415
+    from coordinator.kraft.membership import plan_join  # noqa: PLC0415
+    from coordinator.kraft.registration import find_replicas  # noqa: PLC0415
+
+    node_id = asked.known_id()
+
+    def are_in_sync(image: MetadataImage) -> bool:
+        held = find_replicas(image, node_id)
+        return all(n in held and node_id in held[n].isr for n in partitions)
+
+    async def join(admin: ClusterAdmin) -> None:
+        moves = plan_join(await admin.image(), node_id, partitions)
+        if not moves:
+            typer.echo(f"node {node_id} is a replica of all of them already")
+            return
+        _ask(asked, moves)
+        strays = await give_replicas(admin, asked.files, node_id, moves)
+        for one in strays:
+            where = ", ".join(map(str, one.after)) if one.after else "nowhere: no broker is free"
+            typer.echo(f"{one.topic}-{one.partition} was placed here meanwhile: moved to {where}")
+        if await admin.wait_until(are_in_sync, SYNC_S) is None:
+            raise SpecError(
+                f"not all are in sync after {SYNC_S:.0f} s: the node goes on, `muster node check` "
+                "shows which are not"
+            )
+        typer.echo(f"node {node_id} is in sync in {len(moves)} more partitions")
+
+    _with_admin(asked, join)
+
+
+def _leave(asked: _Asked, partitions: frozenset[int] | None) -> None:
+    from coordinator.kraft.membership import plan_leave  # noqa: PLC0415
+
+    node_id = asked.known_id()
+
+    async def leave(admin: ClusterAdmin) -> None:
+        moves = plan_leave(await admin.image(), node_id, partitions)
+        ends = "" if partitions is not None else f"then node {node_id} is unregistered"
+        _ask(asked, moves, ends)
+        await admin.move(moves)
+        left = {(one.topic, one.partition) for one in moves}
+
+        def are_back(image: MetadataImage) -> bool:
+            return not left & {(topic.name, n) for topic, n in image.held_by(node_id)}
+
+        if await admin.wait_until(are_back, DONE_S) is None:
+            raise SpecError(f"node {node_id} still has replicas after {DONE_S:.0f} s: try again")
+        if partitions is None:
+            await admin.unregister(node_id)
+            await admin.wait_until(lambda image: node_id not in image.brokers, DONE_S)
+            typer.echo(f"node {node_id} has left: it has no replicas, and is not registered")
+        else:
+            typer.echo(f"node {node_id} has given back {len(moves)} partitions")
+
+    _with_admin(asked, leave)
+
+
+def _ask(asked: _Asked, moves: list[Move], ends: str = "") -> None:
+    """Show a plan, and ask whether to do it."""
+    for one in moves:
+        before, after = (",".join(map(str, ids)) for ids in (one.before, one.after))
+        typer.echo(f"{one.topic}-{one.partition}: replicas {before} -> {after}")
+    if ends:
+        typer.echo(ends)
+    if asked.is_sure:
+        return
+    if not sys.stdin.isatty():
+        raise ConfigError("nothing was changed: give --yes to do this without a terminal")
+    if not typer.confirm("Do this?"):
+        raise ConfigError("nothing was changed")

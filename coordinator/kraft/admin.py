@@ -1,0 +1,173 @@
+"""Give a node partitions, and take them back: done by requests to the cluster, then checked."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+from assignors import SpecError
+from coordinator.kraft.links import Controllers, Links
+from coordinator.kraft.membership import Move, move_elsewhere, takes_replicas
+from coordinator.kraft.metadata_image import MetadataImage
+from coordinator.kraft.node import find_cluster_id
+from coordinator.kraft.node_files import NodeFiles
+from coordinator.kraft.observer import NO_NODE, Observer
+from coordinator.kraft.registration import can_cordon, find_strays
+from coordinator.member.client_settings import ClientSettings
+from coordinator.wire.codec import Api
+
+WINDOW_S, CORDON_S, REASSIGN_MS = 30.0, 10.0, 10_000
+LOOK_S = 0.2
+NO_REASSIGNMENT = 85
+
+
+class ClusterState(NamedTuple):
+    """A cluster as it is now.
+
+    Attributes
+    ----------
+    operations
+        Which operations on the cluster the user may do, as bits.
+    """
+
+    cluster_id: str
+    operations: int
+    image: MetadataImage
+
+
+class ClusterAdmin:
+    """Requests about a node, of a command that ends; one asyncio loop uses it.
+
+    Its methods raise OSError where the cluster does not answer, and RefusedError where a right is
+    missing.
+    """
+
+    def __init__(self, brokers: ClientSettings, controllers: ClientSettings) -> None:
+        self._links = Links(brokers, REASSIGN_MS / 1000 + 5)
+        self._controllers = Controllers(brokers, controllers)
+        self._servers, self._brokers = brokers.servers, brokers
+        self._observer: Observer | None = None
+
+    async def read(self) -> ClusterState:
+        """Read the cluster, as it is now."""
+        answer = await self._ask(
+            Api.DESCRIBE_CLUSTER,
+            include_cluster_authorized_operations=True,
+            include_fenced_brokers=False,
+        )
+        operations = max(int(answer.cluster_authorized_operations), 0)
+        return ClusterState(str(answer.cluster_id), operations, await self.image())
+
+    async def image(self) -> MetadataImage:
+        """Return the metadata as it is decided now."""
+        if self._observer is None:
+            cluster_id = await find_cluster_id(self._brokers)
+            self._observer = Observer(self._controllers, cluster_id, NO_NODE, uuid.uuid4())
+        else:
+            await self._observer.step()
+        return (await self._observer.catch_up()).image
+
+    async def move(self, moves: Iterable[Move]) -> None:
+        """Change the replicas of partitions.
+
+        Raises
+        ------
+        SpecError
+            The controllers refuse one.
+        """
+        by_topic: dict[str, list[dict[str, object]]] = {}
+        for one in moves:
+            partition = {"partition_index": one.partition, "replicas": one.after}
+            by_topic.setdefault(one.topic, []).append(partition)
+        if not by_topic:
+            return
+        answer = await self._ask(
+            Api.ALTER_PARTITION_REASSIGNMENTS,
+            timeout=REASSIGN_MS,
+            topics=[{"name": name, "partitions": some} for name, some in by_topic.items()],
+        )
+        if int(answer.error_code):
+            raise SpecError(f"the replicas stay: {answer.error_message or answer.error_code.name}")
+        for topic in answer.responses:
+            for one in topic.partitions:
+                if int(one.error_code) not in {0, NO_REASSIGNMENT}:
+                    why = one.error_message or one.error_code.name
+                    raise SpecError(f"{topic.name}-{one.partition_index} stays: {why}")
+
+    async def unregister(self, node_id: int) -> None:
+        """Unregister a node.
+
+        Raises
+        ------
+        SpecError
+            The controllers refuse it.
+        """
+        answer = await self._ask(Api.UNREGISTER_BROKER, broker_id=node_id)
+        if int(answer.error_code):
+            why = answer.error_message or answer.error_code.name
+            raise SpecError(f"node {node_id} stays registered: {why}")
+
+    async def wait_until(
+        self, holds: Callable[[MetadataImage], bool], patience_s: float
+    ) -> MetadataImage | None:
+        """Wait until something holds of the metadata; None where it did not in time."""
+        until = time.monotonic() + patience_s
+        while not holds(image := await self.image()):
+            if time.monotonic() > until:
+                return None
+            await asyncio.sleep(LOOK_S)
+        return image
+
+    async def _ask(self, api: Api, **fields: object) -> Any:  # noqa: ANN401 - kio's message
+        said: OSError = ConnectionError("no address is given")
+        for address in self._servers:
+            try:
+                return await self._links.ask(address, api, **fields)
+            except OSError as error:
+                said = error
+        raise said
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._links.close()
+        await self._controllers.close()
+
+
+async def give_replicas(
+    admin: ClusterAdmin, files: NodeFiles, node_id: int, moves: list[Move]
+) -> list[Move]:
+    """Give a node replicas, in a window in which it is not cordoned; return what else it got.
+
+    A topic that is made in that window may be placed on the node. Such replicas are moved away
+    again, and returned.
+
+    Raises
+    ------
+    SpecError
+        The node does not take replicas, or a controller refuses: nothing has changed then.
+    """
+    before = {(topic.name, number) for topic, number in find_strays(await admin.image(), node_id)}
+    files.open_window(WINDOW_S)
+    try:
+        opened = await admin.wait_until(lambda image: takes_replicas(image, node_id), CORDON_S)
+        if opened is None:
+            raise SpecError(
+                f"node {node_id} takes no replicas: run this where `muster node` runs, with its "
+                "--store"
+            )
+        await admin.move(moves)
+    finally:
+        files.close_window()
+    if can_cordon(opened):
+        await admin.wait_until(lambda image: not takes_replicas(image, node_id), CORDON_S)
+    image = await admin.image()
+    strays = [
+        move_elsewhere(topic.name, number, image, node_id)
+        for topic, number in find_strays(image, node_id)
+        if (topic.name, number) not in before
+    ]
+    await admin.move(one for one in strays if one.after)
+    return strays
