@@ -22,7 +22,7 @@ from coordinator.config import Config, LeaseConfig
 from coordinator.core.events import LEAVE
 from coordinator.shards.root import config_of_nodes, set_least_share
 from coordinator.shards.shard_loads import ShardWeights
-from coordinator.storage.nodes import StoreNodes
+from coordinator.storage.nodes import AGAIN, StoreNodes
 from coordinator.storage.shards import NODES, SHARDS_TOPIC
 
 MEASURED = Path(__file__).parent.parent / "docs" / "design" / "benchmarks.json"
@@ -108,7 +108,7 @@ def plan(cluster: Cluster, costs: Costs) -> dict[str, str]:
     cores = beats * costs.heartbeat_ms / 1000
     # A shard commits at most once a linger, however many requests came.
     commits = min(c.members / c.commit_s, c.shards / c.linger_s)
-    files = c.nodes * c.nodes / RENEW_S
+    files = c.nodes * min(c.nodes, AGAIN) / RENEW_S
     puts = commits * costs.commit_puts + c.nodes * (2 / RENEW_S + 1 / INBOX_S) + 1 / LEASE_PUT_S
     gets = files + c.nodes * (1 / LEASE_GET_S) + 2 * c.nodes / BEAT_S
     lost, session_s = c.shards / c.nodes, c.ttl_s - BEAT_S

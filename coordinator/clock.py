@@ -29,11 +29,17 @@ class SteadyClock:
     """The wall clock's time at the last `start`, plus the ms elapsed since by the monotonic clock.
 
     Its times can be compared with the times in the log, which earlier coordinators wrote.
+
+    Attributes
+    ----------
+    is_own
+        Whether it is the machine's: no caller sets it.
     """
 
     def __init__(self, wall: Clock, monotonic: Clock) -> None:
         self._wall = wall
         self._monotonic = monotonic
+        self.is_own = monotonic is monotonic_ms
         self._began = 0
         self.start()
 

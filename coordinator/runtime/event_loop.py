@@ -39,7 +39,9 @@ from coordinator.runtime.regex_jobs import RegexJobs
 from coordinator.runtime.target_computations import TargetComputations
 from coordinator.runtime.threads_left import leave
 
-TICK_MS = 50
+TICK_MS, IDLE_MS = 50, 1_000
+"""How long the loop waits at most: where deadlines are by a clock that may be set, or the log is to
+be loaded again; and otherwise, where it is woken for all else. A node has hundreds of loops."""
 RETRY_S = 1.0
 CLOSE_S = 0.5
 """How long `close` waits for the last answers."""
@@ -286,13 +288,19 @@ class EventLoop:
         began = time.monotonic()
         with self._wake:
             if not self._waiting and self._open and not self.processor.parked.has_answered:
-                self._wake.wait(self.processor.wait_ms(TICK_MS) / 1000)
+                self._wake.wait(self._most_ms() / 1000)
             going = self._open
         self._idle_s += time.monotonic() - began
         linger = max(self.processor.config.log.linger_ms, self._catch_up_ms(), self._way_ms())
         if linger > 0 and self._waiting:
             time.sleep(linger / 1000)
         return going
+
+    def _most_ms(self) -> int:
+        """Return how long there is nothing to do if no one asks."""
+        processor = self.processor
+        is_known = processor.status is Status.ACTIVE and processor.steady.is_own
+        return processor.wait_ms(IDLE_MS if is_known else TICK_MS)
 
     def _catch_up_ms(self) -> int:
         """Return how long requests wait for others, to share a commit, where maintenance is late.

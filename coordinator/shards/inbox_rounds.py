@@ -13,13 +13,22 @@ from coordinator.storage.inbox import Inbox
 from coordinator.storage.shards import ROOT, Shards
 from coordinator.storage.tables.store_files import files_at
 
+MAINTENANCE_MS = 2_000
 logger = logging.getLogger("muster.shards")
 
 
-def without_rounds(config: Config) -> Config:
-    """Return the settings of a part's coordinator: it reads requests when the node says so."""
+def config_of_part(config: Config) -> Config:
+    """Return the settings of a part's coordinator, which is one of hundreds.
+
+    It reads requests when the node says so, and looks for maintenance less often: it is woken where
+    each commit makes that later.
+    """
     never_ms = int(threading.TIMEOUT_MAX * 1000)
-    return replace(config, engine=replace(config.engine, proposals_ms=never_ms))
+    return replace(
+        config,
+        engine=replace(config.engine, proposals_ms=never_ms),
+        log=replace(config.log, maintenance_ms=max(MAINTENANCE_MS, config.log.maintenance_ms)),
+    )
 
 
 class InboxRounds:

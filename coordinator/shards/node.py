@@ -47,9 +47,11 @@ from coordinator.shards.shards_here import (
 from coordinator.storage.delta_log import make_root
 from coordinator.storage.nodes import StoreNodes
 from coordinator.storage.shards import NODES, ROOT, SHARDS_TOPIC, Shards
+from coordinator.storage.tables.store_files import is_remote
 from coordinator.wire.call import ClusterNode, FindOffsets
 from coordinator.wire.codec import Api
 from coordinator.wire.listener import RunningServer, as_node, serve
+from coordinator.wire.quotas import BURST_S, TokenBucket
 
 if TYPE_CHECKING:
     from coordinator.web.server import WebServer
@@ -127,6 +129,7 @@ class Node:
         self._holding: threading.Thread | None = None
         self._serving: RunningServer | None = None
         self._looked = 0.0
+        self._quota = _make_quota() if is_remote(self._root) else None
         self.loads = ShardLoads(self.here.list_asked)
         self.nodes = StoreNodes(
             self._root,
@@ -240,9 +243,15 @@ class Node:
         Whose shard was claimed learns from the log that it was, and from the nodes by whom: its
         members wait for that answer.
         """
-        age_s = time.monotonic() - self._looked
+        now_s = time.monotonic()
+        age_s = now_s - self._looked
         if age_s < LOOK_S and (age_s < LOOK_LOST_S or self._knows_who_claimed()):
             return
+        if self._quota is not None:
+            self._quota.take(0.0, now_s)
+            if self._quota.left < 1:
+                return
+            self._quota.take(1.0, now_s)
         self._read_nodes()
 
     def _read_nodes(self) -> None:
@@ -377,6 +386,14 @@ class Node:
             self.nodes.renew()
         except OSError as error:
             logger.warning("cannot tell the other nodes what this one has: %s", error)
+
+
+def _make_quota() -> TokenBucket:
+    """Return how often an object store is listed because clients ask who coordinates.
+
+    Ten times in a row, where a shard has just moved, and once a second for long.
+    """
+    return TokenBucket(1.0, BURST_S, time.monotonic())
 
 
 def _read_access(

@@ -14,7 +14,7 @@ from coordinator.errors import GroupError
 from coordinator.errors.status import LOST
 from coordinator.runtime.coordinator import Coordinator
 from coordinator.runtime.plan_tasks.weight_source import open_weight_source
-from coordinator.shards.inbox_rounds import without_rounds
+from coordinator.shards.inbox_rounds import config_of_part
 from coordinator.shards.shard_loads import ShardWeights
 from coordinator.shards.shards_here import LOOK_S, RETRY_S
 from coordinator.storage.nodes import StoreNodes
@@ -162,7 +162,7 @@ def config_of_nodes(config: Config) -> Config:
     beat_ms = max(1, config.lease.ttl_ms // 5)
     session_ms = max(2, config.lease.ttl_ms - beat_ms)
     return replace(
-        without_rounds(config),
+        config_of_part(config),
         weights=replace(config.weights, source=""),
         kafka=kafka_config(
             {

@@ -14,7 +14,7 @@ from coordinator.errors import ErrorCode, GroupError
 from coordinator.errors.status import LOST
 from coordinator.runtime.coordinator import Coordinator
 from coordinator.shards.catalog import SharedCatalog
-from coordinator.shards.inbox_rounds import without_rounds
+from coordinator.shards.inbox_rounds import config_of_part
 from coordinator.shards.load_order import LoadOrder
 from coordinator.shards.node_metrics import NodeMetrics
 from coordinator.storage.log_ahead import LogAhead
@@ -212,7 +212,7 @@ class ShardsHere:
         A node that lost a shard may be late to learn it; one without requests learns it from the
         other nodes.
         """
-        while not stop.wait(LOOK_S):
+        while not stop.wait(LOOK_S if shard in self._here else RETRY_S):
             ours = self._here.get(shard)
             if ours is not None and self._claimed_elsewhere(shard) > ours.epoch:
                 ours.confirm_status()
@@ -322,7 +322,7 @@ class ShardsHere:
         opened = Coordinator.open(
             None,
             engine=engine,
-            config=without_rounds(self._config),
+            config=config_of_part(self._config),
             topics=self._catalog,
             log=log,
             metrics=self._metrics,

@@ -2,6 +2,10 @@
 
 Each server has a file `_nodes/<node id>.json`, which it keeps rewriting, and reads those of the
 others. They serve only answers to clients: the log decides who coordinates.
+
+A file's length says whether what it claims has changed since it was read: it is filled up with
+spaces. So a list tells which servers are alive and which files must be read, and an object store is
+asked little, however many servers there are.
 """
 
 from __future__ import annotations
@@ -9,6 +13,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import random
 import threading
 import uuid
 from collections.abc import Callable, Mapping
@@ -29,6 +34,11 @@ BYTES_MAX = 1 << 20
 """Of a node's file: with the most shards there may be it has a tenth."""
 YEAR_3000_MS = 32_503_680_000_000
 TRIES = 20
+LENGTHS = 1_024
+"""A file's length, less a multiple of this, is the number of a change."""
+AGAIN = 8
+"""So many files are read again from one renewal to the next though they have the same length: their
+loads are other ones."""
 Id: TypeAlias = Annotated[int, Meta(ge=0, le=NODE_ID_MAX)]
 Epoch: TypeAlias = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Load: TypeAlias = Annotated[float, Meta(ge=0, le=1e9)]
@@ -69,6 +79,8 @@ class _Read(NamedTuple):
     listed: Listed
     node: Node | None
     tag: str
+    turn: int
+    """When it was read: the number of the read."""
 
 
 class StoreNodes:
@@ -111,6 +123,8 @@ class StoreNodes:
         self._token = uuid.uuid4().hex
         self._patience_s = config.ttl_ms / 1000
         self._own: Node | None = None
+        self._change = random.randrange(LENGTHS)  # noqa: S311 - other than our predecessor's
+        self._turns = self._rereads = 0
         self._warned = False
         self._seen: dict[int, tuple[Node, int]] = {}
         """Files as they were read last, and when they were first seen so."""
@@ -159,6 +173,7 @@ class StoreNodes:
             The store is gone, or cannot be read or written.
         """
         with self._turn:
+            self._rereads = AGAIN
             if self._own is not None:
                 self._renew(self._own)
 
@@ -189,6 +204,8 @@ class StoreNodes:
             The store cannot be read.
         """
         with self._turn:
+            if self._own is None:
+                self._rereads = AGAIN
             self._look()
         return self.others
 
@@ -238,9 +255,13 @@ class StoreNodes:
     def _look(self) -> dict[int, str]:
         """Read the files that changed, note whose servers are there, and return all tags by id."""
         now, found = self._clock(), {}
-        for name, listed in self._disk.listed(self._folder).items():
-            node_id = _id_of(name)
-            if node_id is not None and (read := self._read(node_id, listed)) is not None:
+        listed = {
+            node_id: one
+            for name, one in self._disk.listed(self._folder).items()
+            if (node_id := _id_of(name)) is not None
+        }
+        for node_id in sorted(listed, key=self._turn_of):
+            if (read := self._read(node_id, listed[node_id], now)) is not None:
                 found[node_id] = read
         self._files = found
         self.others = tuple(
@@ -253,21 +274,41 @@ class StoreNodes:
         )
         return {node_id: read.tag for node_id, read in found.items()}
 
-    def _read(self, node_id: int, listed: Listed) -> _Read | None:
-        """Read a file, unless it is as it was; None where it is gone."""
+    def _turn_of(self, node_id: int) -> int:
+        """Return when a file was read last, which is to be read again before those read later."""
         before = self._files.get(node_id)
-        if before is not None and listed.tag and before.listed == listed:
-            return before
+        return 0 if before is None else before.turn
+
+    def _read(self, node_id: int, listed: Listed, now: int) -> _Read | None:
+        """Read a file, unless it is as it was, or renewed; None where it is gone."""
+        before = self._files.get(node_id)
+        if before is not None and listed.tag:
+            if before.listed == listed:
+                return before
+            if (renewed := self._renewed(before, listed, now)) is not None:
+                return renewed
         if listed.size > BYTES_MAX:
-            return _Read(listed, None, listed.tag)
+            return _Read(listed, None, listed.tag, 0)
+        self._turns += 1
         try:
             content, tag = self._disk.read_tagged(self._path(node_id))
         except FileNotFoundError:
             return None
         try:
-            return _Read(listed, msgspec.json.decode(content, type=Node), tag)
+            return _Read(listed, msgspec.json.decode(content, type=Node), tag, self._turns)
         except (ValueError, RecursionError):
-            return _Read(listed, None, tag)  # it is not a server's, and its id is free
+            return _Read(listed, None, tag, self._turns)  # not a server's, and its id is free
+
+    def _renewed(self, before: _Read, listed: Listed, now: int) -> _Read | None:
+        """Return what a file says that was rewritten with the same claims; None: read it."""
+        node = before.node
+        is_ours = node is None or (self._own is not None and node.node_id == self._own.node_id)
+        if node is None or is_ours or listed.size != before.listed.size:
+            return None
+        if self._rereads > 0:
+            self._rereads -= 1
+            return None
+        return _Read(listed, msgspec.structs.replace(node, renewed_ms=now), listed.tag, before.turn)
 
     def _lives(self, node: Node, now: int) -> bool:
         """Whether a file was written lately, by its own clock or since we look: clocks differ."""
@@ -284,10 +325,12 @@ class StoreNodes:
             shards,
             dict(self._loads()),
         )
-        content = msgspec.json.format(msgspec.json.encode(own)) + b"\n"
+        if self._own is None or _claims(own) != _claims(self._own):
+            self._change += 1
+        content = _fill(msgspec.json.format(msgspec.json.encode(own)), self._change)
         self._disk.make_folder(self._folder)
         tag = self._disk.swap(self._path(node_id), content, tag)
-        self._files[node_id] = _Read(Listed(len(content), tag), own, tag)
+        self._files[node_id] = _Read(Listed(len(content), tag), own, tag, self._turns)
         self._own = own
 
     def _path(self, node_id: int) -> str:
@@ -297,6 +340,17 @@ class StoreNodes:
         """Between reading and writing: two servers must not both find an id free."""
         path = os.path.join(self._root, "_locks", FOLDER)
         return hold_to_swap(self._disk, path, self._patience_s)
+
+
+def _claims(node: Node) -> tuple[object, ...]:
+    """Return what the others must learn at once where it changes."""
+    return node.node_id, node.address, node.coordinator_epoch, node.shards
+
+
+def _fill(content: bytes, change: int) -> bytes:
+    """Return what a file is to have, with a length that tells of a change."""
+    length = -(-(len(content) + 1) // LENGTHS) * LENGTHS + change % LENGTHS
+    return content.ljust(length - 1) + b"\n"
 
 
 def _id_of(name: str) -> int | None:

@@ -12,7 +12,7 @@ from obstore.store import MemoryStore
 
 from coordinator import Coordinator
 from coordinator.config import Config, LeaseConfig
-from coordinator.storage.nodes import BYTES_MAX, StoreNodes
+from coordinator.storage.nodes import AGAIN, BYTES_MAX, StoreNodes
 from coordinator.storage.tables.filesystem import Filesystem
 from coordinator.storage.tables.object_files import ObjectFiles
 from tests.support.members import wait_for
@@ -152,6 +152,43 @@ def test_objects_that_did_not_change_are_not_read_again(server, monkeypatch):
     assert [one.renewed_ms for one in first.look()] == [server.now[0], 1_000_000]
     assert [path.rpartition("/")[2] for path in asked] == ["2.json"]
     assert [one.node_id for one in first.others] == [2, 3]
+
+
+@pytest.mark.parametrize("server", ["objects"], indirect=True)
+def test_few_objects_are_read_again_however_many_servers_renew_them(server, monkeypatch):
+    """Each server read the files of all others at each renewal."""
+    has = {number: {number: 1} for number in range(1, 31)}
+    servers = {number: server() for number in has}
+    for number, one in servers.items():
+        one._shards = has[number].copy
+        one.register(number, f"{number}:1")
+    first, *others = servers.values()
+    first.renew()
+    read, asked = first._disk.read_tagged, []
+
+    def renew():
+        server.now[0] += 1_000
+        for one in others:
+            one.renew()
+        asked.clear()
+        monkeypatch.setattr(
+            first._disk, "read_tagged", lambda path: asked.append(path) or read(path)
+        )
+        first.renew()
+        monkeypatch.setattr(first._disk, "read_tagged", read)
+        return set(asked)
+
+    rounds = [renew() for _ in range(4)]
+    assert {len(one) for one in rounds} == {AGAIN}
+    assert len(set.union(*rounds)) == len(others), "all have their turns, for their loads"
+    has[29] |= {30: 2}
+    assert any("/29.json" in path for path in renew()), "its file is another one by its length"
+    assert first.owner_of(30)[0].node_id == 29
+    del servers[17]
+    others.remove(next(one for one in others if one._own.node_id == 17))
+    for _ in range(60):
+        renew()
+    assert sorted({1, *(one.node_id for one in first.others)}) == sorted(servers)
 
 
 def test_a_server_that_could_not_register_at_first_is_known_later(tmp_path, monkeypatch):

@@ -10,6 +10,7 @@ from coordinator.config import Config
 from coordinator.storage.holders import watch_holder
 from coordinator.storage.inbox import Compact, Inbox
 from coordinator.storage.shards import make_shards, root_at, shard_at, store_of
+from coordinator.wire.codec import Api
 from tests.shards.conftest import SHARDS
 from tests.shards.test_nodes import GROUPS, LEASE, Work, has, node
 from tests.support.members import wait_for
@@ -66,5 +67,10 @@ def test_an_idle_node_asks_an_object_store_little_whatever_its_shards(s3):
         s3.requests()
         time.sleep(2.5)
         asked = s3.requests()
+        for _ in range(200):  # clients ask who coordinates, which only the nodes' files say
+            one._looked = 0.0
+            one.looks[Api.FIND_COORDINATOR]()
+        looked = [request for request in s3.requests() if "_nodes" in request]
     assert any("inbox" in request for request in asked)
     assert [request for request in asked if "shards" in request] == []
+    assert 1 <= len(looked) <= 15
