@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import socket
+import time
 from typing import Any
 
 from coordinator.config import ConfigError
@@ -17,6 +19,7 @@ from coordinator.kraft.registration import (
     TOPIC,
     Place,
     choose_rack,
+    find_misplaced,
     find_strays,
     heartbeat,
     registration,
@@ -26,7 +29,7 @@ from coordinator.member.client_settings import ClientSettings
 from coordinator.wire.codec import Api
 
 HEARTBEAT_S, FENCED_HEARTBEAT_S = 1.0, 0.25
-REGISTER_S, SHUTDOWN_S = 1.0, 30.0
+REGISTER_S, SHUTDOWN_S, LOSS_S = 1.0, 30.0, 10.0
 PORT = 9
 """Of a listener on which no one asks."""
 STALE_EPOCH, DUPLICATE, NOT_REGISTERED = 77, 101, 102
@@ -85,8 +88,8 @@ class ClusterNode:
         replicas = Replicas(self._files.logs, identity.node_id, Links(self._brokers))
         try:
             image = (await observer.catch_up()).image
-            if was is None:
-                check_id_is_free(image, identity.node_id)
+            if was is None or not was.is_known:
+                check_id_is_free(image, identity)
             await self._register(image, identity)
             replicas.broker_epoch = self._epoch
             return await self._work(observer, identity, replicas, stop)
@@ -187,28 +190,63 @@ class ClusterNode:
                 await asyncio.sleep(FENCED_HEARTBEAT_S)
                 continue
             code = int(answer.error_code)
-            if code == NOT_REGISTERED:
-                return f"node {identity.node_id} was unregistered"
-            if code == STALE_EPOCH:
-                raise ConfigError(
-                    f"node {identity.node_id} was registered by another process since: stop one of "
-                    "them, and give each node an id of its own"
-                )
+            if code in {NOT_REGISTERED, STALE_EPOCH}:
+                return await self._find_loss(observer, identity.node_id)
             if code:  # an error answers "fenced", too, which then means nothing
                 logger.warning("the controller answers a heartbeat by %s", answer.error_code.name)
                 await asyncio.sleep(FENCED_HEARTBEAT_S)
                 continue
             said = ""
             self._take_heartbeat(answer)
+            await self._name_directory(log.image, identity)
             if answer.should_shut_down and stopping.is_set():
                 return "stopped"
             is_waiting = answer.is_fenced or stopping.is_set()
             await asyncio.sleep(FENCED_HEARTBEAT_S if is_waiting else HEARTBEAT_S)
 
+    async def _find_loss(self, observer: Observer, node_id: int) -> str:
+        """Return that the node was unregistered; controllers say the same of another registration.
+
+        Raises
+        ------
+        ConfigError
+            Another process has registered the id since.
+        """
+        until = time.monotonic() + LOSS_S
+        while time.monotonic() < until:
+            broker = observer.log.image.brokers.get(node_id)
+            if broker is None:
+                return f"node {node_id} was unregistered: it has ended"
+            if broker.epoch != self._epoch:
+                break
+            await asyncio.sleep(FENCED_HEARTBEAT_S)
+        raise ConfigError(
+            f"node {node_id} was registered by another process since: stop one of them, and give "
+            "each node an id of its own"
+        )
+
     def _take_heartbeat(self, answer: Any) -> None:  # noqa: ANN401 - kio's message
         if answer.is_fenced != self._is_fenced:
             logger.info("the node is %s", "fenced" if answer.is_fenced else "alive in the cluster")
         self._is_fenced = answer.is_fenced
+
+    async def _name_directory(self, image: MetadataImage, identity: Identity) -> None:
+        """Say in which directory replicas are that controllers look for in another."""
+        misplaced = find_misplaced(image, identity)
+        if not misplaced:
+            return
+        topics = [
+            {"topic_id": topic_id, "partitions": [{"partition_index": one} for one in numbers]}
+            for topic_id, numbers in misplaced.items()
+        ]
+        with contextlib.suppress(OSError, GroupError):  # the next heartbeat comes here again
+            await self._control.ask(
+                Api.ASSIGN_REPLICAS_TO_DIRS,
+                broker_id=identity.node_id,
+                broker_epoch=self._epoch,
+                directories=[{"id_": identity.directory_id, "topics": topics}],
+            )
+            logger.info("replicas have another directory now: %s", identity.directory_id)
 
     def _tell_strays(self, image: MetadataImage, node_id: int) -> None:
         found = {(topic.name, number) for topic, number in find_strays(image, node_id)}
@@ -221,7 +259,7 @@ class ClusterNode:
         self._named = found
 
 
-def check_id_is_free(image: MetadataImage, node_id: int) -> None:
+def check_id_is_free(image: MetadataImage, identity: Identity) -> None:
     """See that a new node takes no other broker's id.
 
     Raises
@@ -229,8 +267,9 @@ def check_id_is_free(image: MetadataImage, node_id: int) -> None:
     ConfigError
         A broker has it.
     """
+    node_id = identity.node_id
     broker = image.brokers.get(node_id)
-    if broker is not None:
+    if broker is not None and broker.incarnation_id != identity.incarnation_id:
         how = "which is down" if broker.is_fenced else "which is alive"
         raise ConfigError(
             f"--node-id is {node_id}, but that is a broker of the cluster, {how}: give another id; "

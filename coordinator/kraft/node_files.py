@@ -41,6 +41,8 @@ class NodeState(msgspec.Struct, frozen=True):
         Of the run of the operating system in which it was; empty where that has none.
     was_flushed
         Whether it ended with everything on the disk.
+    is_known
+        Whether the controllers have registered it, ever: then the id is its own.
     """
 
     cluster_id: str
@@ -49,6 +51,7 @@ class NodeState(msgspec.Struct, frozen=True):
     broker_epoch: int = NO_EPOCH
     boot_id: str = ""
     was_flushed: bool = False
+    is_known: bool = False
 
 
 class _Directory(msgspec.Struct, frozen=True):
@@ -154,13 +157,16 @@ class NodeFiles:
                 incarnation, previous = UUID(was.incarnation_id), was.broker_epoch
         known = node_id if was is None else was.node_id
         assert known is not None
-        now = NodeState(cluster_id, known, str(incarnation), previous, self._boot_id)
+        is_known = was is not None and was.is_known
+        now = NodeState(
+            cluster_id, known, str(incarnation), previous, self._boot_id, is_known=is_known
+        )
         self._write(os.path.join(self.folder, NODE), now)
         return Identity(known, cluster_id, incarnation, directory_id, previous)
 
     def keep_epoch(self, broker_epoch: int) -> None:
         """Keep the epoch with which the node was registered."""
-        self._change(broker_epoch=broker_epoch)
+        self._change(broker_epoch=broker_epoch, is_known=True)
 
     def end(self) -> None:
         """Note that everything is on the disk; the next start is another incarnation."""

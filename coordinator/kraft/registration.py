@@ -7,6 +7,7 @@ broker shows to a client only nodes that have the listener on which it asks.
 from __future__ import annotations
 
 from typing import Any, NamedTuple
+from uuid import UUID
 
 from coordinator.config import ConfigError
 from coordinator.kraft.metadata_image import METADATA_VERSION, MetadataImage, Partition, Topic
@@ -147,6 +148,20 @@ def find_replicas(image: MetadataImage, node_id: int) -> dict[int, Partition]:
     if topic is None:
         return {}
     return {n: one for n, one in topic.partitions.items() if node_id in one.replicas}
+
+
+def find_misplaced(image: MetadataImage, identity: Identity) -> dict[UUID, list[int]]:
+    """Return partitions, by topic, whose replica controllers look for in another log directory.
+
+    So it is after the logs were lost: the replica counts as offline until its new directory is
+    named (KIP-858).
+    """
+    found: dict[UUID, list[int]] = {}
+    for topic, number in image.held_by(identity.node_id):
+        known = topic.partitions[number].directory_of(identity.node_id)
+        if known not in {None, identity.directory_id}:
+            found.setdefault(topic.topic_id, []).append(number)
+    return found
 
 
 def find_strays(image: MetadataImage, node_id: int) -> list[tuple[Topic, int]]:

@@ -26,6 +26,7 @@ from coordinator.kraft.node_files import Identity
 from coordinator.kraft.registration import (
     Place,
     choose_rack,
+    find_misplaced,
     find_replicas,
     find_strays,
     heartbeat,
@@ -161,12 +162,14 @@ def test_what_is_in_the_way_is_found(image):
 
 
 def test_a_new_node_takes_no_id_of_a_broker(image):
-    check_id_is_free(image, 44)
+    check_id_is_free(image, IDENTITY._replace(node_id=44))
+    ours = image.brokers[2].incarnation_id  # registered, and killed before it knew
+    check_id_is_free(image, IDENTITY._replace(node_id=2, incarnation_id=ours))
     with pytest.raises(ConfigError, match="a broker of the cluster, which is alive"):
-        check_id_is_free(image, 1)
+        check_id_is_free(image, IDENTITY._replace(node_id=1))
     fence(image, 2)
     with pytest.raises(ConfigError, match="a broker of the cluster, which is down"):
-        check_id_is_free(image, 2)
+        check_id_is_free(image, IDENTITY._replace(node_id=2))
 
 
 def test_a_node_has_a_rack_that_others_have(image):
@@ -221,6 +224,15 @@ def test_a_node_that_would_lead_is_fenced(image):
     give(image, TOPIC, 0, (1, 2, NODE), leader=-1, isr=(1,), eligible_leaders=(NODE,))
     assert must_not_lead(image, NODE)
     assert list(find_replicas(image, NODE)) == [0]
+
+
+def test_replicas_are_named_that_controllers_look_for_elsewhere(image):
+    lost = UUID(int=901)
+    topic = image.topic(TOPIC)
+    give(image, TOPIC, 0, (1, NODE), directories=(UUID(int=7), HERE))
+    give(image, TOPIC, 1, (NODE, 1), directories=(lost, UUID(int=7)))
+    give(image, TOPIC, 2, (NODE, 1), directories=(None, UUID(int=7)))  # not given one yet
+    assert find_misplaced(image, IDENTITY) == {topic.topic_id: [1]}
 
 
 # The command -----------------------------------------------------------------------------------

@@ -50,6 +50,17 @@ def test_a_node_that_was_flushed_is_another_one_that_lost_nothing(tmp_path, firs
     assert killed.previous_epoch == -1
 
 
+def test_an_id_is_the_nodes_own_once_it_was_registered(tmp_path):
+    """Not because a first start, which was refused, has written it down."""
+    files = NodeFiles(str(tmp_path), "boot-1")
+    begin(tmp_path, node_id=1001)
+    assert not files.read_state().is_known
+    files.keep_epoch(7)
+    begin(tmp_path, "boot-2")  # the epoch counts no longer, the id does
+    assert files.read_state().broker_epoch == -1
+    assert files.read_state().is_known
+
+
 def test_lost_logs_are_another_directory(tmp_path, first):
     NodeFiles(str(tmp_path), "boot-1").end()
     shutil.rmtree(NodeFiles(str(tmp_path)).logs)
