@@ -69,6 +69,7 @@ test-java: $(READY) ## groups of Java clients, and Kafka's tools: needs a JDK, a
 
 test-kafka: $(READY) ## the same lives on Kafka 4.4.0 and on Muster: needs Java, Maven, Maven Central once
 	@MUSTER_KAFKA=1 $(BIN)/pytest tests/clients/test_against_kafka.py tests/clients/test_real_kafka.py \
+	  tests/clients/test_gateway.py \
 	  tests/clients/test_watch_kafka.py tests/clients/test_watch_clients.py tests/clients/test_watch_outage.py \
 	  tests/member/test_against_kafka.py tests/streams
 

@@ -20,7 +20,7 @@ from coordinator.gateway.addresses import NAMES_BROKERS, PlaceOf, rewrite
 from coordinator.gateway.broker_login import BrokerLogin
 from coordinator.gateway.offer import LOGINS, SHARED, Versions
 from coordinator.gateway.request_heads import is_about_groups, wants_answer
-from coordinator.wire.call import REQUEST_BYTES_LEAST, REQUEST_BYTES_MOST
+from coordinator.wire.call import REQUEST_BYTES_MOST
 from coordinator.wire.codec import LENGTH, VERSIONS, Api, Request, Values, decode, encode
 from coordinator.wire.decoder import WireError, entity_reader, read_whole
 
@@ -28,7 +28,7 @@ HEAD = Struct(">ihhi")
 """Of a request: length, API, version, correlation id."""
 ANSWER_HEAD = Struct(">ii")
 REQUEST_LEAST = HEAD.size - LENGTH.size
-REWRITTEN, READ_WHOLE = frozenset(map(int, NAMES_BROKERS)), frozenset(map(int, SHARED))
+REWRITTEN = frozenset(map(int, NAMES_BROKERS))
 LOGIN = frozenset(map(int, LOGINS))
 BEFORE_LOGIN = LOGIN | {Api.API_VERSIONS}
 LOGIN_BYTES_MAX = 1 << 14
@@ -101,8 +101,10 @@ class Exchange:
         self._forwarded, self._place_of = forwarded, place_of
         self._may_ask, self.login, self._lists_groups = may_ask, login, lists_groups
         self._slots: deque[Slot] = deque()
-        self._begun = b""
-        """Of a request whose head is not whole, or that waits for a login before it."""
+        self._begun = bytearray()
+        self._need = 0
+        """Of a request whose head is not whole, or that waits for a login before it; and how many
+        bytes there must be before it is looked at again."""
         self._left = 0
         self._to = To.GATEWAY
         """How many bytes are left of the request that is under way, and who answers it."""
@@ -136,9 +138,12 @@ class Exchange:
         if not self._begun and 0 < len(data) <= self._left:
             self._left -= len(data)
             return [] if self._to is To.GATEWAY else [Piece(self._to, data)]
+        if self._begun:
+            self._begun += data
+            if len(self._begun) < self._need and not self.has_unread:
+                return []
+            data, self._begun = bytes(self._begun), bytearray()
         self._held = False
-        data = self._begun + data if self._begun else data
-        self._begun = b""
         pieces: list[Piece] = []
         view, at, begin = memoryview(data), 0, 0
         while at < len(data):
@@ -148,7 +153,7 @@ class Exchange:
                     _add(pieces, self._to, view[begin:at])
                     begin = at
                 if to is None:
-                    self._begun, self._held = bytes(view[at:]), self._logs_in
+                    self._keep(view[at:])
                     return pieces
                 self._to = to
             taken = min(self._left, len(data) - at)
@@ -156,6 +161,13 @@ class Exchange:
             at += taken
         _add(pieces, self._to, view[begin:at])
         return pieces
+
+    def _keep(self, rest: memoryview) -> None:
+        """Keep what cannot be decided yet. It is looked at seldom: bytes may come one by one."""
+        self._begun, self._held = bytearray(rest), self._logs_in
+        self._need = max(2 * len(rest), HEAD.size)
+        if len(rest) >= LENGTH.size:
+            self._need = min(self._need, LENGTH.size + LENGTH.unpack_from(rest)[0])
 
     def _decide(self, data: bytes, at: int) -> To | None:
         """Return who answers the next request; None while too little of it is there."""
@@ -170,8 +182,10 @@ class Exchange:
         found: tuple[To, Slot | None] | None
         if not low <= version <= high or not self._may_ask():
             found = self._leave_to_muster(api, version, number)
-        elif api in READ_WHOLE or api in LOGIN:
-            found = self._decide_whole(data, at)
+        elif api in LOGIN:
+            found = self._log_in(data, at)
+        elif api in SHARED and (ours := is_about_groups(data, at, api, version)) is not False:
+            found = None if ours is None else self._leave_to_muster(api, version, number)
         elif api == Api.PRODUCE:
             answered = wants_answer(data, at, version)
             found = None if answered is None else (To.KAFKA, Slot(number) if answered else None)
@@ -186,19 +200,6 @@ class Exchange:
         self._left = LENGTH.size + length
         return to
 
-    def _decide_whole(self, data: bytes, at: int) -> tuple[To, Slot] | None:
-        """Return who answers a request that has to be read; None while it is not whole."""
-        _, api, version, number = HEAD.unpack_from(data, at)
-        frame = _take_whole(data, at, LOGIN_BYTES_MAX if api in LOGIN else REQUEST_BYTES_LEAST)
-        if frame is None:
-            return None
-        request = decode(frame, versions=VERSIONS)
-        if api in LOGIN:
-            return self._log_in(request)
-        if is_about_groups(request):
-            return self._leave_to_muster(api, version, number)
-        return To.KAFKA, Slot(number, api=api if api in REWRITTEN else -1, version=version)
-
     def _leave_to_muster(self, api: int, version: int, number: int) -> tuple[To, Slot]:
         """Have Muster answer, or refuse: a request for groups, or one that is not offered."""
         low, high = VERSIONS[Api.LIST_GROUPS]
@@ -209,9 +210,13 @@ class Exchange:
             return To.GATEWAY, Slot(number, frame=frame)
         return To.MUSTER, Slot(number, ours=True)
 
-    def _log_in(self, request: Request) -> tuple[To, Slot]:
+    def _log_in(self, data: bytes, at: int) -> tuple[To, Slot] | None:
         """Send a login on; nothing that comes behind it is looked at before its answer."""
         assert self.login is not None
+        frame = _take_whole(data, at, LOGIN_BYTES_MAX)
+        if frame is None:
+            return None
+        request = decode(frame, versions=VERSIONS)
         number = request.correlation_id
         refused = self.login.refuse(request)
         if refused is not None:
@@ -225,6 +230,11 @@ class Exchange:
     def kept_bytes(self) -> int:
         """Of Muster's answers that cannot go yet."""
         return self._kept
+
+    @property
+    def held_bytes(self) -> int:
+        """Of requests that are not decided yet, and of Kafka's answers that cannot go yet."""
+        return len(self._begun) + len(self._from_kafka)
 
     @property
     def keeps_kafka_waiting(self) -> bool:

@@ -17,6 +17,8 @@ from coordinator.wire.decoder import WireError
 from coordinator.wire.link import Link
 from coordinator.wire.session import principal_of
 
+BROKER = "broker"
+"""Why a client is not read from: its broker does not read."""
 LINGER_S = 5.0
 """How long what was written to a connection is still sent after its end."""
 logger = logging.getLogger("muster.gateway")
@@ -54,6 +56,7 @@ class Relay(asyncio.Protocol):
         self._holds: set[str] = set()
         """Why the client is not read from."""
         self._client_reads = self._link_writes = self._broker_read = True
+        self._noted = 0
         self._kept: object = None
         """What keeps the connection to the broker."""
 
@@ -81,6 +84,7 @@ class Relay(asyncio.Protocol):
         """Hear no more while the client does not read."""
         self._client_reads = False
         self._update_reading()
+        self._note_held()
 
     def resume_writing(self) -> None:
         """Go on: the client reads."""
@@ -182,6 +186,7 @@ class Relay(asyncio.Protocol):
             self._link.close("login", "the login is not passed on")
             return
         self._pause_link()
+        self._note_held()
         self.hold("answers", on=exchange.is_full)
         if exchange.has_unread:
             self._loop.call_soon(self._take, b"")
@@ -199,6 +204,17 @@ class Relay(asyncio.Protocol):
             self._broker_read = read
             if not self._broker.is_closing():
                 (self._broker.resume_reading if read else self._broker.pause_reading)()
+
+    def _note_held(self) -> None:
+        """Count what is held against the limit of all connections."""
+        held = self._exchange.held_bytes
+        if not self._client_reads:
+            held += self.client.get_write_buffer_size()
+        if self._broker is not None and BROKER in self._holds:
+            held += self._broker.get_write_buffer_size()
+        if held != self._noted:
+            self._noted = held
+            self._link.note_beside(held)
 
     def _fail(self, error: WireError) -> None:
         peer = self.client.get_extra_info("peername")
@@ -251,11 +267,11 @@ class BrokerSide(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         """Read no more of the client while the broker does not."""
-        self._relay.hold("broker", on=True)
+        self._relay.hold(BROKER, on=True)
 
     def resume_writing(self) -> None:
         """Go on: the broker reads."""
-        self._relay.hold("broker", on=False)
+        self._relay.hold(BROKER, on=False)
 
 
 class MusterSide(asyncio.Transport):

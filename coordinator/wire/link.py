@@ -89,6 +89,7 @@ class Link(asyncio.Protocol):
         """Of requests that the coordinator answers when other members of a group have asked."""
         self.waiting_bytes = 0
         """Of these requests: a group keeps what its leader will get of them."""
+        self._beside = 0
         self._heard = self._loop.time()
         self._incomplete: float | None = self._heard  # the first request is awaited, too
         self._unread: float | None = None
@@ -116,6 +117,11 @@ class Link(asyncio.Protocol):
         self._heard = self._loop.time()
         if self.connection.authenticated and not self.connection.buffered_bytes:
             self._incomplete = None
+
+    def note_beside(self, held: int) -> None:
+        """Note how many bytes of this connection others hold: they count with those held here."""
+        self._beside = held
+        self._update_reading()
 
     def connection_lost(self, _error: Exception | None) -> None:
         """Forget it."""
@@ -220,7 +226,7 @@ class Link(asyncio.Protocol):
         held = connection.buffered_bytes
         if not self._writing:
             held += self._transport.get_write_buffer_size()
-        beside = self.unread_bytes + self.waiting_bytes
+        beside = self.unread_bytes + self.waiting_bytes + self._beside
         if held + beside != self._held:
             self._hold(held + beside)
             if limits.held > limits.config.buffer_bytes_max:

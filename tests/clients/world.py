@@ -107,10 +107,12 @@ class Coordinators:
         The file that they take their topics from.
     words
         More options of `muster serve`; they count where one is given twice.
+    kafka
+        The address of a cluster before which they are gateways; None: they have topics alone.
     """
 
-    def __init__(self, folder, topics, settings=SETTINGS, words=()):
-        self.folder, self.words = folder, words
+    def __init__(self, folder, topics, settings=SETTINGS, words=(), kafka=None):
+        self.folder, self.words, self.kafka = folder, words, kafka
         self.store = folder / "store"
         self.topics = folder / "topics.json"
         self.settings = folder / "muster.toml"
@@ -135,8 +137,11 @@ class Coordinators:
 
     def serve(self, listen=None, *words):
         """Start a coordinator; it stands by while another has the store."""
-        command = [sys.executable, "-m", "coordinator", "serve", "--config", str(self.settings)]
-        command += ["--store", str(self.store), "--topics", str(self.topics)]
+        what = ["serve", "--topics", str(self.topics)]
+        if self.kafka is not None:
+            what = ["gateway", "--kafka", self.kafka]
+        command = [sys.executable, "-m", "coordinator", *what, "--config", str(self.settings)]
+        command += ["--store", str(self.store)]
         command += ["--listen", listen or self.address, *self.words, *words]
         self.servers.append(Process(command, self.folder, f"server-{len(self.servers)}"))
         return self.servers[-1]

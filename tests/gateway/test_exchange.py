@@ -150,7 +150,7 @@ def test_a_broker_that_has_no_port_is_left_out():
         raw(Api.PRODUCE, 7, 1, b"\x7f\xff"),
         raw(Api.FIND_COORDINATOR, 4, 1, b"\xff"),
         raw(Api.INCREMENTAL_ALTER_CONFIGS, 1, 1, b"\xff" * 40),
-        struct.pack(">ihhi", 1 << 21, Api.DESCRIBE_CONFIGS, 4, 1) + b"\0" * 64,
+        raw(Api.DESCRIBE_CONFIGS, 4, 1, b""),
     ],
 )  # fmt: skip
 def test_what_is_no_request_is_refused(sent):
@@ -211,7 +211,7 @@ def test_settings_of_groups_are_muster_s_and_others_the_cluster_s():
     for kinds, to in (
         ([group], To.MUSTER),
         ([topic], To.KAFKA),
-        ([group, topic], To.KAFKA),
+        ([topic, group], To.KAFKA),
         ([], To.KAFKA),
     ):
         resources = [

@@ -11,8 +11,10 @@ import pytest
 from coordinator.cli.gateway import _look_behind
 from coordinator.config import Config, ConfigError, GatewayConfig, ServerConfig
 from coordinator.gateway.cluster import KafkaBehind
+from coordinator.gateway.exchange import Exchange
 from coordinator.gateway.gateway import Gateway, read_settings
 from coordinator.wire.codec import Api
+from coordinator.wire.decoder import WireError
 from coordinator.wire.listener import serve
 from tests.clients.world import free_port
 from tests.gateway.fake_kafka import FakeKafka
@@ -55,6 +57,38 @@ def test_a_client_that_does_not_read_is_not_read_from_and_gets_all_later():
                     at += client.socket.send(sent[at:])
             client.socket.settimeout(30)
         assert len(kafka.brokers[1].heard) == 48
+
+
+def test_what_is_held_for_clients_that_do_not_read_counts_with_the_limit_of_all():
+    with (
+        gateway_of(buffer_bytes_max=50_000) as (_, _coordinator, address),
+        Client(address) as client,
+    ):
+        body = bytes(1 << 20)
+        client.socket.settimeout(20)
+        sent = b"".join(raw(Api.FETCH, 15, number, body) for number in range(64))
+        with pytest.raises(ConnectionError):
+            client.socket.sendall(sent)
+        with Client(address) as another:
+            assert places(another).keys() == {1}
+
+
+def drip(found, sent):
+    """Bring bytes one by one."""
+    for at in range(len(sent)):
+        assert found.take_requests(sent[at : at + 1]) == []
+
+
+def test_bytes_that_come_one_by_one_are_seldom_looked_at():
+    """A head of thousands of tags: looked at after each byte it would take minutes."""
+    looks = []
+    found = Exchange(lambda: looks.append(1) or {0: (0, 9), 32: (0, 4)}, lambda *_: None)
+    for api, version in ((Api.PRODUCE, 9), (Api.DESCRIBE_CONFIGS, 4)):
+        sent = raw(api, version, 1, b"\x80\x80\x02" + bytes(20_000))  # 32,768 of them
+        with pytest.raises(WireError):
+            drip(found, sent)
+        found = Exchange(lambda: looks.append(1) or {0: (0, 9), 32: (0, 4)}, lambda *_: None)
+    assert len(looks) < 40
 
 
 @pytest.mark.usefixtures("loop")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import time
@@ -70,6 +71,12 @@ class Kafka:
         self._run("stop")
         end = time.monotonic() + STOP_S
         while self._listens() and time.monotonic() < end:
+            time.sleep(0.1)
+
+    def kill(self):
+        """kill -9."""
+        os.kill(int((self.folder / "kafka" / "pid").read_text()), signal.SIGKILL)
+        while self._listens():
             time.sleep(0.1)
 
     def _listens(self):
