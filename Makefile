@@ -108,7 +108,7 @@ docs: $(READY)   ## build the documentation site into build/docs; a warning is a
 
 lock: $(READY)   ## resolve dependencies again (needs uv)
 	uv pip compile --quiet --no-header --universal --python-version 3.11 --generate-hashes \
-	  --group dev --extra kafka --extra plot --extra spark --extra web pyproject.toml --output-file requirements.lock
+	  --group dev --extra kafka --extra oauth --extra plot --extra spark --extra web pyproject.toml --output-file requirements.lock
 	uv pip compile --quiet --no-header --universal --python-version 3.11 --generate-hashes \
 	  --group clients --output-file tests/clients/clients.lock
 	uv pip compile --quiet --no-header --universal --python-version 3.11 --generate-hashes \

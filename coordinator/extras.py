@@ -8,6 +8,7 @@ from coordinator.errors import ConfigError
 
 EXTRAS = {
     "kafka": ("confluent_kafka",),
+    "oauth": ("jwt", "cryptography"),
     "plot": ("matplotlib",),
     "spark": ("pyspark",),
     "web": ("starlette", "uvicorn", "jinja2"),

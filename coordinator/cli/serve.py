@@ -121,7 +121,7 @@ def serve(
     settings = replace(settings, server=server)
     log_to_stderr(log_level or server.log_level)
     warn_of_readers(config, settings)
-    load_access(server)  # before it takes over the store
+    load_access(server, settings.oauth)  # before it takes over the store
     _check_beside(settings, store)
     wanted = _read_topics(topics, topic or [])
     found = _find_shards(store, shards, settings, processes)

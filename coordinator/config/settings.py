@@ -215,6 +215,19 @@ class ServerConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class OAuthConfig:
+    """Whose tokens let clients in, with SASL/OAUTHBEARER."""
+
+    jwks: str = ""
+    issuer: str = ""
+    audience: str = ""
+    scopes: tuple[str, ...] = ()
+    principal: str = "sub"
+    clock_skew_ms: int = 30_000
+    refresh_ms: int = 3_600_000
+
+
+@dataclass(frozen=True, slots=True)
 class NodesConfig:
     """How the nodes of a store of shards reach each other, where they serve with TLS or logins."""
 
@@ -289,6 +302,7 @@ class Config:
     weights: WeightsConfig = field(default_factory=WeightsConfig)
     plans: PlansConfig = field(default_factory=PlansConfig)
     server: ServerConfig = field(default_factory=ServerConfig)
+    oauth: OAuthConfig = field(default_factory=OAuthConfig)
     nodes: NodesConfig = field(default_factory=NodesConfig)
     gateway: GatewayConfig = field(default_factory=GatewayConfig)
     quotas: QuotasConfig = field(default_factory=QuotasConfig)

@@ -262,7 +262,7 @@ def check_access(config: Config) -> None:
             "gateway.login is 'kafka', and server.sasl_mechanisms and sasl_users let clients log "
             "in here: leave these out, or give gateway.login = 'here'"
         )
-    access = load_access(config.server, knows_clients=passes)
+    access = load_access(config.server, config.oauth, knows_clients=passes)
     if access.acls is not None and not passes:
         logger.warning("server.acls guards groups alone: for topics, Kafka sees the gateway's user")
 

@@ -10,9 +10,15 @@ from http import HTTPStatus
 from typing import NamedTuple
 
 from coordinator.config import ServerConfig
-from coordinator.wire.access import HttpLogins, ReloadingFile, load_tls, read_users, tls_files
+from coordinator.wire.access import (
+    HttpLogins,
+    ReloadingFile,
+    load_tls,
+    parse_basic,
+    read_users,
+    tls_files,
+)
 from coordinator.wire.listener import is_loopback, names_loopback, parse_address
-from coordinator.wire.sasl import parse_basic
 
 TEXT = "text/plain; charset=utf-8"
 FOREIGN_NAME = (

@@ -15,13 +15,22 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from coordinator.config import Config, ConfigError, ServerConfig
-from coordinator.wire.access import Access, HttpLogins, ReloadingFile, tls_files, warn_of_readers
+from coordinator.wire.access import (
+    Access,
+    HttpLogins,
+    ReloadingFile,
+    parse_basic,
+    tls_files,
+    warn_of_readers,
+)
 from coordinator.wire.acls import CLUSTER, Acls, Operation, Resource, ResourceType, normalize_host
 from coordinator.wire.listener import is_loopback, names_loopback, parse_address
-from coordinator.wire.sasl import Users, parse_basic
+from coordinator.wire.oauth.tokens import TokenError, TokenRules
+from coordinator.wire.sasl import Users
 from coordinator.wire.session import ANONYMOUS
 
 SETTING = "web.listen (--web, --listen)"
+BASIC, BEARER = 'Basic realm="muster", charset="UTF-8"', 'Bearer realm="muster"'
 SAME_ORIGIN = {"same-origin", "none"}
 logger = logging.getLogger("muster.web")
 
@@ -35,13 +44,16 @@ class Viewer:
     principal
         `User:` and a name.
     logged_in
-        Whether a password was given. Without one, a viewer changes nothing.
+        Whether a password or a token was given. Without one, a viewer changes nothing.
+    ends
+        When the token expires, in seconds since 1970.
     """
 
     principal: str
     host: str
     logged_in: bool
     access: WebAccess
+    ends: float | None = None
 
     def sees(self, group_id: str) -> bool:
         """Whether this one may see a group: DESCRIBE on it, as of ConsumerGroupDescribe."""
@@ -74,8 +86,12 @@ class Viewer:
 
     def is_known(self) -> bool:
         """Whether the login still counts: users and access lists may have been read again."""
-        users = self.access.users
-        return users is None or (self.logged_in and self.principal.removeprefix("User:") in users)
+        if not self.access.asks_for_login:
+            return True
+        if self.ends is not None:
+            return time.time() < self.ends
+        known = self.access.users or ()
+        return self.logged_in and self.principal.removeprefix("User:") in known
 
     def _may(self, operation: Operation, of: Resource) -> bool:
         acls = self.access.acls
@@ -95,7 +111,8 @@ class WebAccess:
         server = config.server
         files = tls_files("web.tls", server, wanted=config.web.tls)
         # Browsers have no client certificates.
-        self._access = Access(replace(server, tls_client_ca="", tls_certificate="", tls_key=""))
+        plain = replace(server, tls_client_ca="", tls_certificate="", tls_key="")
+        self._access = Access(plain, config.oauth)
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH) if files else None
         self._tls = ReloadingFile("web.tls", files, lambda: _load_certificate(context, *files))
         self.host, _ = parse_address(listen, SETTING)
@@ -107,6 +124,22 @@ class WebAccess:
     def users(self) -> Users | None:
         """Who may log in; None without logins."""
         return self._access.users
+
+    @property
+    def tokens(self) -> TokenRules | None:
+        """Who may be here with a token; None where no one may."""
+        return self._access.tokens
+
+    @property
+    def asks_for_login(self) -> bool:
+        """Whether pages are only for those who log in."""
+        return self.users is not None or self.tokens is not None
+
+    @property
+    def challenge(self) -> str:
+        """How one may log in, as HTTP says it."""
+        ways = {BASIC: self.users, BEARER: self.tokens}
+        return ", ".join(way for way, known in ways.items() if known is not None)
 
     @property
     def acls(self) -> Acls | None:
@@ -138,8 +171,13 @@ class WebAccess:
             The address that it comes from.
         """
         host, users = normalize_host(client), self.users
-        if users is None:
+        if not self.asks_for_login:
             return Viewer(ANONYMOUS, host, logged_in=False, access=self)
+        scheme, _, word = authorization.partition(" ")
+        if scheme.lower() == "bearer" and self.tokens is not None:
+            return await self._identify_token(word.strip(), host, self.tokens)
+        if users is None:
+            return None
         name, password = parse_basic(authorization)
         known = self.logins.knows(users, name, password, host)
         if known is None:  # hashing takes a while: in one thread, so that guesses cost only that
@@ -150,9 +188,22 @@ class WebAccess:
                 self.logins.note(name, host)
         return Viewer(f"User:{name}", host, logged_in=True, access=self) if known else None
 
+    async def _identify_token(self, text: str, host: str, rules: TokenRules) -> Viewer | None:
+        """Return who a token names; None if it is refused, or its address has guessed too often."""
+        if self.logins.is_held_back(host):
+            return None
+        loop = asyncio.get_running_loop()
+        try:
+            token = await loop.run_in_executor(self._passwords, rules.check, text)
+        except TokenError as error:
+            logger.warning("a token over HTTP from %s is refused: %s", host, error)
+            self.logins.note("", host)
+            return None
+        return Viewer(f"User:{token.name}", host, logged_in=True, access=self, ends=token.ends)
+
     def is_ours(self, host_header: str) -> bool:
         """Whether a request was sent to a name of ours, as far as the page is open to all."""
-        closed = self.users is not None or not is_loopback(self.host)
+        closed = self.asks_for_login or not is_loopback(self.host)
         return closed or names_loopback(host_header)
 
     def _refuse_open(self, server: ServerConfig, listen: str) -> None:
@@ -161,7 +212,7 @@ class WebAccess:
             return
         what = f"{SETTING} {listen} listens beyond this machine"
         lacks = []
-        if self.users is None:
+        if not self.asks_for_login:
             lacks.append("a login (server.sasl_mechanisms, sasl_users, acls)")
         if self.tls is None:
             lacks.append("TLS (web.tls, server.tls_certificate)")
@@ -170,7 +221,7 @@ class WebAccess:
                 f"{what}: configure {' and '.join(lacks)}, listen on 127.0.0.1, or pass --insecure "
                 f"(server.insecure)"
             )
-        if self.users is None:
+        if not self.asks_for_login:
             logger.warning("%s without a login: anyone who can reach it sees all groups", what)
         elif lacks:
             logger.warning("%s without TLS: passwords can be read", what)

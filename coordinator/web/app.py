@@ -188,7 +188,9 @@ def guarded(
     """Return a route that knows its viewer; what is refused becomes a page, or a line of text."""
 
     def refuse(code: HTTPStatus, why: str) -> Response:
-        headers = {"WWW-Authenticate": LOGIN} if code is HTTPStatus.UNAUTHORIZED else None
+        headers = (
+            {"WWW-Authenticate": site.access.challenge} if code is HTTPStatus.UNAUTHORIZED else None
+        )
         if text:
             return reply(f"{visible(why)}\n", code, "text/plain; charset=utf-8", headers)
         return reply(render("error.html", store="", code=code, why=why), code, headers=headers)
@@ -224,8 +226,7 @@ def _check_request(site: Site, request: Request) -> tuple[HTTPStatus, str] | Non
     return None
 
 
-LOGIN = 'Basic realm="muster", charset="UTF-8"'
-NO_LOGIN = "Log in as a user of the coordinator (server.sasl_users)."
+NO_LOGIN = "Log in as a user of the coordinator (server.sasl_users), or with a token ([oauth])."
 NO_RIGHT = (
     "Plans are decided by those who log in and have ALTER_CONFIGS on the group (server.sasl_users, "
     "server.acls)."

@@ -5,6 +5,8 @@ Metrics and pages, over HTTP, share what is done about logins there.
 
 from __future__ import annotations
 
+import base64
+import binascii
 import logging
 import os
 import ssl
@@ -15,11 +17,13 @@ from functools import cache
 from pathlib import Path
 from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
-from coordinator.config import ConfigError, ServerConfig
+from coordinator.config import ConfigError, OAuthConfig, ServerConfig
 from coordinator.core.state.records import Audited
 from coordinator.wire.acceptor import network_of
 from coordinator.wire.acls import Acls, parse_acls
 from coordinator.wire.client_warnings import SAY_AGAIN_S
+from coordinator.wire.oauth.token_login import TokenLogin
+from coordinator.wire.oauth.tokens import OAUTHBEARER, TokenRules
 from coordinator.wire.quotas import Quota
 from coordinator.wire.refusal_audit import RefusalCounter
 from coordinator.wire.sasl import MECHANISMS, Login, Users, check_iterations
@@ -28,6 +32,7 @@ from coordinator.wire.session import Session
 GUESSES_PER_S, HOSTS_MAX = 1, 1_000
 """An address (of IPv6 a network, /64) may guess so often, and ten times as often at first: a
 hundred thousand guesses of a password take a day."""
+NO_TOKENS, NO_USERS = OAuthConfig(), Users({})
 logger = logging.getLogger("muster.wire")
 
 
@@ -107,9 +112,11 @@ class Access:
         A file or mechanism that cannot be used, or one that is missing.
     """
 
-    def __init__(self, config: ServerConfig) -> None:
+    def __init__(self, config: ServerConfig, oauth: OAuthConfig = NO_TOKENS) -> None:
         self._config = config
         _refuse_contradictions(config)
+        self.tokens = TokenRules(oauth) if OAUTHBEARER in config.sasl_mechanisms else None
+        """Who else may log in; None without tokens."""
         tls = (config.tls_certificate, config.tls_key, config.tls_client_ca)
         self._tls = ReloadingFile("server.tls_certificate", tls, lambda: load_tls(config))
         users, iterations = config.sasl_users, config.scram_iterations
@@ -129,7 +136,7 @@ class Access:
 
     @property
     def users(self) -> Users | None:
-        """The users who may log in; None without logins."""
+        """The users who may log in with a password; None where no one may."""
         return self._users.value
 
     @property
@@ -145,7 +152,7 @@ class Access:
     @property
     def login(self) -> Callable[[], Login] | None:
         """Makes the login of a connection; None without logins."""
-        return None if self.users is None else self._login
+        return None if self.users is None and self.tokens is None else self._login
 
     def reload(self, *, always: bool = False) -> bool:
         """Read the files again that have changed, or all; returns whether users have."""
@@ -154,11 +161,13 @@ class Access:
         return self._users.reload(always=always)
 
     def _login(self) -> Login:
-        return Login(self._current_users, self._config.sasl_mechanisms)
+        named = self._config.sasl_mechanisms
+        if self.tokens is None:
+            return Login(self._current_users, named)
+        return TokenLogin(self._current_users, named, rules=self.tokens)
 
     def _current_users(self) -> Users:
-        assert self.users is not None
-        return self.users
+        return self.users or NO_USERS
 
 
 def _stamp_file(path: str) -> FileStamp | None:
@@ -177,15 +186,22 @@ def _refuse_contradictions(config: ServerConfig) -> None:
     """Refuse settings of which one needs another."""
     if not config.tls_certificate and (config.tls_key or config.tls_client_ca):
         raise ConfigError("server.tls_certificate is missing: give the PEM file of it")
-    unknown = sorted(set(config.sasl_mechanisms) - set(MECHANISMS))
+    known = (*MECHANISMS, OAUTHBEARER)
+    unknown = sorted(set(config.sasl_mechanisms) - set(known))
     if unknown:
         raise ConfigError(
-            f"server.sasl_mechanisms has {unknown[0]!r}: the known ones are {', '.join(MECHANISMS)}"
+            f"server.sasl_mechanisms has {unknown[0]!r}: the known ones are {', '.join(known)}"
         )
     check_iterations(config.scram_iterations, "server.scram_iterations")
+    with_password = set(config.sasl_mechanisms) & set(MECHANISMS)
     if config.sasl_users and not config.sasl_mechanisms:
         raise ConfigError("server.sasl_mechanisms is empty: name one for server.sasl_users")
-    if config.sasl_mechanisms and not config.sasl_users:
+    if config.sasl_users and not with_password:
+        raise ConfigError(
+            f"server.sasl_mechanisms has only {OAUTHBEARER}, which reads no server.sasl_users: "
+            "omit them, or name another mechanism too"
+        )
+    if with_password and not config.sasl_users:
         raise ConfigError("server.sasl_users is missing: give the file of users")
     if _knows_clients(config) and not config.acls:
         raise ConfigError(
@@ -264,6 +280,17 @@ def tls_files(setting: str, server: ServerConfig, *, wanted: bool) -> tuple[str,
             f"{setting} is on, but server.tls_certificate is empty: name the PEM file"
         )
     return (server.tls_certificate, server.tls_key) if wanted else ()
+
+
+def parse_basic(authorization: str) -> tuple[str, str]:
+    """Return the name and password of HTTP's Basic login; "" and "" without one."""
+    scheme, _, words = authorization.partition(" ")
+    try:
+        said = base64.b64decode(words.strip(), validate=True).decode()
+    except (binascii.Error, UnicodeDecodeError):
+        said = ""
+    name, _, password = said.partition(":")
+    return (name, password) if scheme.lower() == "basic" else ("", "")
 
 
 class HttpLogins:

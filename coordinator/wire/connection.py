@@ -62,7 +62,7 @@ class PendingRequest:
     frame: bytes | None = None
     size: int = 0
     long: bool = False
-    check: Callable[[], bool] | None = None
+    check: Callable[[], object] | None = None
 
 
 class Connection:
@@ -139,8 +139,8 @@ class Connection:
 
     @property
     def user(self) -> str | None:
-        """The user who has logged in; None before a login."""
-        return self._login.name if self._login is not None and self._login.done else None
+        """The user who has logged in; None before a login, and with a token."""
+        return None if self._login is None else self._login.user
 
     @property
     def claimed_principal(self) -> str:
@@ -184,15 +184,26 @@ class Connection:
                 request, size=len(frame), long=bool(request.unread) or request.api in LARGE
             )
             self._pending.append(pending)
-            if self._login is not None and not self._login.done:
+            login = self._login
+            if login is not None and login.done:
+                login = self._prolong(login, request)
+            if login is not None and not login.done:
                 self._count_before_login(request, len(frame))
                 if request.api is not Api.API_VERSIONS:
-                    pending.check = self._login.find_check(request)
+                    pending.check = login.find_check(request)
                     if pending.check is None:
                         self.log_in(pending)
                         continue
             return pending
         return None
+
+    def _prolong(self, login: Login, request: Request) -> Login:
+        """Begin the next login of a session that ends (KIP-368); refuse others once it has."""
+        again = login.again() if request.api is Api.SASL_HANDSHAKE else None
+        if again is None and login.has_ended:
+            raise WireError(f"{request.api.name} after the session ended: the client must log in")
+        self._login = again or login
+        return self._login
 
     def _count_before_login(self, request: Request, size: int) -> None:
         """Count a request of a client that has not logged in, and refuse what it may not send."""
@@ -211,10 +222,10 @@ class Connection:
         self.login_requests = self.login_bytes = 0
         return taken
 
-    def log_in(self, pending: PendingRequest, right: bool | None = None) -> None:  # noqa: FBT001
-        """Answer a login request with the result of its password check."""
+    def log_in(self, pending: PendingRequest, found: object = None) -> None:
+        """Answer a login request with what its check found."""
         assert self._login is not None
-        pending.frame = encode(pending.request, self._login.answer(pending.request, right))
+        pending.frame = encode(pending.request, self._login.answer(pending.request, found))
         if self.authenticated:
             self.session.principal = principal_of(self._login.name)
 

@@ -94,7 +94,7 @@ class Link(asyncio.Protocol):
         self._incomplete: float | None = self._heard  # the first request is awaited, too
         self._unread: float | None = None
         self._muted: asyncio.TimerHandle | None = None
-        self._checking: asyncio.Future[bool] | None = None
+        self._checking: asyncio.Future[object] | None = None
 
     # From the event loop -------------------------------------------------------------------------
 
@@ -279,13 +279,13 @@ class Link(asyncio.Protocol):
         self._limits.throttle.charge_answer(pending.request, pending.frame)
         self.proceed()
 
-    def start_check(self, pending: PendingRequest, found: asyncio.Future[bool]) -> None:
-        """Wait for the password check in another thread."""
+    def start_check(self, pending: PendingRequest, found: asyncio.Future[object]) -> None:
+        """Wait for the check of a login in another thread."""
         self.busy = True
         self._checking = found
         found.add_done_callback(lambda done: self._finish_check(pending, done))
 
-    def _finish_check(self, pending: PendingRequest, done: asyncio.Future[bool]) -> None:
+    def _finish_check(self, pending: PendingRequest, done: asyncio.Future[object]) -> None:
         self.busy, self._checking = False, None
         if done.cancelled():  # the client has gone, or the server ends
             return

@@ -14,13 +14,13 @@ from dataclasses import replace
 from importlib.util import find_spec
 from typing import Protocol, Self
 
-from coordinator.config import Config, ConfigError, ServerConfig
+from coordinator.config import Config, ConfigError, OAuthConfig, ServerConfig
 from coordinator.core.state.groups import TopicView
 from coordinator.errors.status import LOST, Status
 from coordinator.storage.nodes import Node, StoreNodes
 from coordinator.wire import server
 from coordinator.wire.acceptor import count_reserved_files, raise_files_limit
-from coordinator.wire.access import Access
+from coordinator.wire.access import NO_TOKENS, Access
 from coordinator.wire.acls import Operation, Resource
 from coordinator.wire.call import Cluster, ClusterNode
 from coordinator.wire.codec import CLASSIC_VERSIONS, VERSIONS
@@ -89,7 +89,7 @@ class RunningServer:
         self, backend: ServedCoordinator, config: ServerConfig, front: Front | None = None
     ) -> None:
         access = self._access = load_access(
-            config, knows_clients=front is not None and front.knows_clients
+            config, backend.config.oauth, knows_clients=front is not None and front.knows_clients
         )
         config = replace(config, connections_max=_limit_connections(config.connections_max))
         self._socket = bind_socket(config.listen, "server.listen")
@@ -115,7 +115,7 @@ class RunningServer:
             find_offsets=getattr(backend, "find_offsets", None),
             other_nodes=self._other_nodes,
             other_coordinator=self._other_coordinator,
-            with_login=access.users is not None,
+            with_login=access.login is not None,
             kafka=backend.config.kafka,
             acls=lambda: access.acls,
             note_denial=self._note_denial,
@@ -312,7 +312,9 @@ def serve(
     )
 
 
-def load_access(config: ServerConfig, *, knows_clients: bool = False) -> Access:
+def load_access(
+    config: ServerConfig, oauth: OAuthConfig = NO_TOKENS, *, knows_clients: bool = False
+) -> Access:
     """Check the server's settings, and return its TLS, logins and access lists.
 
     Parameters
@@ -325,7 +327,7 @@ def load_access(config: ServerConfig, *, knows_clients: bool = False) -> Access:
     ConfigError
         As `serve`.
     """
-    access = Access(config)
+    access = Access(config, oauth)
     if not config.handshake_ms:
         raise ConfigError("server.handshake_ms is 0: give 1 or more")
     _refuse_open(config, safe=access.safe or (knows_clients and access.tls is not None))

@@ -271,17 +271,6 @@ def _is_password(value: object) -> bool:
     return isinstance(value, str) and not value.startswith("SCRAM-SHA-")
 
 
-def parse_basic(authorization: str) -> tuple[str, str]:
-    """Return the name and password of HTTP's Basic login; "" and "" without one."""
-    scheme, _, words = authorization.partition(" ")
-    try:
-        said = base64.b64decode(words.strip(), validate=True).decode()
-    except (binascii.Error, UnicodeDecodeError):
-        said = ""
-    name, _, password = said.partition(":")
-    return (name, password) if scheme.lower() == "basic" else ("", "")
-
-
 @dataclass(slots=True)
 class Login:
     """The login of one connection: handshake, then authenticate once or twice.
@@ -301,11 +290,25 @@ class Login:
     done: bool = False
     failed: bool = False
     name: str = ""
-    _right: bool | None = None
+    _found: object = None
     _steps: list[Callable[[bytes], bytes]] = field(default_factory=list)
     """What to call with the client's next messages."""
 
-    def find_check(self, request: Request) -> Callable[[], bool] | None:
+    @property
+    def user(self) -> str | None:
+        """The user who has logged in; None before."""
+        return self.name if self.done else None
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the client must log in again: never, with a password."""
+        return False
+
+    def again(self) -> Login | None:
+        """Return the login by which a session with an end goes on; None where it has none."""
+        return None
+
+    def find_check(self, request: Request) -> Callable[[], object] | None:
         """Return the password check that an answer needs; None where it needs none."""
         if request.api is Api.SASL_HANDSHAKE or self._steps != [self._plain]:
             return None
@@ -320,13 +323,13 @@ class Login:
             else partial(users.check_password, name, password)
         )
 
-    def answer(self, request: Request, right: bool | None = None) -> Values:  # noqa: FBT001
+    def answer(self, request: Request, found: object = None) -> Values:
         """Answer a SaslHandshake or a SaslAuthenticate.
 
         Parameters
         ----------
-        right
-            What `find_check` found; None where it had nothing to do.
+        found
+            What the check of `find_check` found; None where there was none.
         """
         if request.api is Api.SASL_HANDSHAKE:
             if request.version == 0:  # behind it come bytes without any frame
@@ -334,7 +337,7 @@ class Login:
                 code = ErrorCode.unsupported_version
                 return {"error_code": code, "mechanisms": self.mechanisms}
             return self._handshake(request.body.mechanism)
-        self._right = right
+        self._found = found
         step = self._steps.pop(0) if self._steps else _refuse_too_early
         try:
             said = step(request.body.auth_bytes)
@@ -375,7 +378,7 @@ class Login:
 
     def _plain(self, message: bytes) -> bytes:
         self.name, password = parse_plain(message)
-        right = self._right
+        right = self._found
         if right is None:
             right = self.users().check_password(self.name, password)
         if not right:

@@ -1,0 +1,1 @@
+"""Logins with tokens that an authorization server signs."""

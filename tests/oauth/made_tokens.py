@@ -1,0 +1,65 @@
+"""Tokens as an authorization server makes them, for tests."""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+
+import jwt
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+
+from coordinator.config import OAuthConfig, ServerConfig
+
+NOW = 1_900_000_000.0
+ISSUER, AUDIENCE = "https://login.example", "muster"
+CLAIMS = {"sub": "ann", "iss": ISSUER, "aud": AUDIENCE, "exp": NOW + 600, "scope": "groups lag"}
+RSA_KEY = rsa.generate_private_key(public_exponent=65_537, key_size=2_048)
+OTHER_KEY = rsa.generate_private_key(public_exponent=65_537, key_size=2_048)
+KEYS = {
+    "rsa": (RSA_KEY, "RS256"),
+    "ec": (ec.generate_private_key(ec.SECP256R1()), "ES256"),
+    "ed": (ed25519.Ed25519PrivateKey.generate(), "EdDSA"),
+}
+
+
+def published(**keys):
+    """Return the JSON Web Key Set of some keys, by id."""
+    of = {"RS": jwt.algorithms.RSAAlgorithm, "PS": jwt.algorithms.RSAAlgorithm}
+    of |= {"ES": jwt.algorithms.ECAlgorithm, "Ed": jwt.algorithms.OKPAlgorithm}
+    listed = [
+        of[algorithm[:2]].to_jwk(key.public_key(), as_dict=True) | {"kid": key_id, "use": "sig"}
+        for key_id, (key, algorithm) in keys.items()
+    ]
+    return json.dumps({"keys": listed}).encode()
+
+
+def token(key_id="rsa", headers=None, key=None, **changed):
+    """Return a token; a claim of None is left out."""
+    claims = {name: value for name, value in (CLAIMS | changed).items() if value is not None}
+    ours, algorithm = KEYS.get(key_id, KEYS["rsa"])
+    named = {"kid": key_id} if key_id else {}
+    return jwt.encode(claims, key or ours, algorithm, headers=named | (headers or {}))
+
+
+def pieces(header, claims, signature=b""):
+    """Return a token of any header, claims and signature."""
+    raw = [json.dumps(one).encode() for one in (header, claims)]
+    return ".".join(
+        base64.urlsafe_b64encode(one).rstrip(b"=").decode() for one in (*raw, signature)
+    )
+
+
+SAFE = ServerConfig(sasl_mechanisms=("OAUTHBEARER",), acls="conf/acls.toml")
+
+
+def current(**changed):
+    """Return a token as of now."""
+    return token(**({"exp": time.time() + 600} | changed))
+
+
+def token_settings(folder):
+    """Return settings by which these tokens let clients in."""
+    file = folder / "jwks.json"
+    file.write_bytes(published(**KEYS))
+    return OAuthConfig(jwks=str(file), issuer=ISSUER, audience=AUDIENCE)
