@@ -280,6 +280,7 @@ class Membership:
         """Return the heartbeat that is answered; None if it is no longer waited for."""
         sent = self._in_flight
         if sent is None or sent.number != number:
+            self._full = True  # it may have come late, and changed what no answer has said since
             return None
         self._in_flight = None
         return sent

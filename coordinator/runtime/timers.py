@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Hashable, Sequence
 from itertools import groupby
 from operator import attrgetter
@@ -23,7 +24,7 @@ from coordinator.core.events import (
     TimerKey,
 )
 from coordinator.core.state.classic_group import ClassicMember
-from coordinator.core.state.groups import State
+from coordinator.core.state.groups import Member, State
 from coordinator.core.state.records import MemberState
 
 MANY = 100
@@ -183,15 +184,19 @@ class GroupTimers:
         now = self._steady()
         check_ms = self._config.lease.check_ms
         self._deadlines.set((EXPIRE, "", ""), now + self._expire_every_ms)
+        sessions: defaultdict[int, list[TimerKey]] = defaultdict(list)
+        revoking: list[Member] = []
         for group_id, group in sorted(state.groups.items()):
-            members = sorted(group.members)
-            sessions = [(SESSION, group_id, member_id) for member_id in members]
-            self._deadlines.set_many(sessions, now + check_ms + self._session_ms(state, group_id))
-            for member in map(group.members.__getitem__, members):
-                if member.current.state is MemberState.UNREVOKED_PARTITIONS:
-                    after = now + member.meta.rebalance_timeout_ms
-                    key = (REBALANCE, group_id, member.member_id)
-                    self._deadlines.set(key, after, member.epoch)
+            alike = sessions[self._session_ms(state, group_id)]
+            alike += [(SESSION, group_id, member_id) for member_id in sorted(group.members)]
+            members = group.members.values()
+            revoking += [m for m in members if m.current.state is MemberState.UNREVOKED_PARTITIONS]
+        for session_ms, keys in sessions.items():  # one by one, a million groups take long
+            self._deadlines.set_many(keys, now + check_ms + session_ms)
+        for member in sorted(revoking, key=lambda m: (m.meta.group_id, m.member_id)):
+            after = now + member.meta.rebalance_timeout_ms
+            key = (REBALANCE, member.meta.group_id, member.member_id)
+            self._deadlines.set(key, after, member.epoch)
 
     def clear(self) -> None:
         """Forget all."""

@@ -12,7 +12,7 @@ from coordinator.core.state.groups import State
 from coordinator.core.state.replay import replay_all
 from coordinator.storage.record_log import Batch
 
-MANY_RECORDS = 100_000
+MANY_RECORDS = 10_000
 
 
 @dataclass(slots=True)

@@ -265,6 +265,21 @@ def test_who_has_nothing_leaves_with_its_next_heartbeat(side):
     assert side.state is State.UNSUBSCRIBED
 
 
+def test_a_heartbeat_of_before_it_joined_again_may_have_come_late(stable):
+    """The coordinator said by it what must go, and says so once; the answer is no longer taken."""
+    (late,) = stable.tell(Wake(), INTERVAL_MS)
+    stable.tell(Wake(), stable.membership.uses_until_ms - stable.now)
+    assert stable.state is State.FENCED
+    stable.steps.clear()
+    stable.tell(StepDone(stable.membership._step.number))
+    stable.settle(5, spans((0, 4)))
+    stable.tell(HeartbeatUnanswered(late.number))
+    if stable.membership._in_flight is not None:
+        stable.answer(5)
+    (beat,) = stable.tell(Wake(), INTERVAL_MS)
+    assert beat.request.subscribed_topic_names is not None, "it is answered with everything"
+
+
 @pytest.mark.parametrize("tell", ["refused", "not answered"])
 def test_a_goodbye_that_no_coordinator_heard_is_repeated_for_a_while(stable, tell):
     """Its coordinator is replaced at that moment: its partitions need not wait for its session."""

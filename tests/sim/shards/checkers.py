@@ -11,11 +11,13 @@ from coordinator.core.events import Answer, Event
 from coordinator.core.state.records import OffsetCommitted, Record
 from coordinator.errors.status import Status
 from coordinator.storage.record_log import Batch
+from coordinator.storage.shards import NODES
 from tests.sim.checkers import SOMETIMES, Checker, Violation, _is_stale
 from tests.sim.client import Member, Partition
 from tests.sim.network import Request
 
 if TYPE_CHECKING:
+    from .host import Host
     from .processor import CheckedProcessor
     from .world import ShardWorld
 
@@ -23,6 +25,8 @@ WATCH_MS = 100
 """How often it is looked which shards have a coordinator."""
 PLANNED_MS = 500
 """For how long a shard may have no coordinator where all that happens was planned."""
+NAMED_MS = 500
+"""The same for how long nodes may name another one after a claim."""
 
 
 @dataclass
@@ -219,6 +223,21 @@ class Checkers:
             if healthy and now - since > bound:
                 checker = world.checker_of(world.path_of(shard))
                 checker.fail(f"no coordinator for {now - since} ms, and {healthy[0].name} is well")
+
+    def named(self, host: Host, group_id: str, address: str | None) -> None:
+        """A node was asked who coordinates a group: soon after a claim it is who made it."""
+        world = self._world
+        path = world.path_of(world.shards.shard_of(group_id))
+        if not world.is_planned or group_id == NODES or path not in world.claims:
+            return
+        at, owner = world.claims[path]
+        late = world.schedule.now - at
+        if late > NAMED_MS and address != owner.address and owner.healthy and host.healthy:
+            checker = world.checker_of(path)
+            checker.fail(
+                f"{host.name} says that {group_id} is at {address}, {late} ms after the claim by "
+                f"{owner.name}"
+            )
 
     def fetched(self, place: tuple[str, str, int], offset: int | None, floor: int) -> None:
         """An offset that was fetched is none from before the last one that was acknowledged."""

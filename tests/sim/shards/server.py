@@ -63,7 +63,9 @@ class Front(listener.RunningServer):
         def find() -> None:
             self._backend.looks[Api.FIND_COORDINATOR]()
             found = self._backend.coordinator_of(group_id)
-            reply(None if found is None else f"{found.host}:{found.port}")
+            address = None if found is None else f"{found.host}:{found.port}"
+            self._world.checker.named(self._host, group_id, address)
+            reply(address)
 
         machine = self._world.machine
         machine.begin(machine.check(), find, "find")

@@ -92,8 +92,9 @@ class NodeLog(MemoryLog):
     def claim(self, owner: str, address: str, at_ms: int) -> int:
         """Claim the log."""
         epoch = super().claim(owner, address, at_ms)
-        name = self._way.world.machine.check().name
-        self._way.world.tell(f"{name}: claims {self.path} with epoch {epoch}")
+        world = self._way.world
+        world.claims[self.path] = world.schedule.now, world.host_of(world.machine.check())
+        world.tell(f"{world.machine.check().name}: claims {self.path} with epoch {epoch}")
         return epoch
 
     def append(self, records: Sequence[Record], at_ms: int | Sequence[int]) -> int:

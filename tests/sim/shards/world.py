@@ -84,6 +84,8 @@ class ShardWorld:
         self.members: list[ShardMember] = []
         self.groups = [f"g{n}" for n in range(chance.between(2, 6, "groups"))]
         self.records: defaultdict[str, MemoryRecords] = defaultdict(MemoryRecords)
+        self.claims: dict[str, tuple[int, Host]] = {}
+        """When each log was claimed last, and by whom."""
         self.small_files: dict[str, tuple[bytes, str]] = {}
         self.swaps = 0
         self._ids = 0
