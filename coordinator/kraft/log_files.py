@@ -58,6 +58,11 @@ class LogFile:
     keep_ms
         How long a log stays of use that follows no leader: a cleaned topic keeps for so long what
         says that something is gone.
+
+    Attributes
+    ----------
+    has_lost
+        Whether it may lack what it had, or is new. That is not noted until it follows its leader.
     """
 
     def __init__(self, folder: str, topic_id: UUID, keep_ms: float) -> None:
@@ -68,10 +73,11 @@ class LogFile:
         marks = _read_marks(folder)
         is_ours = marks is not None and marks.topic_id == str(topic_id)
         if marks is None or not is_ours or wall_ms() - marks.at_ms > keep_ms:
+            self.has_lost = True
             os.ftruncate(self._file, 0)
         else:
             self._recover(marks)
-        self.keep_marks()
+            self.has_lost = self.log.end < marks.high_watermark
 
     def _recover(self, marks: Marks) -> None:
         """Read the batches; what is damaged was being written when the process ended."""

@@ -90,6 +90,12 @@ class ClusterNode:
             image = (await observer.catch_up()).image
             if was is None or not was.is_known:
                 check_id_is_free(image, identity)
+            replicas.update(image)
+            if replicas.has_lost:
+                logger.warning(
+                    "a log lacks what it had: the node comes back as another incarnation"
+                )
+                identity = self._files.forget(identity)
             await self._register(image, identity)
             replicas.broker_epoch = self._epoch
             return await self._work(observer, identity, replicas, stop)

@@ -164,6 +164,12 @@ class NodeFiles:
         self._write(os.path.join(self.folder, NODE), now)
         return Identity(known, cluster_id, incarnation, directory_id, previous)
 
+    def forget(self, identity: Identity) -> Identity:
+        """Return who the node is as another incarnation, which may have lost records; keep that."""
+        incarnation = _new_id()
+        self._change(incarnation_id=str(incarnation), broker_epoch=NO_EPOCH)
+        return identity._replace(incarnation_id=incarnation, previous_epoch=NO_EPOCH)
+
     def keep_epoch(self, broker_epoch: int) -> None:
         """Keep the epoch with which the node was registered."""
         self._change(broker_epoch=broker_epoch, is_known=True)

@@ -66,6 +66,12 @@ class Replicas:
         Where their logs are.
     links
         To brokers; used by no other task.
+
+    Attributes
+    ----------
+    has_lost
+        Whether a log lacks what the cluster counts on, since the first update: the node was in sync
+        when it ended, or may be chosen as a leader.
     """
 
     def __init__(self, folder: str, node_id: int, links: Links) -> None:
@@ -76,6 +82,7 @@ class Replicas:
         self._topic_id: UUID | None = None
         self._is_fresh = True
         self.broker_epoch = -1
+        self.has_lost = False
 
     @property
     def held(self) -> dict[int, Replica]:
@@ -93,9 +100,15 @@ class Replicas:
             self._drop(number)
         if self._is_fresh:
             self._remove_folders(wanted)
-            self._is_fresh = False
         for number, partition in wanted.items():
             self._update_one(number, partition, image)
+        if self._is_fresh:
+            self.has_lost = any(
+                one.file.has_lost
+                for one in self._held.values()
+                if self._node_id in (*one.partition.isr, *one.partition.eligible_leaders)
+            )
+            self._is_fresh = False
         self._addresses = {
             node_id: address
             for node_id in image.brokers

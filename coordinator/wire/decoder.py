@@ -241,8 +241,7 @@ def entity_reader(entity: type[Any]) -> Reader:
     for field in fields(entity):
         if "tag" in field.metadata:
             tagged[field.metadata["tag"]] = field.name, field_reader(field, flexible=flexible)
-            assert field.default is not MISSING, f"{entity.__name__}.{field.name} has no default"
-            defaults[field.name] = field.default
+            defaults[field.name] = _left_out(field)
         else:
             plain.append((field.name, field_reader(field, flexible=flexible)))
 
@@ -255,6 +254,17 @@ def entity_reader(entity: type[Any]) -> Reader:
         return entity(**values), at
 
     return read
+
+
+def _left_out(field: Field[Any]) -> object:
+    """Return the value of a tagged field that is not sent; of a struct's numbers it is zero."""
+    if field.default is not MISSING:
+        return field.default
+    kind = field_shape(field).kind
+    assert is_dataclass(kind), f"{field.name} has no default"
+    return kind(  # type: ignore[operator]
+        **{one.name: 0 if one.default is MISSING else one.default for one in fields(kind)}
+    )
 
 
 def client_id_reader(*, flexible: bool) -> Reader:

@@ -70,6 +70,15 @@ def test_lost_logs_are_another_directory(tmp_path, first):
     assert again.previous_epoch == -1
 
 
+def test_a_node_whose_logs_lack_records_is_another_one(tmp_path, first):
+    """The cluster must not count on them, after a kill of its process either."""
+    files = NodeFiles(str(tmp_path), "boot-1")
+    now = files.forget(begin(tmp_path))
+    assert (now.incarnation_id == first.incarnation_id, now.previous_epoch) == (False, -1)
+    assert begin(tmp_path) == now  # killed before it was registered
+    assert files.read_state().is_known
+
+
 def test_a_store_is_of_one_node_of_one_cluster(tmp_path, first):
     with pytest.raises(ConfigError, match="is of node 1001, not of 7"):
         begin(tmp_path, node_id=7)

@@ -194,6 +194,7 @@ def test_damage_ends_the_log_there(folder):
     path.write_bytes(data)
     log = opened(folder).log
     assert (log.end, log.high_watermark, log.epochs) == (10, 10, [(1, 0)])
+    assert opened(folder).has_lost  # it had what is below 12
 
 
 def test_a_log_that_follows_no_leader_for_too_long_is_emptied(folder):
@@ -203,8 +204,11 @@ def test_a_log_that_follows_no_leader_for_too_long_is_emptied(folder):
     old = msgspec.json.decode(marks.read_bytes(), type=Marks)
     aged = msgspec.json.encode(msgspec.structs.replace(old, at_ms=old.at_ms - 10_000))
     marks.write_bytes(aged)
-    assert opened(folder, keep_ms=60_000).log.end == 15
+    kept = opened(folder, keep_ms=60_000)
+    assert (kept.log.end, kept.has_lost) == (15, False)
     marks.write_bytes(aged)
+    for _ in range(2):  # killed before the loss was known
+        assert opened(folder, keep_ms=5_000).has_lost
     assert look(opened(folder, keep_ms=5_000).log) == (0, 0, 0, [], 0)
 
 
@@ -213,7 +217,8 @@ def test_a_log_of_another_topic_or_without_marks_is_emptied(folder):
     assert opened(folder, UUID(int=78)).log.end == 0
     fill(folder)
     os.unlink(os.path.join(folder, MARKS))
-    assert opened(folder).log.end == 0
+    now = opened(folder)
+    assert (now.log.end, now.has_lost) == (0, True)
 
 
 def test_a_log_that_starts_again_is_so_after_a_kill(folder):
