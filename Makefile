@@ -7,7 +7,7 @@ export SPARK_LOCAL_IP ?= 127.0.0.1
 # where it is set, each of the hundreds of commands that tests start would recompile the project
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo classes test check test-fast test-spark test-clients test-java test-kafka test-foreign test-s3 test-readers test-cluster test-matrix test-web test-install soak-web sim faults bench docs lock clean
+.PHONY: help setup demo classes test check test-fast test-spark test-clients test-java test-kafka test-cluster-kafka test-foreign test-s3 test-readers test-cluster test-matrix test-web test-install soak-web sim faults bench docs lock clean
 
 help:            ## show this list
 	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/: .*## /\t/' | expand -t 14
@@ -72,6 +72,9 @@ test-kafka: $(READY) ## the same lives on Kafka 4.4.0 and on Muster: needs Java,
 	  tests/clients/test_gateway.py \
 	  tests/clients/test_watch_kafka.py tests/clients/test_watch_clients.py tests/clients/test_watch_outage.py \
 	  tests/member/test_against_kafka.py tests/streams
+
+test-cluster-kafka: $(READY) ## a node of a cluster of two brokers of Kafka 4.4.0: as `make test-kafka`
+	@MUSTER_KAFKA=1 $(BIN)/pytest tests/clients/test_cluster_kafka.py
 
 test-foreign: $(READY) ## groups of clients for Go and JavaScript: needs Go, Node.js, their registries once
 	@MUSTER_FOREIGN=1 $(BIN)/pytest tests/clients/test_classic_clients.py tests/clients/test_shards.py

@@ -1,4 +1,4 @@
-"""A real Kafka 4.4.0 for tests: one node, broker and controller, from Maven's jars."""
+"""A real Kafka 4.4.0 for tests, from Maven's jars: a broker that is the controller, or two."""
 
 from __future__ import annotations
 
@@ -79,6 +79,11 @@ class Kafka:
         while self._listens():
             time.sleep(0.1)
 
+    def log_of(self, partition):
+        """The bytes of a partition's log."""
+        segments = (self.folder / "kafka/data" / partition).glob("*.log")
+        return b"".join(one.read_bytes() for one in sorted(segments))
+
     def _listens(self):
         try:
             socket.create_connection(("127.0.0.1", self.port), 1).close()
@@ -95,6 +100,21 @@ class Kafka:
         )  # fmt: skip
         if done.returncode:
             raise KafkaMissingError(f"broker {command}: {done.stderr[-500:]}")
+
+
+class SecondBroker(Kafka):
+    """One more broker of another's cluster, while it is entered."""
+
+    def __init__(self, folder, first):
+        super().__init__(folder, {})
+        self.first = first
+
+    def __enter__(self):
+        self.start()
+        return self
+
+    def start(self):
+        self._run("join", str(self.port), str(self.first.folder / "kafka"), "2")
 
 
 def free_pair():

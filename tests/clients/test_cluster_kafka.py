@@ -1,0 +1,178 @@
+"""A node of a real cluster: two brokers of Kafka 4.4.0, one of them the controller.
+
+`make test-cluster-kafka` only: it needs Java and Maven, and the jars of Kafka once.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import confluent_kafka as ck
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tests.clients.kafka_broker import Kafka, KafkaMissingError, SecondBroker
+from tests.clients.world import until
+from tests.support.processes import end, run_as_text, start
+
+pytestmark = pytest.mark.skipif(
+    not os.environ.get("MUSTER_KAFKA"), reason="make test-cluster-kafka"
+)
+TOPIC = "__consumer_offsets"
+NODE = 1001
+
+
+@pytest.fixture
+def brokers(tmp_path):
+    """Two brokers, both replicas of Kafka's topic of groups."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.mkdir()
+    second.mkdir()
+    try:
+        with Kafka(first, {"orders": 4}, SETTINGS) as one, SecondBroker(second, one) as two:
+            admin = AdminClient({"bootstrap.servers": one.address})
+            compact = {"cleanup.policy": "compact"}
+            (made,) = admin.create_topics([NewTopic(TOPIC, 3, 2, config=compact)]).values()
+            made.result(30)
+            yield one, two
+    except KafkaMissingError as missing:
+        pytest.fail(str(missing), pytrace=False)
+
+
+SETTINGS = ("offsets.topic.num.partitions=3", "broker.session.timeout.ms=6000")
+
+
+class NodeProcess:
+    """`muster node` in a process of its own, and the commands about it."""
+
+    def __init__(self, folder, brokers):
+        self.folder, self.log = folder / "store", folder / "node.log"
+        servers = ",".join(one.address for one in brokers)
+        self.words = ["--cluster", f"kafka://{servers}", "--store", str(self.folder)]
+
+    def start(self):
+        with self.log.open("a") as log:
+            self.process = start(
+                [sys.executable, "-m", "coordinator", "node", *self.words, "--node-id", NODE],
+                stdout=subprocess.DEVNULL, stderr=log,
+            )  # fmt: skip
+
+    def ask(self, action, *words):
+        return run_as_text("node", action, *self.words, *words)
+
+    def findings(self):
+        done = self.ask("check", "--node-id", NODE)
+        return {row["subject"]: row for row in map(json.loads, done.stdout.splitlines())}
+
+    def wait_in_sync(self, partitions):
+        says = f"{partitions} partitions of {TOPIC}, all in sync"
+        until(lambda: self.findings().get("replicas", {}).get("says") == says, self.said, 60)
+
+    def said(self):
+        return self.log.read_text()
+
+    def logs(self):
+        found = (self.folder / "kafka_node/logs").glob(f"{TOPIC}-*/batches.log")
+        return {one.parent.name: one.read_bytes() for one in found}
+
+
+class Commits:
+    """Offsets of six groups, committed all the time while it is entered."""
+
+    def __init__(self, address):
+        names = {"bootstrap.servers": address, "enable.auto.commit": False, "log_level": 0}
+        self.groups = [ck.Consumer(names | {"group.id": f"g{i}"}) for i in range(6)]
+        self.done, self.stop = {}, threading.Event()
+
+    def __enter__(self):
+        self.thread = threading.Thread(target=self.run)
+        self.thread.start()
+        return self
+
+    def run(self):
+        count = 0
+        while not self.stop.is_set():
+            count += 1
+            for number, group in enumerate(self.groups):
+                place = ck.TopicPartition("orders", count % 4, count)
+                try:
+                    group.commit(offsets=[place], asynchronous=False)
+                except ck.KafkaException:
+                    continue
+                self.done[f"g{number}", count % 4] = count
+
+    def __exit__(self, *_error):
+        self.stop.set()
+        self.thread.join()
+
+    def kept(self):
+        """What Kafka says of each commit that it has acknowledged."""
+        places = [ck.TopicPartition("orders", partition) for partition in range(4)]
+        found = {
+            (f"g{number}", one.partition): one.offset
+            for number, group in enumerate(self.groups)
+            for one in group.committed(places, 30)
+            if one.offset >= 0
+        }
+        for group in self.groups:
+            group.close()
+        return found
+
+
+def replicas_of(broker):
+    topic = AdminClient({"bootstrap.servers": broker.address}).list_topics(TOPIC, 30).topics[TOPIC]
+    return {number: set(one.replicas) for number, one in topic.partitions.items()}
+
+
+def test_a_node_follows_through_every_failure_and_leaves_nothing(tmp_path, brokers):
+    one, two = brokers
+    node = NodeProcess(tmp_path, brokers)
+    levels = {name: row["level"] for name, row in node.findings().items()}
+    assert "bad" not in levels.values(), levels
+    assert node.ask("join", "--partitions", "0").returncode == 2  # it is no node yet
+    node.start()
+    until(lambda: "alive in the cluster" in node.said(), node.said, 60)
+    done = node.ask("join", "--partitions", "0-2", "--yes")
+    assert "in sync in 3 more partitions" in done.stdout, done.stderr
+    assert all(NODE in ids for ids in replicas_of(one).values())
+
+    with Commits(f"{one.address},{two.address}") as commits:
+        time.sleep(1)
+        end(node.process)  # killed
+        time.sleep(1)
+        node.start()
+        node.wait_in_sync(3)
+        two.kill()
+        time.sleep(8)  # it is fenced, and others lead
+        two.start()
+        node.process.send_signal(signal.SIGSTOP)
+        time.sleep(8)  # so is the node
+        node.process.send_signal(signal.SIGCONT)
+        node.wait_in_sync(3)
+    kept = commits.kept()
+    assert {place: kept[place] >= count for place, count in commits.done.items()} == (
+        dict.fromkeys(commits.done, True)
+    )
+    until(lambda: same_logs(node, one, two), node.said, 30)
+
+    done = node.ask("leave", "--yes")
+    assert f"node {NODE} has left" in done.stdout, done.stderr
+    assert node.process.wait(30) == 0, node.said()
+    assert f"node {NODE} was unregistered" in node.said()
+    assert replicas_of(one) == {key: {1, 2} for key in range(3)}
+    assert node.logs() == {}
+    assert node.ask("leave", "--yes").returncode == 2
+
+
+def same_logs(node, *brokers):
+    """Whether the node has what each broker has, byte for byte."""
+    found = node.logs()
+    return len(found) == 3 and all(
+        data == broker.log_of(name) for name, data in found.items() for broker in brokers
+    )
