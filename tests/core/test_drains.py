@@ -16,6 +16,7 @@ from coordinator.history.log_reader import LogReader
 from coordinator.history.past_target import explain_past_partition
 from coordinator.runtime.topic_catalog import DictCatalog
 from tests.runtime.test_plans import Running
+from tests.support.longer import EVERY
 
 ASSIGNORS = ("uniform", "range", "sticky", "weighted")
 
@@ -48,7 +49,7 @@ def targets(group):
 @pytest.mark.parametrize("planned", ["weighted", "own"])
 @pytest.mark.parametrize("assignor", ASSIGNORS)
 def test_whatever_comes_and_goes_a_drained_member_stays_empty(running, assignor, planned):
-    for seed in range(2):
+    for seed in range(2 if EVERY else 1):
         chance = random.Random(seed)
         size, catalog = 6, DictCatalog({"clicks": 6})
         group = running(assignor, topics=catalog)

@@ -18,6 +18,7 @@ from coordinator.storage.tables.store_files import files_at
 from coordinator.storage.tables.store_options import use_settings
 from coordinator.verify.store import verify
 from tests.support.lives import life
+from tests.support.longer import EVERY
 from tests.support.s3.client import SECRET
 
 NOWHERE = "http://127.0.0.1:9"
@@ -111,7 +112,7 @@ def test_settings_that_cannot_be_are_refused(text, said):
         ("AWS_SESSION_TOKEN", "KEY\rEND", "AWS_SESSION_TOKEN has a line break"),
         ("AWS_ENDPOINT_URL", NOWHERE, f"{NOWHERE} does not answer: Connection refused"),
         ("AWS_ALLOW_HTTP", "maybe", "is not asked: http:// needs AWS_ALLOW_HTTP=true"),
-    ],
+    ][:: 1 if EVERY else 3],
 )
 def test_an_environment_that_cannot_be_is_said_in_one_line(
     s3, muster, monkeypatch, name, value, said

@@ -12,6 +12,7 @@ from coordinator.storage.delta_log import open_log_table
 from coordinator.storage.record_log import LogError
 from coordinator.watcher.record_batches import ABORT, COMMIT
 from coordinator.watcher.watched_store import WatchedStore
+from tests.support.longer import EVERY
 
 from .written import batch, current, group_of, held, offset_of, record
 
@@ -104,7 +105,7 @@ def summary(state):
     return groups, offsets
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(12 if EVERY else 5))
 def test_a_store_that_is_stopped_or_fails_anywhere_misses_nothing(tmp_path, seed):
     topic = cluster_of(seed)
     with open_store() as whole:

@@ -30,6 +30,7 @@ from coordinator.verify import verify
 from tests.conftest import ROOT
 from tests.support import members
 from tests.support.lives import life
+from tests.support.longer import EVERY
 from tests.support.processes import running
 
 TOPICS = {"clicks": 6}
@@ -79,7 +80,10 @@ def wait_until(said, condition):
 
 
 @pytest.mark.parametrize(
-    "what", ["", "_backup.json", "_lease.json", "/log/_delta_log", "list-type", ".parquet"]
+    "what",
+    ["", "_backup.json", "_lease.json", "/log/_delta_log", "list-type", ".parquet"][
+        :: 1 if EVERY else 2
+    ],
 )
 def test_a_coordinator_waits_until_its_store_answers(store, s3, caplog, what):
     """Whatever it is that is not brought: marks, the lease, commits, lists, rows."""
