@@ -91,7 +91,10 @@ soak-web: $(READY) ## pages left open while a group rebalances: 5 minutes; memor
 
 sim: $(READY)    ## simulate coordinators under faults: 21,000 seeds, of groups and stores of each kind
 	@MUSTER_LONG=1 $(BIN)/pytest tests/assignors/test_twins.py tests/assignors/test_properties.py \
-	  tests/assignors/test_exact_judge.py tests/sim/test_sim.py
+	  tests/assignors/test_exact_judge.py tests/sim tests/core/test_drains.py \
+	  tests/watcher/test_batches_and_commits.py tests/storage/test_store_settings.py \
+	  tests/storage/test_store_modes.py tests/storage/remote/test_unreachable_store.py \
+	  tests/web/test_access.py
 	@$(BIN)/python -m tests.sim
 	@$(BIN)/python -m tests.sim --classic --seeds 5000
 	@$(BIN)/python -m tests.sim --mixed --seeds 2000
