@@ -24,7 +24,7 @@ from coordinator.kraft.registration import (
     heartbeat,
     registration,
 )
-from coordinator.kraft.replicas import Replicas
+from coordinator.kraft.replicas import FETCH_S, Replicas
 from coordinator.member.client_settings import ClientSettings
 from coordinator.wire.codec import Api
 
@@ -85,7 +85,7 @@ class ClusterNode:
         identity = self._files.begin(cluster_id, self._node_id)
         watching = Controllers(self._brokers, self._controllers)
         observer = Observer(watching, cluster_id, identity.node_id, identity.directory_id)
-        replicas = Replicas(self._files.logs, identity.node_id, Links(self._brokers))
+        replicas = Replicas(self._files.logs, identity.node_id, Links(self._brokers, FETCH_S))
         try:
             image = (await observer.catch_up()).image
             if was is None or not was.is_known:
@@ -190,16 +190,14 @@ class ClusterNode:
             try:
                 answer = await self._control.ask(Api.BROKER_HEARTBEAT, **fields)
             except (OSError, GroupError) as error:
-                if str(error) != said:
-                    logger.warning("no controller takes a heartbeat, trying again: %s", error)
-                said = str(error)
+                said = _complain(str(error), said)
                 await asyncio.sleep(FENCED_HEARTBEAT_S)
                 continue
             code = int(answer.error_code)
             if code in {NOT_REGISTERED, STALE_EPOCH}:
                 return await self._find_loss(observer, identity.node_id)
             if code:  # an error answers "fenced", too, which then means nothing
-                logger.warning("the controller answers a heartbeat by %s", answer.error_code.name)
+                said = _complain(f"the controller answers {answer.error_code.name}", said)
                 await asyncio.sleep(FENCED_HEARTBEAT_S)
                 continue
             said = ""
@@ -263,6 +261,13 @@ class ClusterNode:
                 name, number, TOPIC,
             )  # fmt: skip
         self._named = found
+
+
+def _complain(text: str, said: str) -> str:
+    """Log what keeps heartbeats from being taken, once until it is something else; return it."""
+    if text != said:
+        logger.warning("no heartbeat is taken, trying again: %s", text)
+    return text
 
 
 def check_id_is_free(image: MetadataImage, identity: Identity) -> None:

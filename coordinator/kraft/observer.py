@@ -15,12 +15,11 @@ from coordinator.wire.codec import Api
 
 WAIT_MS = 500
 PAUSES_S = (0.1, 0.3, 1.0)
-SNAPSHOT_BYTES = 8 << 20
+SNAPSHOT_BYTES = 1 << 20
 
 NO_NODE = -1
 """An observer that is no node."""
 MOVED = {NOT_LEADER, FENCED, UNKNOWN_EPOCH}
-SNAPSHOT_NOT_FOUND = 98
 logger = logging.getLogger("muster.node")
 
 

@@ -33,7 +33,8 @@ from coordinator.wire.codec import Api
 
 EARLIEST, LATEST = -2, -1
 WAIT_MS, LOOK_S, PAUSE_S, MARKS_S = 500, 0.05, 0.5, 5.0
-FETCH_BYTES, PARTITION_BYTES = 32 << 20, 4 << 20
+FETCH_BYTES, PARTITION_BYTES, FETCH_S = 10 << 20, 1 << 20, 30.0
+"""As Kafka's brokers fetch: so much arrives in that time over any link."""
 TOMBSTONES_MS = 86_400_000
 """How long a cleaned topic keeps tombstones by Kafka's default of `delete.retention.ms`."""
 logger = logging.getLogger("muster.node")

@@ -19,8 +19,7 @@ from coordinator.kraft.membership import (
     plan_leave,
     takes_replicas,
 )
-from coordinator.kraft.metadata_image import Broker, Endpoint
-from coordinator.kraft.metadata_log import MetadataLog
+from coordinator.kraft.metadata_image import Endpoint
 from coordinator.kraft.node import check_id_is_free
 from coordinator.kraft.node_files import Identity
 from coordinator.kraft.registration import (
@@ -35,21 +34,10 @@ from coordinator.kraft.registration import (
 )
 from tests.support.processes import run_as_text
 
-from .recorded import METADATA, answer
+from .conftest import HERE, NODE
 
 TOPIC = "__consumer_offsets"
-NODE, EVERY_RIGHT = 1001, 0xFFFF
-HERE = UUID(int=900)
-
-
-@pytest.fixture
-def image():
-    """Brokers 1 and 2, and the node, which is alive and has no replica."""
-    log = MetadataLog()
-    log.take(answer(METADATA, 1 << 40))
-    found = log.image
-    found.brokers[NODE] = Broker(NODE, 7, None, (), None, {}, False, False, (HERE,), (HERE,))
-    return found
+EVERY_RIGHT = 0xFFFF
 
 
 def give(image, name, number, replicas, **changes):
