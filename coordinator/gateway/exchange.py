@@ -35,8 +35,11 @@ LOGIN_BYTES_MAX = 1 << 14
 NOT_FORWARDED = (0, -1)
 KEPT_ANSWERS = 1 << 16
 """Bytes of Muster's answers that may wait for the client to read, or for answers before them."""
-SLOTS_MAX = 1_000
-"""How many requests may wait for their answers before no more are read."""
+SLOTS_MAX, SLOTS_AGAIN = 64, 32
+"""How many requests may wait for their answers, and how few before more are taken. A broker takes
+one of a connection at a time."""
+DECIDED_MAX = 256
+"""Requests that are decided on in one call: other connections have their turn before the next."""
 
 
 class Slot(NamedTuple):
@@ -112,20 +115,23 @@ class Exchange:
         self._answer_left = 0
         self._from_muster: deque[bytes] = deque()
         self._kept = 0
-        self._logs_in = self._held = False
-        """Whether the answer to a login is awaited, and whether requests wait for it."""
+        self._logs_in = self._full = self._held = False
+        """Whether the answer to a login is awaited, as many requests wait as may, and more of them
+        are there."""
 
     # Requests ------------------------------------------------------------------------------------
 
     @property
     def is_full(self) -> bool:
-        """Whether so many requests wait that no more should be read, or a login does."""
-        return self._logs_in or len(self._slots) >= SLOTS_MAX
+        """Whether so many requests wait that no more are taken, or a login does."""
+        waiting = len(self._slots)
+        self._full = waiting >= SLOTS_MAX or (self._full and waiting > SLOTS_AGAIN)
+        return self._full or self._logs_in
 
     @property
     def has_unread(self) -> bool:
-        """Whether requests have waited for a login that is over now."""
-        return self._held and not self._logs_in
+        """Whether requests that are there can be taken now."""
+        return self._held and not self.is_full
 
     def take_requests(self, data: bytes) -> list[Piece]:
         """Take bytes of the client, and return them divided.
@@ -143,12 +149,14 @@ class Exchange:
             if len(self._begun) < self._need and not self.has_unread:
                 return []
             data, self._begun = bytes(self._begun), bytearray()
-        self._held = False
+            self._held = False
         pieces: list[Piece] = []
-        view, at, begin = memoryview(data), 0, 0
+        view, at, begin, decided = memoryview(data), 0, 0, 0
         while at < len(data):
             if not self._left:
-                to = None if self._logs_in else self._decide(data, at)
+                self._held = decided >= DECIDED_MAX or self.is_full
+                decided += 1
+                to = None if self._held else self._decide(data, at)
                 if to is not self._to:
                     _add(pieces, self._to, view[begin:at])
                     begin = at
@@ -164,7 +172,7 @@ class Exchange:
 
     def _keep(self, rest: memoryview) -> None:
         """Keep what cannot be decided yet. It is looked at seldom: bytes may come one by one."""
-        self._begun, self._held = bytearray(rest), self._logs_in
+        self._begun = bytearray(rest)
         self._need = max(2 * len(rest), HEAD.size)
         if len(rest) >= LENGTH.size:
             self._need = min(self._need, LENGTH.size + LENGTH.unpack_from(rest)[0])

@@ -57,6 +57,7 @@ class Relay(asyncio.Protocol):
         """Why the client is not read from."""
         self._client_reads = self._link_writes = self._broker_read = True
         self._noted = 0
+        self._continues = False
         self._kept: object = None
         """What keeps the connection to the broker."""
 
@@ -187,9 +188,16 @@ class Relay(asyncio.Protocol):
             return
         self._pause_link()
         self._note_held()
-        self.hold("answers", on=exchange.is_full)
-        if exchange.has_unread:
-            self._loop.call_soon(self._take, b"")
+        self.hold("answers", on=exchange.is_full or exchange.has_unread)
+        if exchange.has_unread and not self._continues:
+            self._continues = True
+            self._loop.call_soon(self._continue)
+
+    def _continue(self) -> None:
+        """Take requests that have waited for others' turn, or for answers."""
+        self._continues = False
+        if not self.client.is_closing():
+            self._take(b"")
 
     def _pause_link(self) -> None:
         writes = self._exchange.kept_bytes < KEPT_ANSWERS

@@ -5,7 +5,7 @@ import struct
 
 import pytest
 
-from coordinator.gateway.exchange import SLOTS_MAX, Exchange, To
+from coordinator.gateway.exchange import SLOTS_AGAIN, SLOTS_MAX, Exchange, To
 from coordinator.gateway.offer import FORWARDED, forwarded_versions, offered_versions, own_versions
 from coordinator.wire.call import REQUEST_BYTES_MOST
 from coordinator.wire.codec import VERSIONS, Api, Request, encode
@@ -196,14 +196,31 @@ def test_what_is_not_offered_is_left_to_the_server_which_refuses_it():
         assert piece.to is To.MUSTER
 
 
-def test_so_many_requests_that_no_more_should_be_read():
+def test_so_many_requests_at_a_time():
+    """More than may wait are kept, and taken once half of those before are answered."""
     found = exchange()
-    found.take_requests(b"".join(map(fetch, range(SLOTS_MAX - 1))))
-    assert not found.is_full
-    found.take_requests(fetch(SLOTS_MAX - 1))
+    sent = b"".join(map(fetch, range(SLOTS_MAX + 10)))
+    taken = sum(len(one.data) for one in found.take_requests(sent))
+    assert taken == SLOTS_MAX * len(fetch(0))
     assert found.is_full
-    found.hear_kafka(answer(0, b""))
-    assert not found.is_full
+    for number in range(SLOTS_MAX - SLOTS_AGAIN):
+        assert not found.has_unread
+        assert found.take_requests(b"") == []
+        found.hear_kafka(answer(number, b""))
+    assert found.has_unread
+    taken += sum(len(one.data) for one in found.take_requests(b""))
+    assert taken == len(sent)
+    assert not found.has_unread
+
+
+def test_so_many_requests_without_answers_in_a_call():
+    one = raw(Api.PRODUCE, 7, 1, b"\xff\xff\0\0")
+    found, taken, calls = exchange(), 0, 1
+    taken += sum(len(piece.data) for piece in found.take_requests(one * 600))
+    while found.has_unread:
+        taken += sum(len(piece.data) for piece in found.take_requests(b""))
+        calls += 1
+    assert (taken, calls) == (len(one) * 600, 3)
 
 
 def test_settings_of_groups_are_muster_s_and_others_the_cluster_s():
