@@ -31,6 +31,7 @@ from benchmarks import (
 )
 from benchmarks.availability import many_topics
 from benchmarks.availability import section as availability
+from benchmarks.gateway import section as gateway
 from benchmarks.measure import SORT_LENGTH, Bench, measure_sort
 from benchmarks.member import section as member
 from benchmarks.shards import section as shards
@@ -73,6 +74,7 @@ SECTIONS: dict[str, Callable[[Bench], report.Section]] = {
     "delegation": delegation.run,
     "views": views.run,
     "watch": watch.run,
+    "gateway": gateway.run,
     "streams": streams.run,
     "web": web.run,
 }

@@ -1,0 +1,1 @@
+"""The gateway: a Kafka cluster's data through Muster, beside the same directly."""
