@@ -201,7 +201,7 @@ class Gateway:
         exchange = Exchange(
             lambda: self._forwarded,
             self.place_of,
-            lambda: link.connection.authenticated,
+            lambda: link.connection.may_ask,
             BrokerLogin(asyncio.get_running_loop().time) if self.knows_clients else None,
             lambda: node_id is None or node_id == self._coordinator_id,
         )

@@ -138,6 +138,11 @@ class Connection:
         return self._login is None or self._login.done
 
     @property
+    def may_ask(self) -> bool:
+        """Whether the client has authenticated, or need not, and its session goes on."""
+        return self._login is None or (self._login.done and not self._login.has_ended)
+
+    @property
     def user(self) -> str | None:
         """The user who has logged in; None before a login, and with a token."""
         return None if self._login is None else self._login.user
