@@ -135,6 +135,8 @@ class Replicas:
         if is_in_sync != replica.is_in_sync:
             words = "in sync" if is_in_sync else "no longer in sync"
             logger.info("%s-%d: %s, at offset %d", TOPIC, number, words, replica.file.log.end)
+            if is_in_sync and not self._is_fresh:  # before, a loss is not known yet
+                replica.file.keep_marks()
         replica.is_in_sync = is_in_sync
 
     def _folder_of(self, number: int) -> str:
