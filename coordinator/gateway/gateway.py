@@ -26,6 +26,7 @@ from coordinator.gateway.relay import Relay
 from coordinator.member.client_settings import ClientSettings
 from coordinator.member.kafka_connection import KafkaConnection
 from coordinator.wire.call import Cluster, ClusterNode
+from coordinator.wire.codec import Api
 from coordinator.wire.link import Link
 from coordinator.wire.listener import (
     PORT_MAX,
@@ -85,7 +86,7 @@ class Gateway:
         self._settings = behind.settings
         if self.knows_clients:  # they log in themselves
             self._settings = behind.settings._replace(login=None)
-        self._own = own_versions(with_login=False)
+        self._own: dict[Api, tuple[int, int]] = {}
         self._forwarded: Versions = NONE_OFFERED
         self._offered: Versions = NONE_OFFERED
         self._served: dict[int, Served] = {}
@@ -102,7 +103,7 @@ class Gateway:
     def show(self, cluster: Cluster) -> Cluster:
         """Return the cluster that clients see: groups are at the broker of the lowest id."""
         self._host, self._port = cluster.host, cluster.port
-        self._own = own_versions(with_login=cluster.with_login)
+        self._own = own_versions(cluster.versions, with_login=cluster.with_login)
         return replace(
             cluster,
             versions=self._own,

@@ -53,10 +53,12 @@ DescribeQuorum 2; and what only Kafka's own coordinator of groups can do: offset
 (25, 28), share groups (76 to 79, 90 to 92), streams groups (88, 89)."""
 
 
-def own_versions(*, with_login: bool) -> dict[Api, tuple[int, int]]:
-    """Return what Muster answers behind a gateway."""
-    served = VERSIONS | CLASSIC_VERSIONS
-    return {api: served[api] for api in (*OURS, *(LOGINS if with_login else ()))}
+def own_versions(
+    served: Mapping[Api, tuple[int, int]], *, with_login: bool
+) -> dict[Api, tuple[int, int]]:
+    """Return what Muster answers behind a gateway, of what its server has."""
+    ours = (*OURS, *(LOGINS if with_login else ()))
+    return {api: served[api] for api in ours if api in served}
 
 
 def forwarded_versions(brokers: Iterable[Versions], *, passes_logins: bool) -> Versions:

@@ -8,7 +8,7 @@ import pytest
 from coordinator.gateway.exchange import SLOTS_AGAIN, SLOTS_MAX, Exchange, To
 from coordinator.gateway.offer import FORWARDED, forwarded_versions, offered_versions, own_versions
 from coordinator.wire.call import REQUEST_BYTES_MOST
-from coordinator.wire.codec import VERSIONS, Api, Request, encode
+from coordinator.wire.codec import CLASSIC_VERSIONS, SERVED, VERSIONS, Api, Request, encode
 from coordinator.wire.decoder import WireError
 from tests.gateway.test_gateway import raw
 from tests.support.wire_client import read_response, request_frame
@@ -243,7 +243,8 @@ def test_settings_of_groups_are_muster_s_and_others_the_cluster_s():
 
 
 def test_what_all_brokers_have_is_offered():
-    own = own_versions(with_login=False)
+    own = own_versions(SERVED, with_login=False)
+    assert not own_versions(VERSIONS, with_login=True).keys() & CLASSIC_VERSIONS.keys()
     old = {key: (0, 3) for key in FORWARDED if key != Api.LIST_CONFIG_RESOURCES}
     forwards = forwarded_versions([ALL, old], passes_logins=False)
     assert forwards[Api.FETCH] == (0, 3)

@@ -1,12 +1,17 @@
 """A gateway over real sockets, before brokers that are threads."""
 
+import ssl
 import struct
 
 import pytest
 
 from coordinator.wire.codec import Api
+from tests.clients.world import free_port
 from tests.gateway.world import gateway_of
 from tests.support.wire_client import Client, request_frame, take_frame
+from tests.wire.test_access import certificates, tls_of
+
+__all__ = ["certificates"]
 
 PLAIN = {
     "topics": (),
@@ -83,6 +88,29 @@ def test_the_coordinator_of_a_transaction_is_the_cluster_s_at_the_gateway_s_addr
         )
         for one in getattr(answer, "coordinators", [answer]):
             assert f"{one.host}:{one.port}" == places(client)[2]
+
+
+def test_the_advertised_name_and_port_are_those_of_the_gateway_and_of_its_brokers():
+    port = free_port()
+    words = {"listen": f"127.0.0.1:{port}", "advertised": "localhost:7000"}
+    with gateway_of(**words), Client(f"127.0.0.1:{port}") as client:
+        assert places(client) == {1: "localhost:7002"}
+        with Client(f"127.0.0.1:{port + 2}") as broker:
+            assert places(broker) == {1: "localhost:7002"}
+
+
+@pytest.mark.usefixtures("loop")
+def test_tls_ends_at_the_gateway(certificates):
+    with gateway_of(**tls_of(certificates)) as (kafka, _, address):
+        trusted = ssl.create_default_context(cafile=f"{certificates}/ca.pem")
+        with Client(address, trusted) as client:
+            client.socket.sendall(raw(CREATE_TOPICS, 2, 7, bytes(1 << 20)))
+            assert len(take_frame(client.socket)) > 1 << 20
+            assert client.join("g", "m1", "clicks").member_epoch == 2
+        with Client(address) as plain:
+            plain.socket.sendall(raw(CREATE_TOPICS, 2, 7, b""))
+            assert plain.is_closed() or True  # an alert, or the end; never an answer
+        assert len(kafka.brokers[1].heard) == 1
 
 
 @pytest.mark.usefixtures("loop")

@@ -33,7 +33,6 @@ def until(condition, patience_s=20.0):
         time.sleep(0.01)
 
 
-@pytest.mark.usefixtures("loop")
 def test_a_client_that_does_not_read_is_not_read_from_and_gets_all_later():
     with gateway_of() as (kafka, _, address), Client(address) as client:
         body = random.Random(1).randbytes(1 << 20)
@@ -57,6 +56,18 @@ def test_a_client_that_does_not_read_is_not_read_from_and_gets_all_later():
                     at += client.socket.send(sent[at:])
             client.socket.settimeout(30)
         assert len(kafka.brokers[1].heard) == 48
+
+
+@pytest.mark.usefixtures("loop")
+def test_a_gateway_ends_while_clients_do_not_read():
+    """An event loop would wait for what is still to be sent."""
+    with FakeKafka() as kafka:
+        with gateway(kafka) as (_, address):
+            client = Client(address)
+            client.socket.settimeout(0.1)
+            with pytest.raises(TimeoutError):
+                client.socket.sendall(raw(Api.FETCH, 15, 1, bytes(60 << 20)))
+        client.socket.close()
 
 
 def test_what_is_held_for_clients_that_do_not_read_counts_with_the_limit_of_all():

@@ -15,7 +15,7 @@ def gateway(kafka, gateway=None, **server):
     """Serve a cluster on free ports; gives the coordinator, and the address where clients begin."""
     own = GatewayConfig(**(gateway or {}))
     config = Config(
-        server=ServerConfig(listen="127.0.0.1:0", **server),
+        server=ServerConfig(**{"listen": "127.0.0.1:0"} | server),
         gateway=own,
         topics=TopicsConfig(poll_ms=100),
     )
