@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from coordinator.config import KAFKA, ConfigError
+from coordinator.member.client_tokens import ClientCredentials, Login
 from coordinator.member.kafka import parse_addresses
+from coordinator.wire.oauth.tokens import OAUTHBEARER
 from coordinator.wire.sasl import MECHANISMS
 
 PROTOCOLS = {
@@ -22,6 +24,8 @@ KNOWN = frozenset(
         "security.protocol", "sasl.mechanism", "sasl.mechanisms", "sasl.username", "sasl.password",
         "ssl.ca.location", "ssl.certificate.location", "ssl.key.location", "ssl.key.password",
         "ssl.endpoint.identification.algorithm", "client.id",
+        "sasl.oauthbearer.method", "sasl.oauthbearer.token.endpoint.url",
+        "sasl.oauthbearer.client.id", "sasl.oauthbearer.client.secret", "sasl.oauthbearer.scope",
     }
 )  # fmt: skip
 
@@ -36,12 +40,12 @@ class ClientSettings(NamedTuple):
     tls
         None: plain.
     login
-        (mechanism, user, password); None: none.
+        (mechanism, user, password), or what gets tokens; None: none.
     """
 
     servers: list[tuple[str, int]]
     tls: ssl.SSLContext | None
-    login: tuple[str, str, str] | None
+    login: Login | None
     client_id: str
 
     @classmethod
@@ -76,7 +80,7 @@ class ClientSettings(NamedTuple):
 
 def read_access(
     settings: Mapping[str, str], name: str
-) -> tuple[ssl.SSLContext | None, tuple[str, str, str] | None]:
+) -> tuple[ssl.SSLContext | None, Login | None]:
     """Return the TLS and the login of a client's settings, None where it has none.
 
     Parameters
@@ -116,12 +120,33 @@ def _open_tls(settings: Mapping[str, str], name: str) -> ssl.SSLContext:
     return context
 
 
-def _read_login(settings: Mapping[str, str], name: str) -> tuple[str, str, str]:
+def _read_login(settings: Mapping[str, str], name: str) -> Login:
     mechanism = settings.get("sasl.mechanism") or settings.get("sasl.mechanisms", "")
+    if mechanism == OAUTHBEARER:
+        return _read_credentials(settings, name)
     if mechanism not in MECHANISMS:
-        known = ", ".join(MECHANISMS)
+        known = ", ".join((*MECHANISMS, OAUTHBEARER))
         raise ConfigError(f"{name}: sasl.mechanism is {mechanism!r}: give one of {known}")
     for one in ("sasl.username", "sasl.password"):
         if not settings.get(one):
             raise ConfigError(f"{name}: {one} is missing: give it, or another protocol")
     return mechanism, settings["sasl.username"], settings["sasl.password"]
+
+
+def _read_credentials(settings: Mapping[str, str], name: str) -> ClientCredentials:
+    """Return what gets tokens, by librdkafka's settings for its method `oidc`."""
+    prefix = "sasl.oauthbearer"
+    if settings.get(f"{prefix}.method", "oidc").lower() != "oidc":
+        raise ConfigError(f"{name}: {prefix}.method is not oidc: omit it")
+    for one in ("token.endpoint.url", "client.id", "client.secret"):
+        if not settings.get(f"{prefix}.{one}"):
+            raise ConfigError(f"{name}: {prefix}.{one} is missing: {OAUTHBEARER} needs it")
+    try:
+        return ClientCredentials(
+            settings[f"{prefix}.token.endpoint.url"],
+            settings[f"{prefix}.client.id"],
+            settings[f"{prefix}.client.secret"],
+            settings.get(f"{prefix}.scope", ""),
+        )
+    except ValueError as error:
+        raise ConfigError(f"{name}: {prefix}.token.endpoint.url: {error}") from None

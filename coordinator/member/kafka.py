@@ -11,6 +11,7 @@ from uuid import UUID
 from coordinator.core.events import JOIN, Heartbeat, HeartbeatResponse
 from coordinator.core.state.partition_spans import TopicKey, spans_of
 from coordinator.errors import ErrorCode, GroupError, UnavailableError
+from coordinator.member.client_tokens import Login
 from coordinator.member.events import MemberSettings
 from coordinator.member.kafka_connection import NO_ERROR, KafkaConnection
 from coordinator.member.transport import Offsets, TopicPartition
@@ -41,10 +42,13 @@ def check_access(tls: Any, login: Any) -> None:  # noqa: ANN401 - whatever users
     """Refuse what opens no connection."""
     if tls is not None and not isinstance(tls, ssl.SSLContext):
         raise ValueError(f"tls is {tls!r}: give a context, as of ssl.create_default_context()")
-    if login is None:
+    if login is None or callable(login):
         return
     if not isinstance(login, tuple) or [type(part) for part in login] != [str] * 3:
-        raise ValueError("login is not (mechanism, user, password): give three texts")
+        raise ValueError(
+            "login is not (mechanism, user, password): give three texts, or a function that "
+            "returns a token"
+        )
     if login[0] not in MECHANISMS:
         known = ", ".join(MECHANISMS)
         raise ValueError(f"unknown mechanism {login[0]!r}: give one of {known}")
@@ -75,7 +79,7 @@ class Kafka:
         servers: str | Sequence[str],
         settings: MemberSettings,
         tls: ssl.SSLContext | None = None,
-        login: tuple[str, str, str] | None = None,
+        login: Login | None = None,
     ) -> None:
         self._servers = parse_addresses(servers)
         check_access(tls, login)

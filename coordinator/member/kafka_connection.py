@@ -7,6 +7,7 @@ import base64
 import contextlib
 import hashlib
 import hmac
+import math
 import secrets
 import ssl
 import struct
@@ -17,9 +18,11 @@ from typing import Any
 from kio.index import load_request_schema, load_response_schema
 
 from coordinator.errors import ErrorCode, GroupError
+from coordinator.member.client_tokens import Login, first_message
 from coordinator.wire.codec import Api
 from coordinator.wire.decoder import Reader, WireError, entity_reader, read_whole
 from coordinator.wire.encoder import entity_writer
+from coordinator.wire.oauth.tokens import OAUTHBEARER, SEPARATOR
 from coordinator.wire.sasl import HASHES, check_iterations, scram_keys
 
 VERSIONS: dict[Api, tuple[int, int]] = {
@@ -44,6 +47,8 @@ LENGTH = struct.Struct(">i")
 FRAME_MAX = 1 << 27
 FLEXIBLE_HEADER = 2
 NO_ERROR = 0
+RENEW = 0.8
+"""Of a session's life, after which the client logs in again."""
 
 
 class KafkaConnection:
@@ -69,6 +74,10 @@ class KafkaConnection:
         self._client_id = client_id.encode()
         self._versions = {Api.API_VERSIONS: (0, 0)}
         self.served: dict[int, tuple[int, int]] = {}
+        self._login: Login | None = None
+        self._renew_at = math.inf
+        """When the session needs another login, on the clock of the event loop (KIP-368)."""
+        self._renewing = asyncio.Lock()
         self._given = False
         self._asked = 0
         self._waiting: dict[int, asyncio.Future[bytes]] = {}
@@ -80,7 +89,7 @@ class KafkaConnection:
         address: tuple[str, int],
         client_id: str,
         tls: ssl.SSLContext | None,
-        login: tuple[str, str, str] | None,
+        login: Login | None,
         versions: Mapping[Api, tuple[int, int]] = VERSIONS,
     ) -> KafkaConnection:
         """Connect, learn the versions, and log in.
@@ -105,14 +114,22 @@ class KafkaConnection:
                 if int(api) in connection.served
             }
             if login is not None:
-                await connection._log_in(*login)
+                connection._login = login
+                await connection._log_in(login)
         except BaseException:
             await connection.close()
             raise
         return connection
 
     async def ask(self, api: Api, **fields: object) -> Any:  # noqa: ANN401 - kio's message
-        """Send a request and return kio's response."""
+        """Send a request and return kio's response; before that, log in again where it is time."""
+        if self._renew_at < asyncio.get_running_loop().time():
+            async with self._renewing:
+                if self._login and self._renew_at < asyncio.get_running_loop().time():
+                    await self._log_in(self._login)
+        return await self._ask(api, **fields)
+
+    async def _ask(self, api: Api, **fields: object) -> Any:  # noqa: ANN401 - kio's message
         if self._listening.done():
             raise ConnectionResetError("the connection is closed")
         version = self._choose(api)
@@ -189,21 +206,37 @@ class KafkaConnection:
 
     # Login ---------------------------------------------------------------------------------------
 
-    async def _log_in(self, mechanism: str, user: str, password: str) -> None:
-        answer = await self.ask(Api.SASL_HANDSHAKE, mechanism=mechanism)
+    async def _log_in(self, login: Login) -> None:
+        if isinstance(login, tuple):
+            mechanism, user, password = login
+        else:
+            mechanism, token = OAUTHBEARER, first_message(await asyncio.to_thread(login))
+        answer = await self._ask(Api.SASL_HANDSHAKE, mechanism=mechanism)
         if int(answer.error_code) != NO_ERROR:
             served = ", ".join(answer.mechanisms)
             raise _login_error(f"{mechanism} is not served; {served or 'nothing'} is")
-        if mechanism == "PLAIN":
+        if not isinstance(login, tuple):
+            await self._send_token(token)
+        elif mechanism == "PLAIN":
             await self._authenticate(f"\0{user}\0{password}".encode())
         else:
             await self._scram(mechanism, user, password)
 
     async def _authenticate(self, message: bytes) -> bytes:
-        answer = await self.ask(Api.SASL_AUTHENTICATE, auth_bytes=message)
+        answer = await self._ask(Api.SASL_AUTHENTICATE, auth_bytes=message)
         if int(answer.error_code) != NO_ERROR:
             raise _login_error(answer.error_message or answer.error_code.name)
+        session = getattr(answer, "session_lifetime", None)  # of old brokers, none
+        lasts_s = session.total_seconds() if session else math.inf
+        self._renew_at = asyncio.get_running_loop().time() + RENEW * lasts_s
         return bytes(answer.auth_bytes)
+
+    async def _send_token(self, message: bytes) -> None:
+        """Log in with a token; after a refusal one more message gets the reason (RFC 7628)."""
+        said = await self._authenticate(message)
+        if said:
+            await self._authenticate(SEPARATOR.encode())
+            raise _login_error(said.decode(errors="replace"))
 
     async def _scram(self, mechanism: str, user: str, password: str) -> None:
         """Log in by SCRAM (RFC 5802), and have the server prove that it knows the password."""

@@ -16,6 +16,7 @@ from coordinator.member.in_process import InProcess
 from coordinator.member.transport import TopicPartition, Transport
 
 if TYPE_CHECKING:
+    from coordinator.member.client_tokens import Login
     from coordinator.runtime.async_coordinator import AsyncCoordinator
     from coordinator.runtime.coordinator import Coordinator
 
@@ -66,7 +67,9 @@ class MemberOptions:
     tls
         For connections to brokers; None: plain.
     login
-        (mechanism, user, password), of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512; None: none.
+        (mechanism, user, password), of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512; or a function that
+        returns a token, for OAUTHBEARER: it is called in a thread, whenever one is needed. None:
+        none.
 
     Raises
     ------
@@ -96,7 +99,7 @@ class MemberOptions:
         heartbeat_interval_ms: int | None = None,
         max_poll_interval_ms: int | None = None,
         tls: ssl.SSLContext | None = None,
-        login: tuple[str, str, str] | None = None,
+        login: Login | None = None,
     ) -> None:
         check_times(
             rebalance_timeout_ms=rebalance_timeout_ms,

@@ -54,6 +54,7 @@ from coordinator.wire.listener import RunningServer, as_node, serve
 from coordinator.wire.quotas import BURST_S, TokenBucket
 
 if TYPE_CHECKING:
+    from coordinator.member.client_tokens import Login
     from coordinator.web.server import WebServer
 
 LINGER_S, LINGER_LEASES = 10.0, 1.5
@@ -398,7 +399,7 @@ def _make_quota() -> TokenBucket:
 
 def _read_access(
     config: Config,
-) -> tuple[ssl.SSLContext | None, tuple[str, str, str] | None]:
+) -> tuple[ssl.SSLContext | None, Login | None]:
     """Return the TLS and the login by which a node reaches the others, which serve as it does.
 
     Raises

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from coordinator import Coordinator
-from coordinator.config import parse
+from coordinator.config import Config, parse
+from coordinator.member.client_settings import read_access
 from tests.clients.kafka_broker.mock import mock_kafka
 from tests.conftest import ROOT
 from tests.docs.test_readme import folder, run
@@ -29,6 +30,7 @@ RUN = {
     "docs/index.md": {"python"},
     "docs/guide/assign.md": {"python", "shell"},
     "docs/guide/embedding.md": {"python"},
+    "docs/guide/gateway.md": {"toml"},
     "docs/guide/sql.md": {"python", "shell", "sql"},  # test_sql_page.py
     "docs/guide/kafka.md": {"python"},
     "docs/guide/operations.md": {"shell"},  # this file
@@ -71,11 +73,19 @@ def run_shell(block, folder):
 
 
 def test_the_settings_of_the_page_on_security_are_settings():
-    config, mode = (
+    config, tokens, nodes, mode = (
         parse(block, "security.md") for block in blocks("docs/guide/security.md", "toml")
     )
     assert config.server.acls == "acls.toml"
+    assert tokens.oauth.audience == "muster"
+    assert read_access(nodes.nodes.kafka, "nodes.kafka")[1].client_id == "muster"
     assert mode.log.folder_mode == "0750"
+
+
+def test_the_settings_of_the_page_on_gateways_are_settings():
+    found = [parse(block, "gateway.md") for block in blocks("docs/guide/gateway.md", "toml")]
+    assert found
+    assert all(one != Config() for one in found)
 
 
 def test_the_server_of_the_guide_serves(tmp_path):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 import json
+import threading
 import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import jwt
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
@@ -63,3 +65,39 @@ def token_settings(folder):
     file = folder / "jwks.json"
     file.write_bytes(published(**KEYS))
     return OAuthConfig(jwks=str(file), issuer=ISSUER, audience=AUDIENCE)
+
+
+class Publisher(ThreadingHTTPServer):
+    """An authorization server, as far as it publishes keys."""
+
+    def __init__(self, text):
+        self.text, self.status, self.asked, self.headers = text, 200, 0, {}
+        self.posted = []
+        super().__init__(("127.0.0.1", 0), PublishedKeys)
+        self.url = f"http://127.0.0.1:{self.server_address[1]}/certs"
+        self.thread = threading.Thread(target=self.serve_forever, daemon=True)
+        self.thread.start()
+
+    def __exit__(self, *_error):
+        self.shutdown()
+        self.server_close()
+        self.thread.join()
+
+
+class PublishedKeys(BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.server.asked += 1
+        self.send_response(self.server.status)
+        for name, value in self.server.headers.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(self.server.text)))
+        self.end_headers()
+        self.wfile.write(self.server.text)
+
+    def do_POST(self):
+        size = int(self.headers["Content-Length"])
+        self.server.posted.append((self.headers["Authorization"], self.rfile.read(size)))
+        self.do_GET()
+
+    def log_message(self, *_words):
+        pass

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import json
 import time
 from dataclasses import replace
 
@@ -10,7 +12,10 @@ import pytest
 from confluent_kafka import Consumer
 
 from coordinator.config import Config, ConfigError
+from coordinator.errors import GroupError
 from coordinator.history import frame
+from coordinator.member.client_settings import read_access
+from coordinator.member.member import Member
 from coordinator.runtime.coordinator import Coordinator
 from coordinator.web.access import WebAccess
 from coordinator.wire.codec import Api
@@ -19,7 +24,16 @@ from coordinator.wire.decoder import WireError
 from coordinator.wire.oauth.token_login import REFUSAL, TokenLogin
 from coordinator.wire.oauth.tokens import TokenError, TokenRules, parse_bearer
 from coordinator.wire.sasl import Users, Verifier
-from tests.oauth.made_tokens import NOW, OTHER_KEY, SAFE, current, token, token_settings
+from tests.oauth.made_tokens import (
+    NOW,
+    OTHER_KEY,
+    SAFE,
+    Publisher,
+    current,
+    token,
+    token_settings,
+)
+from tests.support.members import wait_for
 from tests.support.wire_client import Client, read_response, request_frame
 
 
@@ -267,3 +281,91 @@ def test_a_refused_token_is_audited(served, tmp_path):
     while not (found := frame(tmp_path / "store", "audit")).num_rows and time.monotonic() < until:
         time.sleep(0.05)
     assert found["action"].to_pylist() == ["login_failed"]
+
+
+# Members -----------------------------------------------------------------------------------------
+
+
+def test_a_member_sends_tokens_and_stays_with_the_next(served, monkeypatch):
+    coordinator, address = served
+    given, prolonged, again = [], [], TokenLogin.again
+    monkeypatch.setattr(
+        TokenLogin, "again", lambda self: prolonged.append(again(self)) or prolonged[-1]
+    )
+
+    def get_token():
+        given.append(current(exp=time.time() + 2))
+        return given[-1]
+
+    with Member(
+        address, group_id="g", topics="clicks", login=get_token, heartbeat_interval_ms=100
+    ) as member:
+        wait_for(lambda: len(member.owned) == 2)
+        (before,) = coordinator.consumer_group_describe("g")[0]["members"]
+        wait_for(lambda: any(prolonged), 20)
+        member.commit({("clicks", 0): 7})
+        (after,) = coordinator.consumer_group_describe("g")[0]["members"]
+    assert len(given) >= 2
+    assert (before["member_id"], before["member_epoch"]) == (
+        after["member_id"], after["member_epoch"],
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("login", "said"),
+    [
+        (lambda: token(exp=1), "the token is refused: it has expired"),
+        (lambda: "two words", "returned no token"),
+        (lambda: None, "returned no token"),
+    ],
+    ids=["expired", "words", "none"],
+)
+def test_a_member_whose_token_is_refused_says_why(served, login, said):
+    _, address = served
+    with (
+        Member(address, group_id="g", topics="clicks", login=login) as refused,
+        pytest.raises((GroupError, ValueError), match=said),
+    ):
+        refused.run(lambda *_: None)
+
+
+def settings_of(url, **changed):
+    prefix = "sasl.oauthbearer"
+    found = {
+        "security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "OAUTHBEARER",
+        f"{prefix}.token.endpoint.url": url, f"{prefix}.client.id": "jo b",
+        f"{prefix}.client.secret": "se:cret", f"{prefix}.scope": "groups",
+    }  # fmt: skip
+    return found | {f"{prefix}.{name}": value for name, value in changed.items()}
+
+
+def test_settings_of_a_client_get_tokens_of_a_server():
+    with Publisher(json.dumps({"access_token": "abc", "expires_in": 60}).encode()) as server:
+        _, login = read_access(settings_of(server.url), "nodes.kafka")
+        assert [login(), login()] == ["abc", "abc"]
+        basic = base64.b64encode(b"jo%20b:se%3Acret").decode()
+        assert (
+            server.posted == [(f"Basic {basic}", b"grant_type=client_credentials&scope=groups")] * 2
+        )
+        assert "se:cret" not in repr(login)
+        for text in (b"{}", b"[", b'{"access_token": 5}', b"[]"):
+            server.text = text
+            with pytest.raises(OSError, match="gives no token"):
+                login()
+        server.status = 401
+        with pytest.raises(OSError, match="401"):
+            login()
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"token.endpoint.url": "http://login.example/token"}, "is not an https URL"),
+        ({"token.endpoint.url": ""}, "token.endpoint.url is missing"),
+        ({"client.secret": ""}, "client.secret is missing"),
+        ({"method": "default"}, "method is not oidc"),
+    ],
+)
+def test_settings_that_get_no_token_are_refused(changed, said):
+    with pytest.raises(ConfigError, match=said):
+        read_access(settings_of("https://login.example/token", **changed), "watch.kafka")

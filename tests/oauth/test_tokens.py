@@ -6,9 +6,7 @@ import base64
 import hashlib
 import hmac
 import json
-import threading
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 from cryptography.hazmat.primitives import serialization
@@ -31,6 +29,7 @@ from tests.oauth.made_tokens import (
     OTHER_KEY,
     RSA_KEY,
     SAFE,
+    Publisher,
     pieces,
     published,
     token,
@@ -141,36 +140,6 @@ def test_one_of_several_audiences_is_enough(rules):
 
 
 # Keys --------------------------------------------------------------------------------------------
-
-
-class Publisher(ThreadingHTTPServer):
-    """An authorization server, as far as it publishes keys."""
-
-    def __init__(self, text):
-        self.text, self.status, self.asked, self.headers = text, 200, 0, {}
-        super().__init__(("127.0.0.1", 0), PublishedKeys)
-        self.url = f"http://127.0.0.1:{self.server_address[1]}/certs"
-        self.thread = threading.Thread(target=self.serve_forever, daemon=True)
-        self.thread.start()
-
-    def __exit__(self, *_error):
-        self.shutdown()
-        self.server_close()
-        self.thread.join()
-
-
-class PublishedKeys(BaseHTTPRequestHandler):
-    def do_GET(self):
-        self.server.asked += 1
-        self.send_response(self.server.status)
-        for name, value in self.server.headers.items():
-            self.send_header(name, value)
-        self.send_header("Content-Length", str(len(self.server.text)))
-        self.end_headers()
-        self.wfile.write(self.server.text)
-
-    def log_message(self, *_words):
-        pass
 
 
 @pytest.fixture

@@ -10,7 +10,6 @@ import json
 import logging
 import threading
 import time
-import urllib.request
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from http.client import HTTPException
@@ -83,7 +82,7 @@ class TokenKeys:
         self._read_at: float | None = None
         self._tried_at: float | None = None
         self._reading = threading.Lock()
-        if self._is_url and not _is_safe(source):
+        if self._is_url and not is_safe_url(source):
             raise ConfigError(
                 f"oauth.jwks is {source}: give a file, an https URL, or http on this machine: who "
                 "could change the answer could log in as anyone"
@@ -172,21 +171,23 @@ def _read_file(path: str) -> bytes:
 
 
 def _fetch(url: str) -> bytes:
+    import urllib.request  # noqa: PLC0415 - takes 20 ms, and few have tokens
+
     try:
-        with urllib.request.urlopen(url, timeout=ASK_S) as answer:  # noqa: S310 - see _is_safe
+        with urllib.request.urlopen(url, timeout=ASK_S) as answer:  # noqa: S310 - see is_safe_url
             text: bytes = answer.read(KEYS_BYTES_MAX + 1)
             whence = answer.url  # it may have been sent elsewhere
     except (OSError, ValueError, HTTPException) as error:
         raise TokenError(f"{url} cannot be read: {error}") from None
-    if not _is_safe(whence):
+    if not is_safe_url(whence):
         raise TokenError(f"{url} leads to {whence}, which anyone between could change")
     if len(text) > KEYS_BYTES_MAX:
         raise TokenError(f"{url} has more than {KEYS_BYTES_MAX} bytes")
     return text
 
 
-def _is_safe(url: str) -> bool:
-    """Whether no one between can give keys of their own."""
+def is_safe_url(url: str) -> bool:
+    """Whether no one between can read or change what is sent: https, or http on this machine."""
     try:
         parts = urlsplit(url)
     except ValueError:
