@@ -172,8 +172,8 @@ def _run(asked: _Asked) -> None:
 def _guarded(work: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine; what the cluster refuses is bad input."""
     from coordinator.errors import GroupError  # noqa: PLC0415
+    from coordinator.kraft.links import RefusedError  # noqa: PLC0415
     from coordinator.kraft.metadata_records import MetadataError  # noqa: PLC0415
-    from coordinator.kraft.observer import RefusedError  # noqa: PLC0415
 
     try:
         return asyncio.run(work)
@@ -198,8 +198,8 @@ def _with_admin(asked: _Asked, work: Callable[[ClusterAdmin], Coroutine[Any, Any
 
 
 def _check(asked: _Asked, *, json_: bool) -> None:
+    from coordinator.kraft.links import RefusedError  # noqa: PLC0415
     from coordinator.kraft.membership import BAD, Finding, check_cluster  # noqa: PLC0415
-    from coordinator.kraft.observer import RefusedError  # noqa: PLC0415
 
     was = asked.files.read_state()
     node_id = asked.node_id if was is None else asked.known_id()
@@ -208,7 +208,7 @@ def _check(asked: _Asked, *, json_: bool) -> None:
         try:
             found = await admin.read()
         except RefusedError as error:
-            return [Finding(BAD, "CLUSTER_ACTION", str(error))]
+            return [Finding(BAD, "rights", str(error))]
         is_ours = was is not None and was.cluster_id == found.cluster_id
         return check_cluster(found.image, found.operations, node_id, asked.rack, is_ours=is_ours)
 

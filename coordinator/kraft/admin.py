@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from assignors import SpecError
-from coordinator.kraft.links import Controllers, Links
+from coordinator.kraft.links import Controllers, Links, check_right
 from coordinator.kraft.membership import Move, move_elsewhere, takes_replicas
 from coordinator.kraft.metadata_image import MetadataImage
 from coordinator.kraft.node import find_cluster_id
@@ -89,6 +89,7 @@ class ClusterAdmin:
             timeout=REASSIGN_MS,
             topics=[{"name": name, "partitions": some} for name, some in by_topic.items()],
         )
+        check_right(answer.error_code, "the replicas stay", "ALTER")
         if int(answer.error_code):
             raise SpecError(f"the replicas stay: {answer.error_message or answer.error_code.name}")
         for topic in answer.responses:
@@ -106,6 +107,7 @@ class ClusterAdmin:
             The controllers refuse it.
         """
         answer = await self._ask(Api.UNREGISTER_BROKER, broker_id=node_id)
+        check_right(answer.error_code, f"node {node_id} stays registered", "ALTER")
         if int(answer.error_code):
             why = answer.error_message or answer.error_code.name
             raise SpecError(f"node {node_id} stays registered: {why}")

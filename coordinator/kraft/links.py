@@ -32,8 +32,24 @@ SENT: dict[Api, tuple[int, int]] = {
 }
 """The versions that a node sends: those of Kafka 3.9, and later ones that say more."""
 ANSWER_S = 5.0
-NOT_CONTROLLER = 41
+NOT_CONTROLLER, NOT_AUTHORIZED = 41, 31
 NOT_LEADER, FENCED, UNKNOWN_EPOCH = 6, 74, 75
+
+
+class RefusedError(Exception):
+    """The cluster refuses what a node needs; the message says which right is missing."""
+
+
+def check_right(code: Any, what: str, right: str) -> None:  # noqa: ANN401 - kio's error code
+    """See that an error is not a refusal.
+
+    Raises
+    ------
+    RefusedError
+        It is: the message names the right.
+    """
+    if int(code) == NOT_AUTHORIZED:
+        raise RefusedError(f"{what} ({code.name}): the node's user needs {right} on the cluster")
 
 
 class Links:
@@ -116,6 +132,8 @@ class Controllers:
             No controller is active, or it does not answer: try again.
         GroupError
             One is too old, or refuses the login.
+        RefusedError
+            The user may not ask who is active.
         """
         if self._active is None:
             self._active = await self._find()
@@ -153,6 +171,7 @@ class Controllers:
         """Ask for the leader of the metadata; why not, where that is not known."""
         asked = {"topic_name": METADATA_NAME, "partitions": [{"partition_index": 0}]}
         answer = await links.ask(address, Api.DESCRIBE_QUORUM, topics=[asked])
+        check_right(answer.error_code, "the active controller may not be asked for", "DESCRIBE")
         if int(answer.error_code):
             return f"{answer.error_code.name} ({answer.error_message or 'DescribeQuorum'})"
         partition = answer.topics[0].partitions[0]

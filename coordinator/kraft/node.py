@@ -11,10 +11,10 @@ from typing import Any
 
 from coordinator.config import ConfigError
 from coordinator.errors import GroupError
-from coordinator.kraft.links import ANSWER_S, Controllers, Links
+from coordinator.kraft.links import ANSWER_S, Controllers, Links, RefusedError, check_right
 from coordinator.kraft.metadata_image import MetadataImage
 from coordinator.kraft.node_files import Identity, NodeFiles
-from coordinator.kraft.observer import Observer, RefusedError
+from coordinator.kraft.observer import Observer
 from coordinator.kraft.registration import (
     TOPIC,
     Place,
@@ -123,6 +123,7 @@ class ClusterNode:
                 code = answer.error_code
                 if not int(code):
                     break
+                check_right(code, "the node may not register", "CLUSTER_ACTION")
                 if int(code) not in PASSING:
                     raise ConfigError(
                         f"the controllers refuse to register node {identity.node_id}: {code.name}; "

@@ -9,7 +9,13 @@ from typing import Any
 from uuid import UUID
 
 from coordinator.errors import GroupError
-from coordinator.kraft.links import FENCED, NOT_LEADER, UNKNOWN_EPOCH, Controllers
+from coordinator.kraft.links import (
+    FENCED,
+    NOT_LEADER,
+    UNKNOWN_EPOCH,
+    Controllers,
+    check_right,
+)
 from coordinator.kraft.metadata_log import METADATA_NAME, MetadataLog, SnapshotId
 from coordinator.wire.codec import Api
 
@@ -21,10 +27,6 @@ NO_NODE = -1
 """An observer that is no node."""
 MOVED = {NOT_LEADER, FENCED, UNKNOWN_EPOCH}
 logger = logging.getLogger("muster.node")
-
-
-class RefusedError(Exception):
-    """The cluster refuses what a node needs; the message says which right is missing."""
 
 
 class Observer:
@@ -131,9 +133,5 @@ class Observer:
     def _check(self, code: Any) -> None:  # noqa: ANN401 - kio's error code
         if not int(code):
             return
-        if "authorization" in code.name:
-            raise RefusedError(
-                f"the cluster's metadata may not be read ({code.name}): the node's user needs "
-                "CLUSTER_ACTION on the cluster"
-            )
+        check_right(code, "the cluster's metadata may not be read", "CLUSTER_ACTION")
         raise ConnectionError(f"the controller answers {code.name}")

@@ -10,8 +10,8 @@ import pytest
 from kio.index import load_response_schema
 from kio.schema.errors import ErrorCode
 
-from coordinator.kraft.links import Controllers
-from coordinator.kraft.observer import NO_NODE, Observer, RefusedError
+from coordinator.kraft.links import Controllers, RefusedError
+from coordinator.kraft.observer import NO_NODE, Observer
 from coordinator.member.client_settings import ClientSettings
 from coordinator.wire.codec import Api
 from coordinator.wire.decoder import entity_reader
@@ -105,7 +105,7 @@ class Quorum:
 
     def __init__(self, servers, answers):
         self.settings = ClientSettings(servers, None, None, "c")
-        self.answers, self.asked = answers, []
+        self.answers, self.asked, self.code = answers, [], NONE
 
     async def ask(self, address, api, **_fields):
         self.asked.append((address[1], api))
@@ -120,7 +120,9 @@ class Quorum:
             for n in (1, 2)
         ]
         topic = SimpleNamespace(partitions=[partition])
-        return SimpleNamespace(error_code=NONE, error_message=None, topics=[topic], nodes=nodes)
+        return SimpleNamespace(
+            error_code=self.code, error_message=None, topics=[topic], nodes=nodes
+        )
 
 
 def controllers_of(named, brokers):
@@ -146,6 +148,13 @@ def test_the_active_controller_is_found_again_where_it_moved():
     assert asyncio.run(ask_twice()) is done
     assert [one for one, _ in named.asked] == [1, 9_001, 1, 9_002]
     assert [one for one, _ in brokers.asked] == [5, 6, 5, 6]
+
+
+def test_a_user_that_may_not_ask_for_the_controller_is_refused():
+    named, brokers = Quorum([], {}), Quorum([("b", 5)], {5: 1})
+    brokers.code = ErrorCode.cluster_authorization_failed
+    with pytest.raises(RefusedError, match="the node's user needs DESCRIBE on the cluster"):
+        asyncio.run(controllers_of(named, brokers).ask(Api.BROKER_HEARTBEAT))
 
 
 def test_no_active_controller_is_an_error_that_passes():
