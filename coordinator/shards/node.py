@@ -46,7 +46,7 @@ from coordinator.shards.shards_here import (
 )
 from coordinator.storage.delta_log import make_root
 from coordinator.storage.nodes import StoreNodes
-from coordinator.storage.shards import NODES, ROOT, SHARDS_TOPIC, Shards
+from coordinator.storage.shards import FILE, NODES, ROOT, SHARDS_TOPIC, Shards
 from coordinator.storage.tables.store_files import is_remote
 from coordinator.wire.call import ClusterNode, FindOffsets
 from coordinator.wire.codec import Api
@@ -88,8 +88,8 @@ class Node:
     Raises
     ------
     ConfigError
-        The store is a backup, or a copy that is not whole; or nodes.kafka does not say how nodes
-        reach each other.
+        The store is a backup, or a copy that is not whole; its nodes have another number of shards;
+        or nodes.kafka does not say how nodes reach each other.
     """
 
     def __init__(
@@ -138,7 +138,9 @@ class Node:
             epoch=self._root_epoch,
             shards=self.here.claims,
             loads=self.loads.measure,
+            of=shards.count,
         )
+        self._refuse_other_count()
         self._holds = Root(self._root, shards, config, self.nodes, self._tell)
         self.metrics.watch_shards(self.here.count, self._root_epoch)
         self.looks = {
@@ -146,6 +148,17 @@ class Node:
             Api.FIND_COORDINATOR: self._look_at_nodes,
         }
         self._catalog.topics()
+
+    def _refuse_other_count(self) -> None:
+        """Refuse a file of shards that was changed: a group would be in several of them."""
+        self._read_nodes()
+        other = {one.of: one.address for one in self.nodes.others if one.of}
+        other.pop(self._shards.count, None)
+        for count, address in other.items():
+            raise ConfigError(
+                f"{self._root}/{FILE} says {self._shards.count} shards, and {address} serves the "
+                f"store with {count}, which never changes: restore the file as it was"
+            )
 
     @property
     def address(self) -> str:
@@ -371,6 +384,7 @@ class Node:
                 server_assignor="weighted",
                 client_id=self.here.address,
                 member_id=self.here.owner,
+                # Longer than the root's: where that is silent it lets go of all shards by this.
                 session_timeout_ms=self.config.lease.ttl_ms,
             )
             try:

@@ -62,6 +62,8 @@ class Node(msgspec.Struct, frozen=True):
         Those that it has, each with the coordinator epoch of its claim; 0 where it has no log yet.
     loads
         What was asked of these lately, in steady heartbeats a second; without those that are new.
+    of
+        How many shards its store has; 0 where that is one, or the server is of an older version.
     """
 
     node_id: Id
@@ -71,6 +73,7 @@ class Node(msgspec.Struct, frozen=True):
     token: Annotated[str, Meta(max_length=100)]
     shards: dict[Id, Epoch] = {}
     loads: dict[Id, Load] = {}
+    of: Id = 0
 
 
 class _Read(NamedTuple):
@@ -94,6 +97,8 @@ class StoreNodes:
         Returns the coordinator epoch of this server, 0 while it stands by.
     shards, loads
         Return the shards that this server has, and their loads, as `Node` has them.
+    of
+        As `Node` has it.
 
     Attributes
     ----------
@@ -112,11 +117,12 @@ class StoreNodes:
         disk: Files | None = None,
         shards: Callable[[], Mapping[int, int]] = dict,
         loads: Callable[[], Mapping[int, float]] = dict,
+        of: int = 0,
     ) -> None:
         self._root, self._folder = root, f"{root}/{FOLDER}"
         self._disk = disk or filesystem_of(root)
         self._epoch, self._clock = epoch, clock
-        self._shards, self._loads = shards, loads
+        self._shards, self._loads, self._of = shards, loads, of
         self._turn = threading.Lock()
         """So that a file of ours is never replaced by one of an earlier moment: its tag says only
         that no other process has written it."""
@@ -324,6 +330,7 @@ class StoreNodes:
             *(node_id, address, self._epoch(), self._clock(), self._token),
             shards,
             dict(self._loads()),
+            self._of,
         )
         if self._own is None or _claims(own) != _claims(self._own):
             self._change += 1

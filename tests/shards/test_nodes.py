@@ -6,15 +6,17 @@ import signal
 import sys
 import threading
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 import pytest
 
-from coordinator.config import Config, LeaseConfig, ServerConfig
+from coordinator.config import Config, ConfigError, LeaseConfig, ServerConfig
 from coordinator.history import frame
 from coordinator.member.member import Member
 from coordinator.shards.node import NODES, Node
 from coordinator.shards.root import config_of_nodes
-from coordinator.storage.shards import make_shards, root_at
+from coordinator.storage.nodes import StoreNodes
+from coordinator.storage.shards import FILE, make_shards, read_shards, root_at
 from tests.conftest import ROOT
 from tests.shards.conftest import SHARDS
 from tests.support import processes
@@ -162,6 +164,14 @@ def test_a_request_at_the_wrong_node_is_sent_to_the_right_one(store):
                     assert member.wait_for_change(timeout=60)
                     member.commit({("t", 0): 7})
                     assert member.committed(("t", 0)) == 7
+
+
+def test_a_node_of_another_number_of_shards_is_refused(store):
+    """Its file was changed: a group would be in one shard here, and in another one there."""
+    StoreNodes(store, LeaseConfig(), of=SHARDS).register(1, "a:1")
+    Path(store, FILE).write_text('{"count": 12}')
+    with pytest.raises(ConfigError, match="says 12 shards, and a:1 serves the store with 4"):
+        Node(store, read_shards(store), Config())
 
 
 def test_a_client_that_is_no_node_is_given_no_shards(store):
