@@ -65,7 +65,7 @@ test-matrix: $(READY) ## the wheel on each Spark and Python that it allows: need
 
 test-java: $(READY) ## groups of Java clients, and Kafka's tools: needs a JDK, and Maven Central once
 	@MUSTER_JAVA=1 $(BIN)/pytest tests/clients/test_java.py tests/clients/test_tools.py \
-	  tests/clients/test_classic_clients.py tests/clients/test_shards.py
+	  tests/clients/test_classic_clients.py tests/clients/test_shards.py tests/clients/test_tokens.py
 
 test-kafka: $(READY) ## the same lives on Kafka 4.4.0 and on Muster: needs Java, Maven, Maven Central once
 	@MUSTER_KAFKA=1 $(BIN)/pytest tests/clients/test_against_kafka.py tests/clients/test_real_kafka.py \

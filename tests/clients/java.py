@@ -20,6 +20,11 @@ TOOLS = ("org.apache.kafka", "kafka-tools", "4.3.1")
 CONFIGS = ("org.apache.kafka", "kafka_2.13", "4.3.1")
 """What has kafka-configs; of its jars those beginning with `SCALA` are needed beside the tools'."""
 SCALA = ("kafka_2.13-", "scala-")
+JOSE = ("org.bitbucket.b_c", "jose4j", "0.9.6")
+JOSE_DIGESTS = {
+    "jose4j-0.9.6.jar": "7314af50cde9c99e8eaf43eee617a23edcc6bb43036221064355094999d837ef"
+}
+"""What Kafka's clients log in with tokens by."""
 SMALL = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx128m")
 
 
@@ -52,6 +57,14 @@ def tools():
     jars = fetch_jars(TOOLS, digests, "Kafka's") + fetch_jars(CONFIGS, scala, "Kafka's")
     jars += [next(spark_jars().glob(f"{name}*.jar")) for name in ("log4j-api-2", "log4j-core-2")]
     return (java, *SMALL, "-cp", ":".join(map(str, jars)))
+
+
+def with_tokens(command, url):
+    """Return the command of a tool that gets tokens at a URL."""
+    at = command.index("-cp") + 1
+    jars = ":".join(map(str, fetch_jars(JOSE, JOSE_DIGESTS, "Kafka's")))
+    allowed = f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={url}"
+    return (command[0], allowed, *command[1:at], f"{command[at]}:{jars}", *command[at + 1 :])
 
 
 def beside(java):
