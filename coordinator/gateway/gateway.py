@@ -118,6 +118,7 @@ class Gateway:
         loop = asyncio.get_running_loop()
         self._bound = sock.getsockname()[1]
         self._open = lambda at, node_id: serving.listen(at, tls, partial(self._relay, node_id))
+        self._behind.changed = lambda: loop.is_running() and loop.call_soon_threadsafe(self._update)
         self._update()
         for node_id, one in self._served.items():
             if one.said:
@@ -126,7 +127,6 @@ class Gateway:
                     "another --listen"
                 )
         serving.listen(sock, tls, partial(self._relay, None))
-        self._behind.changed = lambda: loop.is_running() and loop.call_soon_threadsafe(self._update)
 
     def end(self) -> None:
         """Open nothing more, and let go of who does not read."""
@@ -250,14 +250,19 @@ class Gateway:
 
 
 def check_access(config: Config) -> None:
-    """Refuse logins that contradict each other.
+    """Refuse logins that contradict each other, or that leave groups open to all.
 
     Raises
     ------
     ConfigError
-        As `load_access`; or clients should log in at two places.
+        As `load_access`; or clients should log in at two places, or no list says who may do what.
     """
     passes = config.gateway.login == PASSES
+    if passes and not config.server.acls:
+        raise ConfigError(
+            "server.acls is missing: without it no one who logs in may do anything with groups: "
+            "give a file of access lists, as conf/acls.toml"
+        )
     if passes and (config.server.sasl_mechanisms or config.server.sasl_users):
         raise ConfigError(
             "gateway.login is 'kafka', and server.sasl_mechanisms and sasl_users let clients log "
@@ -266,6 +271,12 @@ def check_access(config: Config) -> None:
     access = load_access(config.server, config.oauth, knows_clients=passes)
     if access.acls is not None and not passes:
         logger.warning("server.acls guards groups alone: for topics, Kafka sees the gateway's user")
+    knows = config.server.sasl_mechanisms or config.server.tls_client_ca or passes
+    if "sasl.username" in config.gateway.kafka and not knows:
+        logger.warning(
+            "clients need no login here, and have all rights of the gateway's user in Kafka: "
+            "configure a login (server.sasl_mechanisms, server.sasl_users)"
+        )
 
 
 def read_settings(servers: str, config: GatewayConfig) -> ClientSettings:

@@ -264,8 +264,10 @@ def test_transactions_work_but_with_offsets_of_a_group(gateway, kafka):
 
 def test_logins_are_passed_on_to_the_broker(kafka, tmp_path):
     """Sessions last 4 s there: the client logs in again on the same connection."""
+    (tmp_path / "acls.toml").write_text("allow_everyone_if_no_acl_found = true\n")
     settings = (
         SETTINGS
+        + f'[server]\nacls = "{tmp_path}/acls.toml"'
         + """
 [gateway]
 login = "kafka"

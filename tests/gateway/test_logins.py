@@ -204,15 +204,25 @@ def test_a_refusal_of_the_broker_is_one():
 @pytest.mark.parametrize(
     ("server", "gateway", "words"),
     [
-        ({"sasl_mechanisms": ("PLAIN",), "sasl_users": "u.toml"}, PASSED, "log in here"),
+        (
+            {"sasl_mechanisms": ("PLAIN",), "sasl_users": "u.toml", "acls": "a.toml"},
+            PASSED,
+            "log in here",
+        ),
         ({"listen": "192.0.2.1:9092"}, {}, "--insecure"),
-        ({"listen": "192.0.2.1:9092"}, PASSED, "--insecure"),  # without TLS
+        ({}, PASSED, "server.acls is missing"),
+        ({"listen": "192.0.2.1:9092", "acls": "conf/acls.toml"}, PASSED, "--insecure"),  # no TLS
     ],
 )
 def test_logins_that_contradict_each_other_are_refused(server, gateway, words):
     config = Config(server=ServerConfig(**server), gateway=GatewayConfig(**gateway))
     with pytest.raises(ConfigError, match=words):
         check_access(config)
+
+
+def test_clients_without_a_login_that_get_the_rights_of_the_gateway_are_warned_of(caplog):
+    check_access(Config(gateway=GatewayConfig(kafka=KAFKA)))
+    assert "have all rights of the gateway's user in Kafka" in caplog.text
 
 
 @pytest.mark.parametrize(
