@@ -216,7 +216,11 @@ class Process:
 
 @longer("MUSTER_LONG=1: processes, half a minute each")
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
-def test_the_groups_of_a_node_that_is_gone_go_on(tmp_path, store, how):
+@pytest.mark.parametrize("where", ["disk", "S3"])
+def test_the_groups_of_a_node_that_is_gone_go_on(request, tmp_path, store, where, how):
+    if where == "S3":
+        store = request.getfixturevalue("s3").new_store()
+        make_shards(store, SHARDS, Config())
     nodes = []
     try:
         nodes = [Process(tmp_path, store, node_id) for node_id in (1, 2, 3)]
