@@ -193,13 +193,26 @@ class StoreNodes:
             if clash is None or clash.address == address:
                 with suppress(SwapLostError):  # it is looked at again
                     self._write(node_id, address, found.get(node_id))
-            elif not self._warned:
-                self._warned = True
-                logger.warning(
-                    "%s is node %d too: give each server a server.node_id of its own",
-                    *(clash.address, node_id),
-                )
+            if clash is not None:
+                self._warn_of(clash, address)
         self.others = tuple(one for one in self.others if one.node_id != node_id)
+
+    def _warn_of(self, clash: Node, address: str) -> None:
+        """Say once that another server has our id, or even our address: clients reach one of us."""
+        if self._warned:
+            return
+        self._warned = True
+        if clash.address == address:
+            logger.warning(
+                "another server says that it is at %s too: give each server an address of its own "
+                "(--listen, --advertise)",
+                address,
+            )
+        else:
+            logger.warning(
+                "%s is node %d too: give each server a server.node_id of its own",
+                *(clash.address, clash.node_id),
+            )
 
     def look(self) -> tuple[Node, ...]:
         """Read which servers there are, without being one of them.

@@ -75,6 +75,19 @@ def test_who_made_a_claim_is_known_once_it_is_gone(server):
     assert second.with_claim(2) is None
 
 
+def test_two_servers_with_one_address_are_warned_of(server, caplog):
+    """Each wrote the other's file over: what a node has was there now and then."""
+    first, second = server(), server()
+    first.register(1, "a:1")
+    second.register(1, "a:1")
+    second.renew()
+    assert caplog.text == "", "the first one may have ended"
+    for _ in range(3):
+        first.renew()
+        second.renew()
+    assert caplog.text.count("another server says that it is at a:1 too") == 2  # each says it once
+
+
 @pytest.mark.parametrize("ahead_ms", [-LONG_MS, LONG_MS])
 def test_clocks_may_differ(server, ahead_ms):
     first, second = server(), server(ahead_ms=ahead_ms)
