@@ -255,7 +255,7 @@ def _join(asked: _Asked, partitions: frozenset[int]) -> None:
 
 
 def _leave(asked: _Asked, partitions: frozenset[int] | None) -> None:
-    from coordinator.kraft.membership import plan_leave  # noqa: PLC0415
+    from coordinator.kraft.membership import find_late, plan_leave  # noqa: PLC0415
 
     node_id = asked.known_id()
 
@@ -270,7 +270,11 @@ def _leave(asked: _Asked, partitions: frozenset[int] | None) -> None:
             return not left & {(topic.name, n) for topic, n in image.held_by(node_id)}
 
         if await admin.wait_until(are_back, DONE_S) is None:
-            raise SpecError(f"node {node_id} still has replicas after {DONE_S:.0f} s: try again")
+            late = ", ".join(map(str, find_late(await admin.image(), moves))) or "none"
+            raise SpecError(
+                f"node {node_id} still has replicas after {DONE_S:.0f} s: controllers take them "
+                f"away once all others are in sync (not in sync: {late}). Then run this again"
+            )
         if partitions is None:
             await admin.unregister(node_id)
             await admin.wait_until(lambda image: node_id not in image.brokers, DONE_S)

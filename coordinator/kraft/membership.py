@@ -124,6 +124,19 @@ def give_back(name: str, number: int, image: MetadataImage, node_id: int) -> Mov
     return Move(name, number, before, tuple(one for one in before if one != node_id))
 
 
+def find_late(image: MetadataImage, moves: Collection[Move]) -> list[int]:
+    """Return the brokers that are not in sync yet where they shall stay.
+
+    Controllers end a reassignment when all replicas that stay are in sync.
+    """
+    late: set[int] = set()
+    for move in moves:
+        topic = image.topic(move.topic)
+        one = None if topic is None else topic.partitions.get(move.partition)
+        late |= set(move.after) - set(move.after if one is None else one.isr)
+    return sorted(late)
+
+
 def move_elsewhere(name: str, number: int, image: MetadataImage, node_id: int) -> Move:
     """Return how another broker takes a node's place: the live one that has the fewest replicas."""
     move = give_back(name, number, image, node_id)

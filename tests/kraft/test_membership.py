@@ -14,6 +14,7 @@ from coordinator.kraft.membership import (
     WARNING,
     Move,
     check_cluster,
+    find_late,
     move_elsewhere,
     plan_join,
     plan_leave,
@@ -94,6 +95,15 @@ def test_a_node_that_cannot_leave_is_refused(image):
         plan_leave(image, NODE)
     with pytest.raises(ConfigError, match="node 55 is not registered"):
         plan_leave(image, 55)
+
+
+def test_brokers_that_keep_a_node_from_leaving_are_named(image):
+    give(image, TOPIC, 0, (2, NODE, 1), isr=(1, NODE))
+    give(image, TOPIC, 1, (2, NODE, 1), isr=(1, 2))
+    moves = plan_leave(image, NODE)
+    assert find_late(image, moves) == [2]
+    del image.topic_ids[TOPIC]  # meanwhile
+    assert find_late(image, moves) == []
 
 
 def test_a_replica_that_was_placed_here_goes_to_the_broker_that_has_the_fewest(image):
