@@ -203,3 +203,14 @@ def test_the_machines_own_clock_may_be_set(monkeypatch):
             group_id="g", member_id="m", member_epoch=joined.member_epoch
         )
         assert beat.member_epoch == joined.member_epoch
+
+
+@pytest.mark.parametrize(("clock", "most"), [({}, 3), ({"clock": lambda: 1_000_000}, 100)])
+def test_an_idle_loop_wakes_rarely_unless_its_clock_may_be_set(clock, most):
+    """A node has hundreds of loops: at 50 ms each, 1,000 took a core."""
+    with Coordinator.open(None, topics={"t": 1}, **clock) as coordinator:
+        waits, wait_ms = [], coordinator._processor.wait_ms
+        coordinator._processor.wait_ms = lambda most: waits.append(most) or wait_ms(most)
+        time.sleep(0.6)
+        assert len(waits) <= most
+        assert clock == {} or len(waits) >= 4

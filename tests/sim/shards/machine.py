@@ -276,10 +276,10 @@ class Event:
 
 
 class Lock:
-    """As `threading.Lock`, `threading.RLock` or `threading.Semaphore`."""
+    """As `threading.Lock` or `threading.RLock`."""
 
-    def __init__(self, machine: Machine, room: int = 1, *, again: bool = False) -> None:
-        self._machine, self._room, self._again = machine, room, again
+    def __init__(self, machine: Machine, *, again: bool = False) -> None:
+        self._machine, self._room, self._again = machine, 1, again
         self._owner: tuple[Task | None] | None = None
         self._depth = 0
         self._waiters: list[Task] = []
@@ -431,7 +431,6 @@ class Threading:
             "Condition": lambda: Condition(machine),
             "Lock": lambda: Lock(machine),
             "RLock": lambda: Lock(machine, again=True),
-            "Semaphore": lambda room: Lock(machine, room),
             "Thread": lambda **given: Thread(machine, **given),
             "Timer": lambda seconds, work: Timer(machine, seconds, work),
         }[name]
