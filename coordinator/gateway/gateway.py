@@ -74,6 +74,11 @@ class Gateway:
     config
         Its `server.listen` is the address of the gateway.
 
+    Attributes
+    ----------
+    relays
+        The connections of clients.
+
     Raises
     ------
     ConfigError
@@ -93,7 +98,7 @@ class Gateway:
         self._present: frozenset[int] = frozenset()
         self._host, self._port, self._bound = "", 0, 0
         self._begun = 0
-        self._relays: WeakSet[Relay] = WeakSet()
+        self.relays: WeakSet[Relay] = WeakSet()
         self._open: Callable[[socket.socket, int], object] | None = None
         for node_id in behind.seen.addresses:
             self._refuse_id(node_id)
@@ -132,7 +137,7 @@ class Gateway:
         """Open nothing more, and let go of who does not read."""
         self._behind.changed = lambda: None
         self._open = None
-        for relay in list(self._relays):
+        for relay in list(self.relays):
             relay.stop()
 
     # Brokers -------------------------------------------------------------------------------------
@@ -207,7 +212,7 @@ class Gateway:
             lambda: node_id is None or node_id == self._coordinator_id,
         )
         relay = Relay(link, exchange, partial(self._call, node_id))
-        self._relays.add(relay)
+        self.relays.add(relay)
         return relay
 
     @property

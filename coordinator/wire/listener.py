@@ -259,7 +259,12 @@ class RunningServer:
         if self._front is None:
             serving.listen(self._socket, lambda: access.tls)
         else:
-            self._front.begin(serving, self._socket, lambda: access.tls)
+            try:
+                self._front.begin(serving, self._socket, lambda: access.tls)
+            except ConfigError:
+                self._socket.close()
+                await serving.close()
+                raise
         self._stop = lambda: loop.call_soon_threadsafe(end.set) if loop.is_running() else None
         self._call_in_loop = lambda *work: loop.is_running() and loop.call_soon_threadsafe(*work)
         self._close_unknown = lambda: self._call_in_loop(

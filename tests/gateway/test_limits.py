@@ -11,7 +11,7 @@ import pytest
 from coordinator.cli.gateway import _look_behind
 from coordinator.config import Config, ConfigError, GatewayConfig, ServerConfig
 from coordinator.gateway.cluster import KafkaBehind
-from coordinator.gateway.exchange import Exchange
+from coordinator.gateway.exchange import KEPT_ANSWERS, Exchange
 from coordinator.gateway.gateway import Gateway, read_settings
 from coordinator.wire.codec import Api
 from coordinator.wire.decoder import WireError
@@ -20,10 +20,10 @@ from tests.clients.world import free_port
 from tests.gateway.fake_kafka import FakeKafka
 from tests.gateway.test_gateway import places, raw
 from tests.gateway.world import gateway, gateway_of
-from tests.support.wire_client import Client, take_frame
+from tests.support.wire_client import Client, request_frame, take_frame
 
-HELD_MAX = 40 << 20
-"""Bytes between a client that sends and one that does not read: buffers of sockets, and a little of ours."""
+HELD_MAX = 1 << 20
+"""Bytes that a gateway has of a connection; what its sockets have is the kernel's."""
 
 
 def until(condition, patience_s=20.0):
@@ -37,12 +37,15 @@ def test_a_client_that_does_not_read_is_not_read_from_and_gets_all_later():
     with gateway_of() as (kafka, _, address), Client(address) as client:
         body = random.Random(1).randbytes(1 << 20)
         sent = memoryview(b"".join(raw(Api.FETCH, 15, number, body) for number in range(48)))
+        client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
         client.socket.settimeout(0.3)
         at = 0
         with contextlib.suppress(TimeoutError):
             while at < len(sent):
                 at += client.socket.send(sent[at:])
-        assert at < HELD_MAX
+        (relay,) = kafka.front.relays
+        buffers = [one.get_write_buffer_size() for one in (relay.client, relay._broker)]
+        assert 0 < sum(buffers) < HELD_MAX
         with Client(address) as other:  # no other waits for it
             assert places(other).keys() == {1}
         client.socket.settimeout(30)
@@ -56,6 +59,26 @@ def test_a_client_that_does_not_read_is_not_read_from_and_gets_all_later():
                     at += client.socket.send(sent[at:])
             client.socket.settimeout(30)
         assert len(kafka.brokers[1].heard) == 48
+
+
+def test_answers_of_muster_that_cannot_go_are_few():
+    """Behind one of a broker that does not come; each of them has a thousand groups."""
+    with gateway_of() as (kafka, _, address), Client(address) as client:
+        assert places(client).keys() == {1}
+        kafka.brokers[1].answers.clear()
+        client.socket.sendall(raw(Api.FETCH, 15, 1, b""))
+        keys = [f"a group of a rather long name {number}" for number in range(1_000)]
+        asked = {"key_type": 0, "coordinator_keys": keys}
+        for number in range(2, 50):
+            client.socket.sendall(request_frame(Api.FIND_COORDINATOR, 4, number, **asked))
+        (relay,) = kafka.front.relays
+        until(lambda: relay.kept_bytes > KEPT_ANSWERS)
+        time.sleep(0.3)
+        assert relay.kept_bytes < 8 * KEPT_ANSWERS
+        kafka.brokers[1].answers.set()
+        numbers = [struct.unpack(">i", take_frame(client.socket)[4:8])[0] for _ in range(49)]
+        assert numbers == list(range(1, 50))
+        assert not relay.kept_bytes
 
 
 @pytest.mark.usefixtures("loop")
@@ -152,6 +175,7 @@ def test_the_limit_of_connections_is_that_of_all_listeners():
         with Client(found[1]) as one, Client(found[2]) as two:
             assert places(one) == places(two) == found
             with Client(found[2]) as late:
+                late.socket.settimeout(10)  # before it would be closed because it says nothing
                 assert late.is_closed()
 
 

@@ -21,7 +21,7 @@ def gateway(kafka, gateway=None, **server):
     )
     behind = KafkaBehind(read_settings(kafka.address, own))
     behind.topics()
-    front = Gateway(behind, config)
+    front = kafka.front = Gateway(behind, config)
     with (
         Coordinator.open(None, topics=behind, config=config) as coordinator,
         serve(coordinator, front=front) as serving,
