@@ -79,8 +79,8 @@ test-cluster-kafka: $(READY) ## a node of a cluster of two brokers of Kafka 4.4.
 test-foreign: $(READY) ## groups of clients for Go and JavaScript: needs Go, Node.js, their registries once
 	@MUSTER_FOREIGN=1 $(BIN)/pytest tests/clients/test_classic_clients.py tests/clients/test_shards.py
 
-test-install: $(READY) ## the wheel without extras, in an environment of its own, serves a Kafka client
-	@MUSTER_INSTALL=1 $(BIN)/pytest tests/test_extras.py
+test-install: $(READY) ## the wheel, and the image's steps, in an environment of its own, serve Kafka clients
+	@MUSTER_INSTALL=1 $(BIN)/pytest tests/test_extras.py tests/deploy
 
 test-web: $(READY) ## the pages in Chromium, which it installs where it can
 	@$(BIN)/python tools/browser.py
@@ -115,6 +115,9 @@ docs: $(READY)   ## build the documentation site into build/docs; a warning is a
 lock: $(READY)   ## resolve dependencies again (needs uv)
 	uv pip compile --quiet --no-header --universal --python-version 3.11 --generate-hashes \
 	  --group dev --extra kafka --extra oauth --extra plot --extra spark --extra web pyproject.toml --output-file requirements.lock
+	uv pip compile --quiet --no-header --universal --python-version 3.11 --generate-hashes \
+	  --extra kafka --extra oauth --extra uvloop --extra web pyproject.toml \
+	  --output-file deploy/requirements.lock
 	uv pip compile --quiet --no-header --universal --python-version 3.11 --generate-hashes \
 	  --group clients --output-file tests/clients/clients.lock
 	uv pip compile --quiet --no-header --universal --python-version 3.11 --generate-hashes \
