@@ -74,7 +74,7 @@ def gateway(
         server, listen=listen or server.listen, advertised=advertised or server.advertised
     )
     settings = replace(settings, server=server, gateway=own)
-    log_to_stderr(log_level or server.log_level)
+    log_to_stderr(log_level or server.log_level, server.log_format)
     warn_of_readers(config, settings)
     if settings.web.listen:
         check_web(settings, store)

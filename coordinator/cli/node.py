@@ -69,7 +69,7 @@ def node(
     if store is None:
         raise ConfigError("--store is missing: name a folder, for the node's ids and logs")
     settings = load_config(config)
-    log_to_stderr(log_level or settings.server.log_level)
+    log_to_stderr(log_level or settings.server.log_level, settings.server.log_format)
     asked = _Asked(cluster, store, node_id, rack, settings, is_sure=yes)
     numbers = None if partitions is None else parse_partitions(partitions)
     if action == RUN:

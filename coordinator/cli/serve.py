@@ -119,7 +119,7 @@ def serve(
         node_id=settings.server.node_id if node is None else node,
     )
     settings = replace(settings, server=server)
-    log_to_stderr(log_level or server.log_level)
+    log_to_stderr(log_level or server.log_level, server.log_format)
     warn_of_readers(config, settings)
     load_access(server, settings.oauth)  # before it takes over the store
     _check_beside(settings, store)

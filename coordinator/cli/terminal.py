@@ -8,8 +8,8 @@ from typing import Any, get_args
 from rich.console import Console
 from rich.text import Text
 
-from coordinator.config import ConfigError, LogLevel
-from coordinator.display.printable import VisibleFormatter, visible_lines
+from coordinator.config import ConfigError, LogFormat, LogLevel
+from coordinator.display.printable import JsonFormatter, VisibleFormatter, visible_lines
 
 LOG_LEVELS = get_args(LogLevel)
 
@@ -25,7 +25,7 @@ class Terminal(Console):
         return super().render_str(visible_lines(text), **how)
 
 
-def log_to_stderr(level: str) -> None:
+def log_to_stderr(level: str, as_format: LogFormat = "text") -> None:
     """Write Muster's log to stderr from a level on; of libraries, warnings.
 
     Raises
@@ -36,6 +36,7 @@ def log_to_stderr(level: str) -> None:
     if level not in LOG_LEVELS:
         raise ConfigError(f"--log-level is {level!r}: give one of {', '.join(LOG_LEVELS)}")
     to_stderr = logging.StreamHandler()
-    to_stderr.setFormatter(VisibleFormatter("%(asctime)s %(levelname)s %(message)s"))
+    text = VisibleFormatter("%(asctime)s %(levelname)s %(message)s")
+    to_stderr.setFormatter(JsonFormatter() if as_format == "json" else text)
     logging.basicConfig(level=logging.WARNING, handlers=[to_stderr])
     logging.getLogger("muster").setLevel(level.upper())

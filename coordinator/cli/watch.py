@@ -74,7 +74,7 @@ def watch(
     if store is None:
         raise ConfigError("--store is missing: name a folder, or the URL of a bucket's folder")
     settings = with_addresses(load_config(config), http, web, insecure=insecure)
-    log_to_stderr(log_level or settings.server.log_level)
+    log_to_stderr(log_level or settings.server.log_level, settings.server.log_format)
     warn_of_readers(config, settings)
     if settings.web.listen:
         check_web(settings, store)

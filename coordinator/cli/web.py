@@ -38,7 +38,7 @@ def web(
     settings = load_config(config)
     server = replace(settings.server, insecure=insecure or settings.server.insecure)
     settings = replace(settings, server=server)
-    log_to_stderr(settings.server.log_level)
+    log_to_stderr(settings.server.log_level, settings.server.log_format)
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())

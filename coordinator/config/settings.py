@@ -32,6 +32,7 @@ INTERVALS = {"backoff_ms", "maintenance_ms", "poll_ms", "proposals_ms", "renew_m
 TIMEOUTS = {"answer_ms", "connect_timeout_ms", "request_timeout_ms"}
 """How long an answer is waited for: in 0 ms none can come."""
 LogLevel: TypeAlias = Literal["debug", "info", "warning", "error"]
+LogFormat: TypeAlias = Literal["text", "json"]
 KAFKA = "kafka://"
 """Begins the URL of a source that is a Kafka cluster: topics, or weights."""
 REGION = re.compile(r"[A-Za-z0-9-]*")
@@ -212,6 +213,7 @@ class ServerConfig:
     request_ms: int = 30_000
     idle_ms: int = 600_000
     log_level: LogLevel = "info"
+    log_format: LogFormat = "text"
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ import base64
 import json
 import logging
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 
@@ -63,3 +64,20 @@ class VisibleFormatter(logging.Formatter):
     def formatException(self, ei: Any) -> str:  # noqa: ANN401, N802 - logging's
         """Return a traceback, with invisible characters escaped."""
         return visible_lines(super().formatException(ei))
+
+
+class JsonFormatter(logging.Formatter):
+    """Formats each event as one JSON object in one line, for collectors of logs."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line of a record; times are UTC."""
+        at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        said = {
+            "time": at.replace("+00:00", "Z"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            said["error"] = self.formatException(record.exc_info)
+        return as_json(said)

@@ -16,7 +16,13 @@ from coordinator.cli import inspect
 from coordinator.cli.main import run_guarded
 from coordinator.config import Config
 from coordinator.config.kafka import kafka_config
-from coordinator.display.printable import VisibleFormatter, as_json, visible, visible_values
+from coordinator.display.printable import (
+    JsonFormatter,
+    VisibleFormatter,
+    as_json,
+    visible,
+    visible_values,
+)
 from spark_jobs.cli import assign
 
 GROUP = "g\x1b]0;owned\x07"
@@ -139,6 +145,21 @@ def test_a_log_line_stays_one_line():
     lines = formatter.format(record).splitlines()
     assert lines[-1] == "ValueError: \\x1b[2J"
     assert len(lines) == 2
+
+
+def test_a_line_of_json_has_one_event_with_its_error():
+    record = logging.LogRecord("x", logging.WARNING, "", 0, "of %s", ("a\x1b[2J\nERROR b",), None)
+    record.created = 1_772_366_400.25
+    line = JsonFormatter().format(record)
+    assert line.isprintable()
+    assert json.loads(line) == {
+        "time": "2026-03-01T12:00:00.250Z", "level": "warning", "logger": "x",
+        "message": "of a\x1b[2J\nERROR b",
+    }  # fmt: skip
+    record.exc_info = (ValueError, ValueError("\x1b[2J"), None)
+    line = JsonFormatter().format(record)
+    assert line.isprintable()
+    assert json.loads(line)["error"] == "ValueError: \x1b[2J"
 
 
 def test_printable_text_is_unchanged():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import gc
+import json
 import os
 import re
 import signal
@@ -153,7 +154,9 @@ def test_wrong_logins_of_the_last_moment_are_in_the_audit(tmp_path):
 
 def test_a_source_of_topics_that_cannot_be_read_is_said_at_readyz(tmp_path):
     """The server starts without it; the log has one line of it, whatever is asked again."""
-    (tmp_path / "muster.toml").write_text("[topics]\npoll_ms = 100\n")
+    (tmp_path / "muster.toml").write_text(
+        "[topics]\npoll_ms = 100\n[server]\nlog_format = 'json'\n"
+    )
     (tmp_path / "topics.toml").write_text("clicks = 4\n")
     topics = ("--topics", str(tmp_path / "topics.toml"), "--log-level", "warning")
     http, config = free_address(), ("--config", str(tmp_path / "muster.toml"))
@@ -170,7 +173,9 @@ def test_a_source_of_topics_that_cannot_be_read_is_said_at_readyz(tmp_path):
         process.terminate()
         assert process.wait(PATIENCE_S) == 0
     (line,) = (tmp_path / "errors").read_text().splitlines()
-    assert "WARNING topics stay as they were, retrying their source: " in line
+    said = json.loads(line)
+    assert said["message"].startswith("topics stay as they were, retrying their source: ")
+    assert (said["level"], said["logger"]) == ("warning", "muster.coordinator")
 
 
 def test_sighup_reloads_the_access_lists(tmp_path):
