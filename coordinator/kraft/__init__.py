@@ -3,7 +3,7 @@
 From the inside out, what is pure first: `metadata_records` reads the records of the cluster's
 metadata, `metadata_image` is their replay; `partition_log` is what a partition's log holds, and
 `following` what a follower does with an answer of its leader; `record_writer` makes Kafka's records
-of ours, and `batch_writer` the batches of them that a leader has its followers fetch. Around them:
-files (`log_files`, `node_files`), connections (`controllers`, `observer`, `follower`) and the node
-itself (`node`).
+of ours, with `kafka_hash` of a group's topics, and `batch_writer` the batches that a leader has its
+followers fetch. Around them: files (`log_files`, `node_files`), connections (`controllers`,
+`observer`, `follower`) and the node itself (`node`).
 """
