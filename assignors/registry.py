@@ -61,6 +61,8 @@ _KINDS: tuple[type[Assignor], ...] = (
     WeightedAssignor,
 )
 _DECLARED = {str(kind.name): kind for kind in _KINDS}
+BUILT_IN = tuple(_DECLARED)
+"""The names of those of this room."""
 _BUILT_IN: dict[str, Callable[..., Assignor]] = {**_DECLARED, StickyAssignor.name: _make_sticky}
 
 

@@ -42,6 +42,9 @@ class ConstraintRow:
     """A rule as it was written (docs/reference/formats.md#tables), also in the log's records.
 
     `FIELDS`, each of its type; `until` as ms since 1970.
+
+    One type for all kinds, not a tagged union: a row of a table has all columns, and executors of
+    a cluster, which read rules too, have no msgspec to tell the kinds apart by.
     """
 
     kind: str

@@ -9,15 +9,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from coordinator.errors import ConfigError
 
 INT32_MAX = 2**31 - 1
 POLICIES = ("bidirectional", "upgrade", "downgrade", "disabled")
+ASSIGNORS = ("uniform", "range")
+"""Kafka's own."""
 ENGINES = ("auto", "local", "spark", "external")
 CLASSIC_ASSIGNOR, OFF = "consumer.assignor.classic", "off"
 """The setting of a group by which Muster assigns for classic members; off: their leader does."""
+
+
+def _list_assignors() -> tuple[str, ...]:
+    """Return Kafka's assignors in its order, of which the first is the default, and then ours."""
+    from assignors.registry import BUILT_IN  # noqa: PLC0415 - takes numpy along
+
+    return (*ASSIGNORS, *(name for name in BUILT_IN if name not in ASSIGNORS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +45,7 @@ class KafkaConfig:
     classic_min_session_timeout_ms: int = 6_000
     classic_max_session_timeout_ms: int = 1_800_000
     initial_rebalance_delay_ms: int = 3_000
-    assignors: tuple[str, ...] = ("uniform", "range", "sticky", "weighted")
+    assignors: tuple[str, ...] = field(default_factory=_list_assignors)
     assignment_interval_ms: int = 1_000
     min_assignment_interval_ms: int = 0
     max_assignment_interval_ms: int = 15_000
