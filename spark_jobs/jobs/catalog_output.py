@@ -149,19 +149,31 @@ class CatalogOutput:
         return int(row["version"])
 
 
-def find_output(spark: SparkSession, name: str) -> CatalogOutput:
+def find_output(spark: SparkSession, name: str, *, session_ends: bool = False) -> CatalogOutput:
     """Find the table that an output names, or the schema in which to make it.
+
+    Parameters
+    ----------
+    session_ends
+        Whether the session ends with the command, and its own catalog with it.
 
     Raises
     ------
     SpecError
-        It is not a Delta table with an assignment's columns, or its schema does not exist.
+        It is not a Delta table with an assignment's columns, its schema does not exist, or it
+        would be gone once the session ends.
     """
     parts = _PART.findall(name)
     if any("`" in part[1:-1] for part in parts):
         raise SpecError(f"--output {name!r} has a backquote within a part: name another")
     here = [spark.catalog.currentCatalog(), *_PART.findall(spark.catalog.currentDatabase())]
     whole = ".".join(_quote(part) for part in [*here[: max(0, 3 - len(parts))], *parts])
+    if session_ends and _is_forgotten(spark, _PART.findall(whole)[0]):
+        raise SpecError(
+            f"--output {name!r} would be gone with this command: its session has a catalog of its "
+            "own (spark.sql.catalogImplementation is in-memory): run it with spark-submit and "
+            "settings of a catalog that lasts, or give a path"
+        )
     asked = SparkName("--output", name, None)
     there, detail = describe(spark, asked, whole)
     if not there:
@@ -176,6 +188,12 @@ def find_output(spark: SparkSession, name: str) -> CatalogOutput:
         raise SpecError(f"--output {name!r} is not a Delta table: name another")
     refuse_other_rows(name, spark.table(whole).columns, detail["properties"] or {})
     return CatalogOutput(spark, whole, path_of(detail["location"]))
+
+
+def _is_forgotten(spark: SparkSession, catalog: str) -> bool:
+    """Whether a catalog ends with the session: Spark's own, unless a metastore has its tables."""
+    kind = spark.conf.get("spark.sql.catalogImplementation", "in-memory")
+    return catalog.strip("`") == "spark_catalog" and kind == "in-memory"
 
 
 def is_content(asked: Input | None, found: Any, output: CatalogOutput) -> bool:  # noqa: ANN401

@@ -62,8 +62,9 @@ class SparkAssignment:
         from spark_jobs.jobs.spark_tables import find_tables  # noqa: PLC0415 - the same
 
         name = name_of_table(job.output) if job.output is not None else None
+        ends = _is_begun_here()
         with _open_session() as spark:
-            table = find_output(spark, name) if name is not None else None
+            table = find_output(spark, name, session_ends=ends) if name is not None else None
             with find_tables(spark, job.inputs()) as tables:
                 if table is not None and is_content(job.previous, tables.get("previous"), table):
                     tables["previous"] = None
@@ -94,15 +95,22 @@ class SparkAssignment:
                 return try_again_if_lost(lambda: _assign_on_spark(spark, job, config, run))
 
 
+def _is_begun_here() -> bool:
+    """Whether the command begins a session, which ends with it."""
+    from pyspark.sql import SparkSession  # noqa: PLC0415 - as above
+
+    from spark_jobs.session.session import CONNECT_MODE  # noqa: PLC0415 - the same
+
+    # a session of Spark Connect is active in the thread that made it only
+    return SparkSession.getActiveSession() is None and CONNECT_MODE not in os.environ
+
+
 @contextmanager
 def _open_session() -> Iterator[SparkSession]:
     """Yield the running session, or start one for the block."""
-    from pyspark.sql import SparkSession  # noqa: PLC0415 - as above
+    from spark_jobs.session.session import scratch_warehouse, spark_session  # noqa: PLC0415
 
-    from spark_jobs.session.session import CONNECT_MODE, scratch_warehouse, spark_session  # noqa: PLC0415
-
-    # a session of Spark Connect is active in the thread that made it only
-    started = SparkSession.getActiveSession() is None and CONNECT_MODE not in os.environ
+    started = _is_begun_here()
     with progress.task("starting Spark"):
         spark = spark_session(conf=scratch_warehouse())
     try:

@@ -177,6 +177,22 @@ def test_existing_path_wins_over_a_catalog_name(schema, muster_here, tmp_path):
     refused(done, "members: column 'member_id' is missing (found odd)")
 
 
+def test_an_output_that_would_end_with_the_command_is_refused(muster, tmp_path):
+    """The catalog of a session that the command begins is in its memory, and the table went."""
+    pq.write_table(pa.table({"topic": ["a"], "partitions": [4]}), tmp_path / "topics.parquet")
+    members = pa.table({"member_id": ["m"], "subscribed": [["a"]]})
+    pq.write_table(members, tmp_path / "members.parquet")
+    done = assign(
+        muster, tmp_path, "members.parquet", "topics.parquet",
+        "--output", "spark_catalog.default.owners",
+    )  # fmt: skip
+    said = done.stderr.decode().splitlines()[-1]
+    assert (done.returncode, done.stdout) == (2, b""), done.stderr
+    wanted = "muster: --output 'spark_catalog.default.owners' would be gone with this command: "
+    assert said.startswith(wanted)
+    assert said.endswith("with spark-submit and settings of a catalog that lasts, or give a path")
+
+
 @pytest.mark.parametrize("engine", ["local", "auto"])
 @pytest.mark.parametrize("name", ["main.default.members", "`my db`.members@2"])
 def test_catalog_name_without_spark_is_refused(muster_here, tmp_path, engine, name):
