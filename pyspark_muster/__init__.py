@@ -13,7 +13,7 @@ docs/guide/sql.md lists the options.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 
@@ -49,6 +49,31 @@ class DefaultSource(DataSource):
         from pyspark_muster.limited_stream import open_stream  # noqa: PLC0415 - see above
 
         return open_stream(self._asked.check_stream().check_columns(schema))
+
+    def writer(self, schema: StructType, overwrite: bool) -> NoReturn:  # noqa: ARG002, FBT001 - Spark's
+        """Refuse: only a coordinator writes to a store.
+
+        Raises
+        ------
+        SpecError
+            Always, with what to do instead. Without this method, Spark says only that a writer
+            "is not implemented".
+        """
+        from assignors import SpecError  # noqa: PLC0415 - see above
+
+        raise SpecError(
+            "format 'muster' only reads: a store is written by its coordinator alone; write the "
+            "rows in another format, such as parquet, and commit offsets with muster.Member or "
+            "muster.GroupOffsets"
+        )
+
+    def streamWriter(  # noqa: N802 - Spark's
+        self,
+        schema: StructType,
+        overwrite: bool,  # noqa: FBT001 - Spark's
+    ) -> NoReturn:
+        """Refuse, as `writer` does."""
+        self.writer(schema, overwrite)
 
     @property
     def _asked(self) -> ReadOptions:

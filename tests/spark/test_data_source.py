@@ -133,3 +133,19 @@ def test_bad_options_are_refused_by_name(spark, store):
     assert "is not the store of a coordinator" in refusal(
         lambda: read(spark, f"{store}-not", "epochs").count()
     )
+
+
+def test_writing_is_refused_with_a_remedy(spark, store, tmp_path):
+    said = (
+        "format 'muster' only reads: a store is written by its coordinator alone; write the rows in"
+    )
+    rows = spark.range(1)
+    for mode in ("append", "overwrite"):
+        assert said in refusal(
+            lambda asked=mode: rows.write.format("muster").mode(asked).save(store)
+        )
+    stream = spark.readStream.format("rate").load().writeStream.format("muster")
+    checkpoint = str(tmp_path / "checkpoint")
+    assert said in refusal(
+        lambda: stream.option("checkpointLocation", checkpoint).start(store).awaitTermination(60)
+    )
