@@ -13,6 +13,7 @@ import pytest
 from rich.console import Console
 
 from coordinator.cli.render import print_rows
+from coordinator.history.view_schemas import FUNCTION_SCHEMAS
 from tests.conftest import ROOT
 from tests.docs.test_readme import bare, folder, run
 from tests.spark.test_views import computed_views, rows_of
@@ -91,3 +92,6 @@ def test_the_page_tells_the_truth(spark, views, folder, muster_here):
         if named:
             assert named == views[name].columns, name
     assert set(view_names()) <= set(re.findall(r"`(\w+)`", text))
+    for name in FUNCTION_SCHEMAS:
+        with pytest.raises(Exception, match="UNRESOLVABLE_TABLE_VALUED_FUNCTION"):
+            spark.sql(f"SELECT * FROM {name}('billing', 3)")
