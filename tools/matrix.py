@@ -18,8 +18,8 @@ from pathlib import Path
 
 import setup
 
-ALONE = ("tests/cluster/test_plain_session.py",)
-"""What needs no Delta on Spark."""
+ALONE = ("tests/cluster/test_plain_session.py", "tests/streams/test_group_offsets.py")
+"""What needs no Delta on Spark, nor a Kafka."""
 TESTS = ALONE + tuple(
     f"tests/spark/test_{name}.py"
     for name in (
