@@ -29,17 +29,14 @@ A Kafka 4.4.0 on this machine; all times are elapsed.
 other in turns; both write to `noop`. *Hand-over* is from the end of a driver until another reads
 the last of its partitions, and until it has written them to a Delta table, while records arrive,
 with a session timeout of 6 s, and with Kafka's own of 45 s; Kafka wants a heartbeat every 5 s, and
-the drivers send one each second, as `shared_source` has it. *format("muster")* reads the
-ownership history of a store of 100,000 members into `noop`, and `muster.frame` reads it in turns.
-Spark asks one Python process for the columns, another one for the parts, and an executor's for the
-rows, and no step begins before the one before it has ended. What that takes is the time of a Python
-source that only maps an Arrow file: of two rows, and of the same rows, which pass to the JVM. The
-rest is the view, computed once. *First read* is that of a new session, when Spark starts these
-processes, and they import what they need. These two parts were measured on 2026-11-27 with pyspark
-4.2.0: hand-overs at a load of 9 to 25, *format("muster")* at a load of 1. There Spark alone took
-0.56 frames to pass the rows of a file to the JVM, which leaves 0.94 for a view that takes one. At a
-load of 4, and of 8 to 12, `format("muster")` took 1.39 times as long as a frame; with pyspark 4.1.1
-1.95 times, as a source of two rows took 404 ms there.
+the drivers send one each second, as `shared_source` has it. *format("muster")* reads the ownership
+history of a store of 100,000 members into `noop`, and `muster.frame` reads it in turns. Spark asks
+one Python process for the columns, another one for the parts, and an executor's for the rows, and
+no step begins before the one before it has ended. What that takes is the time of a Python source
+that only maps an Arrow file: of two rows, and of the same rows, which pass to the JVM. The rest is
+the view, computed once, of which pieces pass while others are computed. *First read* is that of a
+new session, when Spark starts these processes, and they import what they need. A planned leave
+takes as long as both drivers need to end their batches, and one heartbeat.
 """
 PARTITIONS, BATCHES = 1_000, 30
 SESSIONS_S = 6, 45
