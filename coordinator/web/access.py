@@ -133,7 +133,7 @@ class WebAccess:
     @property
     def asks_for_login(self) -> bool:
         """Whether pages are only for those who log in."""
-        return self.users is not None or self.tokens is not None
+        return self._access.login is not None
 
     @property
     def challenge(self) -> str:

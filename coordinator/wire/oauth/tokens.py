@@ -231,6 +231,15 @@ class TokenRules:
         TokenError
             It is not valid.
         """
+        try:
+            return self._check(text)
+        except TokenError:
+            raise
+        except Exception:  # a token is anyone's text, and what reads it is not all ours
+            logger.exception("a token could not be checked")
+            raise TokenError("it cannot be read") from None
+
+    def _check(self, text: str) -> Token:
         from jwt import PyJWTError, get_unverified_header  # noqa: PLC0415 - of an extra
 
         try:
@@ -350,9 +359,6 @@ def check_message(message: bytes, rules: TokenRules, name: str = "") -> Token | 
         token = rules.check(text)
     except TokenError as error:
         return error
-    except Exception:  # a token is anyone's text, and what reads it is not all ours
-        logger.exception("a token could not be checked")
-        return TokenError("it cannot be read")
     if acts_as not in {"", token.name}:
         return TokenError("the authorization id is not the token's name")
     if name not in {"", token.name}:
