@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from . import crash, damage, disk, drivers, object_store, plans, session, standby, zombie
+from . import crash, damage, disk, drivers, object_store, plans, registers, session, standby, zombie
 from .report import Outcome, Row, write
 
 
@@ -36,6 +36,8 @@ SCENARIOS = {
     "zombie-s3": Scenario("SIGSTOP, takeover, SIGCONT on S3", object_store.woken, 20),
     "clocks-s3": Scenario("kill -9 on S3, clocks of two regions", object_store.skewed, 20),
     "weather-s3": Scenario("requests to S3 fail in every way", object_store.braved, 100),
+    "linear": Scenario("histories of offsets and epochs", registers.checked, 20),
+    "linear-s3": Scenario("histories of offsets and epochs on S3", object_store.checked, 10),
     "late": Scenario("takeover by force from a live one", zombie.confirms, 20),
     "standby": Scenario("two stand-bys", standby.two_wait, 10),
     "full": Scenario("full disk", disk.full, 20),

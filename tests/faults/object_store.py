@@ -16,7 +16,7 @@ from typing import Any
 
 from tests.support.s3.client import S3Server, Versitygw
 
-from . import crash, weather, zombie
+from . import crash, registers, weather, zombie
 from .node import serve_with_clock
 from .process import QUICK, Node
 from .report import Outcome
@@ -59,6 +59,14 @@ def braved(_store: Path, seed: int, times: int) -> Outcome:
     server = serve_s3()
     outcome = weather.braved(server, seed, times)
     return Outcome(times, f"{outcome.seen}; {server.name}")
+
+
+def checked(_store: Path, seed: int, times: int) -> Outcome:
+    """Have coordinators lose their store while a request fails now and then; check histories."""
+    server = serve_s3()
+    with _weather(server, seed) as made:
+        outcome = registers.checked(server.new_store(), seed, times)
+    return Outcome(times, f"{outcome.seen}; {sum(made.values())} requests failed; {server.name}")
 
 
 @cache
