@@ -35,6 +35,7 @@ from coordinator.storage.target_table import load_target
 logger = logging.getLogger("muster.coordinator")
 EPOCH, MILLISECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(milliseconds=1)
 POSITION = re.compile(r"-?[0-9]{1,18}\Z")
+SHOWN_MAX = 255
 AsOf: TypeAlias = int | datetime | str | None
 """A position of the log, a time, either of them as text, or None for now."""
 
@@ -50,10 +51,12 @@ def parse_as_of(text: str, option: str = "--as-of") -> int | datetime:
     if POSITION.match(text):
         return int(text)
     try:
-        time = datetime.fromisoformat(text)
+        # Python 3.11 takes a time that ends with a zero byte.
+        time = datetime.fromisoformat(text if text.isprintable() else "")
     except ValueError:
+        shown = text if len(text) <= SHOWN_MAX else text[:SHOWN_MAX] + "…"
         raise SpecError(
-            f"{option} {text!r} is neither a position nor a time: give a whole number, or a time "
+            f"{option} {shown!r} is neither a position nor a time: give a whole number, or a time "
             f"such as 2026-03-01T12:00:00Z"
         ) from None
     return time if time.tzinfo else time.replace(tzinfo=UTC)

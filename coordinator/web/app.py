@@ -5,15 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable
 from functools import partial
 from http import HTTPStatus
-from typing import Any, TypeAlias, TypeVar, cast
+from typing import Any, TypeAlias, cast
 
-import pyarrow as pa
-from deltalake.exceptions import DeltaError
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
@@ -22,51 +18,27 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from assignors import SpecError
-from coordinator.clock import wall_ms
 from coordinator.display.printable import as_json, visible
-from coordinator.errors.status import Status
-from coordinator.storage.record_log import LogError
 from coordinator.storage.tables.table_io import BusyError
 from coordinator.web import pages as shown
 from coordinator.web import past_pages, plan_pages
-from coordinator.web.access import Viewer, WebAccess, is_same_origin
+from coordinator.web.access import Viewer, is_same_origin
+from coordinator.web.api.routes import Api
 from coordinator.web.detail_pages import DetailPages, audit_json, offsets_json
 from coordinator.web.doctor_page import DoctorPage, doctor_json
-from coordinator.web.errors import (
-    ForbiddenError,
-    QueryError,
-    explain,
-    explain_loss,
-    status_of,
-)
-from coordinator.web.live import Hub, PageEvents
-from coordinator.web.pages import Pages, Query, Values
+from coordinator.web.errors import ForbiddenError, QueryError, explain
+from coordinator.web.guard import HEADERS, NO_RIGHT, Respond, Site, challenge, pass_guarded, reply
+from coordinator.web.live import PageEvents
+from coordinator.web.pages import Query, Values
 from coordinator.web.paging import TEXT_MAX, link
 from coordinator.web.past_pages import PastPages
-from coordinator.web.plan_decider import PlanDecider
 from coordinator.web.plan_form import read_decision, read_form
 from coordinator.web.plan_pages import PlanPages
 from coordinator.web.rendering import ASSETS_BY_PATH, render
 
-T = TypeVar("T")
 Show: TypeAlias = Callable[[Query, Viewer], Values]
-Respond: TypeAlias = Callable[[Request, Viewer], Awaitable[Response]]
 READERS = 2
 """Threads that read the store: no more than this many large pages take up processors at once."""
-QUERY_MAX = 16_384
-HTML = "text/html; charset=utf-8"
-HEADERS = {
-    "Content-Security-Policy": (
-        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
-        "connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
-    ),
-    "X-Content-Type-Options": "nosniff",
-    "X-Frame-Options": "DENY",
-    "Referrer-Policy": "same-origin",
-    "Cross-Origin-Opener-Policy": "same-origin",
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "Cache-Control": "no-store",
-}
 PARTS = {
     "nodes": ({"nodes": "nodes_now.html"}, "nodes"),
     "groups": (
@@ -86,36 +58,6 @@ PARTS = {
 """The views that are live: the template of each part, by its id, and the method that shows them."""
 FOREVER = "public, max-age=31536000, immutable"
 logger = logging.getLogger("muster.web")
-
-
-@dataclass(frozen=True, slots=True)
-class Site:
-    """What all routes need.
-
-    Attributes
-    ----------
-    status
-        Returns the status of the coordinator whose process this is; "" without one.
-    """
-
-    pages: Pages
-    access: WebAccess
-    readers: ThreadPoolExecutor
-    hub: Hub
-    decider: PlanDecider
-    status: Callable[[], str] = str
-
-    async def read(self, work: Callable[..., T], *values: object) -> T:
-        """Do something slow in a thread."""
-        return await asyncio.get_running_loop().run_in_executor(self.readers, work, *values)
-
-    async def tell_loss(self) -> str:
-        """Explain that a coordinator has lost its store; "" if it has not."""
-        status = self.status()
-        if status not in {Status.FENCED, Status.BROKEN}:
-            return ""
-        servers = await self.read(partial(self.pages.reader.find_servers, wall_ms(), fresh=True))
-        return explain_loss(status, servers.holder)
 
 
 def make_app(site: Site) -> Starlette:
@@ -157,7 +99,8 @@ def make_app(site: Site) -> Starlette:
         Exception: _failed,
     }
     zipped = Middleware(GZipMiddleware, minimum_size=2_000, compresslevel=4)
-    app = Starlette(routes=routes, exception_handlers=handlers, middleware=[zipped])
+    api = Middleware(Api, site=site)
+    app = Starlette(routes=routes, exception_handlers=handlers, middleware=[zipped, api])
     app.router.redirect_slashes = False
     return app
 
@@ -188,63 +131,15 @@ def guarded(
     """Return a route that knows its viewer; what is refused becomes a page, or a line of text."""
 
     def refuse(code: HTTPStatus, why: str) -> Response:
-        headers = (
-            {"WWW-Authenticate": site.access.challenge} if code is HTTPStatus.UNAUTHORIZED else None
-        )
+        headers = challenge(site, code)
         if text:
             return reply(f"{visible(why)}\n", code, "text/plain; charset=utf-8", headers)
         return reply(render("error.html", store="", code=code, why=why), code, headers=headers)
 
     async def route(request: Request) -> Response:
-        refused = _check_request(site, request)
-        if refused is not None:
-            return refuse(*refused)
-        login = request.headers.get("authorization", "")
-        client = request.client.host if request.client else ""
-        viewer = await site.access.identify(login, client)
-        if viewer is None:
-            return refuse(HTTPStatus.UNAUTHORIZED, NO_LOGIN)
-        if lost := await site.tell_loss():
-            return refuse(HTTPStatus.SERVICE_UNAVAILABLE, lost)
-        try:
-            return await respond(request, viewer)
-        except SpecError as error:
-            return refuse(status_of(error), str(error))
-        except (LogError, BusyError, OSError, DeltaError, pa.ArrowException) as error:
-            logger.warning("no page: %s", error)
-            return refuse(HTTPStatus.SERVICE_UNAVAILABLE, explain(error))
+        return await pass_guarded(site, request, respond, refuse)
 
     return route
-
-
-def _check_request(site: Site, request: Request) -> tuple[HTTPStatus, str] | None:
-    """Return why a request is refused, from any sender."""
-    if len(request.scope["query_string"]) > QUERY_MAX:
-        return HTTPStatus.REQUEST_URI_TOO_LONG, "The address is too long."
-    if not site.access.is_ours(request.headers.get("host", "")):
-        return HTTPStatus.MISDIRECTED_REQUEST, FOREIGN_NAME
-    return None
-
-
-NO_LOGIN = "Log in as a user of the coordinator (server.sasl_users), or with a token ([oauth])."
-NO_RIGHT = (
-    "Plans are decided by those who log in and have ALTER_CONFIGS on the group (server.sasl_users, "
-    "server.acls)."
-)
-FOREIGN_NAME = (
-    "This page is open only to this machine, under the names localhost, 127.0.0.1 and [::1]. For "
-    "other names, configure a login (server.sasl_users)."
-)
-
-
-def reply(
-    body: str | bytes,
-    code: HTTPStatus = HTTPStatus.OK,
-    kind: str = HTML,
-    headers: Mapping[str, str] | None = None,
-) -> Response:
-    """Return a response with the headers that all have, and more."""
-    return Response(body, code, {**HEADERS, **(headers or {})}, media_type=kind)
 
 
 async def _follow(site: Site, request: Request, viewer: Viewer) -> Response:

@@ -144,7 +144,11 @@ class Pages:
 
     def look(self, query: Query, group_id: str) -> Look:
         """Return a look at a group at the position or time of an address, else at the newest."""
-        return _look(self.reader.of(group_id), _read_as_of(query))
+        return self.look_as_of(group_id, _read_as_of(query))
+
+    def look_as_of(self, group_id: str, as_of: AsOf) -> Look:
+        """Return a look at a group as of a position or time; None is the newest."""
+        return _look(self.reader.of(group_id), as_of)
 
     def look_at_all(self, query: Query) -> list[Look]:
         """Return looks at all logs at the time of an address, else at the newest.
@@ -154,12 +158,23 @@ class Pages:
         QueryError
             The address has a position, and there are several logs.
         """
-        as_of, readers = _read_as_of(query), self.reader.parts()
+        return self.look_at_all_as_of(_read_as_of(query), "at")
+
+    def look_at_all_as_of(self, as_of: AsOf, name: str) -> list[Look]:
+        """Return looks at all logs as of a position or time, which a parameter of a name has.
+
+        Raises
+        ------
+        QueryError
+            It is a position, and there are several logs.
+        """
+        readers = self.reader.parts()
         if len(readers) == 1:
             return [_look(readers[0], as_of)]
-        if isinstance(as_of, int) and query.get("at"):
+        if isinstance(as_of, int):
             raise QueryError(
-                f"at is the position {as_of}, and this store has {len(readers)} logs: give a time"
+                f"{name} is the position {as_of}, and this store has {len(readers)} logs: give a "
+                "time"
             )
         found = []
         for one in readers:

@@ -19,7 +19,8 @@ from coordinator.errors import GroupError
 from coordinator.history.findings.limits import MINUTE_MS
 from coordinator.storage.tables.store_files import root_of
 from coordinator.web.access import SETTING, Viewer, WebAccess
-from coordinator.web.app import READERS, Site, make_app
+from coordinator.web.app import READERS, make_app
+from coordinator.web.guard import Site
 from coordinator.web.live import STALL_S, Hub
 from coordinator.web.pages import Pages
 from coordinator.web.plan_decider import PlanDecider
@@ -96,7 +97,7 @@ class WebServer:
         # Open pages leave a quarter of the connections to those that are opened.
         self._hub = Hub(reader.count_changes, max(1, config.web.connections_max * 3 // 4))
         self._decider = PlanDecider(root_of(store), config.lease)
-        site = Site(pages, self._access, self._readers, self._hub, self._decider, status)
+        site = Site(pages, self._access, self._readers, self._hub, self._decider, status, config)
         self._server = self._make_server(site, config)
         self._reread_s = config.server.reread_ms / 1000
         self._audit, self._audit_s = audit, config.server.audit_ms / 1000

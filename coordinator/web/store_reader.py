@@ -166,11 +166,19 @@ class Look:
         followed
             Whether `Activity` tells when it changes; else each new row of the log may be one of it.
         """
-        version = position = self.reading.position
-        if group_id is not None and followed and self._followed is not None:
-            # A newer look may have read on meanwhile: what this one sees is as of its own position.
-            version = min(self._followed.activity.version(group_id), position)
+        version = self.version(group_id if followed else None)
         return self._kept.get((group_id, what), version, compute)
+
+    def version(self, group_id: str | None) -> int:
+        """Return a number that is another one once a group has changed; without one, any of them.
+
+        Commits of offsets are no change of a group.
+        """
+        position = self.reading.position
+        if group_id is None or self._followed is None:
+            return position
+        # A newer look may have read on meanwhile: what this one sees is as of its own position.
+        return min(self._followed.activity.version(group_id), position)
 
 
 class Followed:

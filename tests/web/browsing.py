@@ -10,7 +10,8 @@ from starlette.testclient import TestClient
 
 from coordinator.config import Config
 from coordinator.web.access import WebAccess
-from coordinator.web.app import Site, make_app
+from coordinator.web.app import make_app
+from coordinator.web.guard import Site
 from coordinator.web.live import Hub
 from coordinator.web.pages import Pages
 from coordinator.web.plan_decider import PlanDecider
@@ -31,7 +32,7 @@ def browse(store, config=None, listen=HERE, now_ms=LATER):
     pages = Pages(open_reader(store, config), "store", lambda: now_ms, weight=weight)
     site = Site(
         pages, WebAccess(config, listen), ThreadPoolExecutor(1), Hub(pages.reader.count_changes, 10),
-        PlanDecider(str(store), config.lease),
+        PlanDecider(str(store), config.lease), config=config,
     )  # fmt: skip
     return TestClient(make_app(site), base_url=f"http://{HERE}")
 

@@ -1,0 +1,86 @@
+"""The operations of the API, each once: its path, what it takes and what it answers.
+
+Routes, the OpenAPI document and the reference page are made from `OPERATIONS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any
+
+import msgspec
+
+from coordinator.api.parameters import AS_OF, PAGING, Parameter
+from coordinator.api.shapes import ROWS, make_one, make_page
+from coordinator.core.state.groups import GroupState
+
+BASE = "/api/v1"
+STATES = tuple(one.value for one in GroupState if one is not GroupState.DEAD)
+READING = (
+    HTTPStatus.BAD_REQUEST, HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND,
+    HTTPStatus.SERVICE_UNAVAILABLE,
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """What one method of one path does.
+
+    Attributes
+    ----------
+    name
+        Its `operationId`, by which its handler is found.
+    path
+        Below `BASE`; parts in braces are names of what is asked for.
+    doc
+        What it does, in a sentence.
+    answer, body
+        The shapes of what is sent back, and of what is sent; None is nothing.
+    problems
+        The statuses of its problems.
+    """
+
+    name: str
+    path: str
+    doc: str
+    parameters: Sequence[Parameter]
+    answer: Any
+    method: str = "GET"
+    body: type[msgspec.Struct] | None = None
+    problems: Sequence[HTTPStatus] = READING
+
+    def match(self, parts: Sequence[str]) -> dict[str, str] | None:
+        """Return the names in a path, by what they are; None if it is another one's path."""
+        ours = self.path.split("/")[1:]
+        if len(ours) != len(parts):
+            return None
+        found = {}
+        for one, part in zip(ours, parts, strict=True):
+            if one.startswith("{") and part:
+                found[one.strip("{}")] = part
+            elif one != part:
+                return None
+        return found
+
+
+OPERATIONS = (
+    Operation(
+        "listGroups", "/groups",
+        "The groups that you may see, by their ids: states, epochs and sizes.",
+        (Parameter("state", "Only groups in this state.", choices=STATES), AS_OF, *PAGING),
+        make_page("GroupsPage", ROWS["groups"], "Groups."),
+    ),
+    Operation(
+        "getGroup", "/groups/{group}", "One group.", (AS_OF,),
+        make_one("GroupAnswer", "group", ROWS["groups"], "A group."),
+    ),
+    Operation(
+        "listMembers", "/groups/{group}/members",
+        "Its members, by their ids: subscriptions, epochs, and the ranges that they own.",
+        (AS_OF, *PAGING),
+        make_page("MembersPage", ROWS["members"], "Members of a group."),
+    ),
+)  # fmt: skip
+"""All operations."""
