@@ -25,6 +25,7 @@ class RangeAssignor:
     name: ClassVar[str] = "range"
     knows_loads: ClassVar[bool] = False
     options: ClassVar[tuple[str, ...]] = ()
+    spark_twin: ClassVar[str] = "spark_jobs.assignors.range:TWIN"
 
     def assign(self, group: GroupSpec) -> PartitionRanges:
         """Cut every topic among its subscribers in member order.

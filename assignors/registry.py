@@ -1,7 +1,8 @@
 """Assignors by name: the four of this room, and those that users add by an entry point.
 
-An assignor declares itself: its class says its name, whether it knows loads, and which of its
-options the settings of a group give. A new one is a file here, and a line in `_KINDS`.
+An assignor declares itself: its class has its name, whether it knows loads, which of its options
+the settings of a group give, and where its twin on Spark is, as text, since nothing here imports
+Spark. A new one is a file here, and a line in `_KINDS` with its import.
 """
 
 from __future__ import annotations
@@ -73,7 +74,8 @@ class Assignor(Protocol):
     Users add their own by the entry point group `muster.assignors`: name = callable that takes the
     assignor's options as keywords and returns the assignor. It may declare, as attributes of the
     callable, what the four of this room declare: `knows_loads` (True), whether it gets weights,
-    capacities and constraints, and `options` (none), those that settings give.
+    capacities and constraints; `options` (none), those that settings give; and `spark_twin` (None),
+    the import path `module:name` of its twin (`spark_jobs.assignors.dispatch`).
     """
 
     @property
@@ -101,6 +103,33 @@ def knows_loads(name: str) -> bool:
 def options_of(name: str) -> tuple[str, ...]:
     """Return the options of an assignor that the settings of a group or coordinator give."""
     return tuple(getattr(_find_declared(name), "options", ()))
+
+
+def spark_twin_of(name: str) -> str | None:
+    """Return the import path of an assignor's twin on Spark; None if it runs in process only."""
+    found = getattr(_find_declared(name), "spark_twin", None)
+    return None if found is None else str(found)
+
+
+def require_spark_twin(name: str) -> str:
+    """Return the import path of an assignor's twin on Spark.
+
+    Raises
+    ------
+    SpecError
+        It has none.
+    """
+    twin = spark_twin_of(name)
+    if twin is None:
+        raise SpecError(f"assignor {name!r} does not run on Spark: use --engine local")
+    return twin
+
+
+def find_keeper(*, loads: bool) -> str:
+    """Return the assignor of this room that can keep owners in place: it takes `max_moves`."""
+    return next(
+        name for name in BUILT_IN if "max_moves" in options_of(name) and knows_loads(name) == loads
+    )
 
 
 @lru_cache(maxsize=64)

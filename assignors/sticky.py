@@ -44,6 +44,7 @@ class StickyAssignor:
     name: ClassVar[str] = "sticky"
     knows_loads: ClassVar[bool] = False
     options: ClassVar[tuple[str, ...]] = ("imbalance", "max_moves", "exact_edges")
+    spark_twin: ClassVar[str] = "spark_jobs.assignors.sticky:TWIN"
     imbalance: int | str = 0
     max_moves: int | None = None
     exact_edges: int = EXACT_EDGES

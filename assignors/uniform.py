@@ -27,6 +27,7 @@ class UniformAssignor:
     name: ClassVar[str] = "uniform"
     knows_loads: ClassVar[bool] = False
     options: ClassVar[tuple[str, ...]] = ("exact_edges",)
+    spark_twin: ClassVar[str] = "spark_jobs.assignors.uniform:TWIN"
     exact_edges: int = EXACT_EDGES
 
     def assign(self, group: GroupSpec) -> PartitionRanges:

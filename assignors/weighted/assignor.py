@@ -58,6 +58,7 @@ class WeightedAssignor:
     options: ClassVar[tuple[str, ...]] = (
         "max_moves", "tolerance", "rack", "improvement", "max_moved_weight", "least_share",
     )  # fmt: skip
+    spark_twin: ClassVar[str] = "spark_jobs.assignors.weighted:assign_group"
     tolerance: str = "1%"
     max_moves: int | None = None
     max_moved_weight: float | None = None

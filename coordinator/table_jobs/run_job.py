@@ -8,7 +8,7 @@ replaces the output, so a run that fails or is killed leaves the old content.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Container, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import Protocol
@@ -17,6 +17,7 @@ from deltalake import DeltaTable
 
 from assignors import Assignor, SpecError
 from assignors.groups.group_tables import GROUP_ID
+from assignors.registry import knows_loads, require_spark_twin, spark_twin_of
 from coordinator.config import Config
 from coordinator.engines.cost_model import GroupSize, choose_engine
 from coordinator.storage.tables.shared_table import NONE, find_version
@@ -31,10 +32,6 @@ from coordinator.table_jobs.runs import Run
 
 class TableEngine(Protocol):
     """An engine outside this process that runs jobs on tables, such as Spark."""
-
-    @property
-    def assignors(self) -> Container[str]:
-        """The assignors that the engine has."""
 
     def find_tables(self, job: AssignmentJob) -> AbstractContextManager[AssignmentJob]:
         """Resolve the tables that only Spark can find. They stay readable inside the block."""
@@ -93,7 +90,7 @@ def _run_locked(
             before.check_asked(run.asked, job.output)
             return AssignmentResult.of(before)
         job = job.find_previous()
-        if spark is None or _choose_engine(job, config, spark) == "local":
+        if spark is None or _choose_engine(job, config) == "local":
             return assign_locally(job, assignor, run)
         return spark.assign(job, config, run)
 
@@ -114,7 +111,7 @@ def _hold_output(job: AssignmentJob) -> Iterator[AssignmentJob]:
             yield replace(job, output_version=find_version(job.output) if there else NONE)
 
 
-def _choose_engine(job: AssignmentJob, config: Config, spark: TableEngine) -> str:
+def _choose_engine(job: AssignmentJob, config: Config) -> str:
     """Choose where to compute.
 
     Raises
@@ -125,16 +122,14 @@ def _choose_engine(job: AssignmentJob, config: Config, spark: TableEngine) -> st
     many = not isinstance(job.members, SparkName) and GROUP_ID in job.members.columns()
     if many and job.engine != "auto":
         return job.engine
-    weighted = job.options.assignor == "weighted" or bool(job.options.weighted)
+    assignor = job.options.assignor
+    weighted = knows_loads(assignor) or bool(job.options.weighted)
     whole = weighted or bool(job.partitions or job.constraints)
-    has_twin = many or job.options.assignor in spark.assignors
-    if job.engine == "spark" and not has_twin:
-        raise SpecError(
-            f"assignor {job.options.assignor!r} does not run on Spark: use --engine local"
-        )
+    if job.engine == "spark":
+        require_spark_twin(assignor)
     if job.engine != "auto":
         return job.engine
-    if not has_twin:
+    if not many and spark_twin_of(assignor) is None:
         return "local"
     previous = job.owned or job.previous
     rows = local_table(previous, "--previous").rows() if previous else 0

@@ -2,8 +2,5 @@
 
 Data of the size of members or partitions stays distributed; it must never be collected to the
 driver. Classes and topics are small and on the driver. `weighted` has arrays of members there.
+An assignor declares where its twin is (`assignors.registry`); `dispatch.load_twin` imports it.
 """
-
-WEIGHTED = "weighted"
-TWINS = ("range", "uniform", "sticky")
-"""The assignors with a twin on DataFrames: `TWIN`, in the file here of the assignor's name."""

@@ -174,4 +174,4 @@ def _assign_large(
     return _count_totals(group, rows, resolved)
 
 
-TWIN = Twin("range", _assign_large)
+TWIN = Twin("range", _assign_large, owners_of_each_topic=True)

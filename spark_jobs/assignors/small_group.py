@@ -32,6 +32,8 @@ def assign_small_group(
     topics: DataFrame,
     previous: DataFrame | None,
     options: Mapping[str, Any],
+    *,
+    owners_of_each_topic: bool = False,
 ) -> FrameAssignment | None:
     """Assign on the driver if members and ranges are few; the rows are the same.
 
@@ -39,11 +41,13 @@ def assign_small_group(
     ----------
     members, topics, previous
         As for `spark_jobs.assignors.uniform.assign`.
+    owners_of_each_topic
+        Each member may get a range of each topic.
 
     Returns
     -------
     FrameAssignment or None
-        None if its rows, those of range included, may be more than `WorkSession.driver_rows`.
+        None if there may be more rows than `WorkSession.driver_rows`, those of the result included.
 
     Raises
     ------
@@ -57,7 +61,7 @@ def assign_small_group(
     if previous is not None:
         frames["owned"] = work_session.adopt(select_owned(previous))
     rows = members.rows if isinstance(members, LabelledMembers) else select_members(members)
-    if _count(assignor, frames | {"members": rows}) > work_session.driver_rows:
+    if _count(frames | {"members": rows}, owners_of_each_topic) > work_session.driver_rows:
         return None
     group = _read_group(members, **frames)
     ranges = get_assignor(assignor, **options).assign(group)
@@ -98,12 +102,12 @@ def _read_group(
     )
 
 
-def _count(assignor: str, frames: Mapping[str, DataFrame]) -> int:
-    """Count the rows of all frames, and those that range may return."""
+def _count(frames: Mapping[str, DataFrame], owners_of_each_topic: bool) -> int:  # noqa: FBT001
+    """Count the rows of all frames, and those of the result where they may be more."""
     counted = [
         frame.agg(F.lit(name).alias("name"), F.count(F.lit(1)).alias("rows"))
         for name, frame in frames.items()
     ]
     counts = {row["name"]: row["rows"] for row in reduce(DataFrame.unionAll, counted).collect()}
-    product = counts["members"] * counts["topics"] if assignor == "range" else 0
+    product = counts["members"] * counts["topics"] if owners_of_each_topic else 0
     return int(sum(counts.values()) + product)

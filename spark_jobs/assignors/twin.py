@@ -24,10 +24,13 @@ class Twin:
         The assignor's.
     assign_large
         Assigns on executors: of a work session, members, topics, previous owners, and options.
+    owners_of_each_topic
+        Every member may get a range of every topic: the driver expects so many rows.
     """
 
     name: str
     assign_large: Callable[..., FrameAssignment]
+    owners_of_each_topic: bool = False
 
     def assign(
         self,
@@ -56,7 +59,10 @@ class Twin:
         def run(work_session: WorkSession) -> FrameAssignment:
             get_assignor(self.name, **options)  # refuses bad options
             given = (members, topics, previous)
-            small = assign_small_group(work_session, self.name, *given, options)
+            small = assign_small_group(
+                work_session, self.name, *given, options,
+                owners_of_each_topic=self.owners_of_each_topic,
+            )  # fmt: skip
             return self.assign_large(work_session, *given, **options) if small is None else small
 
         return assign_in_work_session(spark, run, bucket_rows, driver_rows)

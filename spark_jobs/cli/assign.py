@@ -14,11 +14,13 @@ import typer
 from assignors import GroupSpec, PartitionRanges, SpecError, quality
 from assignors.groups.assign_groups import GroupsAssignment
 from assignors.parse import parse_json_objects
+from assignors.registry import BUILT_IN
 from coordinator.cli.main import load_config
 from coordinator.cli.report import plot, plot_path, print_groups, print_report, print_totals
 from coordinator.cli.terminal import Terminal
 from coordinator.clock import wall_ms
 from coordinator.config import Config
+from coordinator.config.kafka import ASSIGNORS
 from coordinator.core.targets.assignor_options import AssignorOptions
 from coordinator.display import progress
 from coordinator.display.printable import as_json
@@ -138,8 +140,10 @@ SpecPath = Annotated[
     str | None,
     typer.Argument(help="JSON or JSON lines; - for standard input.", show_default="-"),
 ]
+DEFAULT = ASSIGNORS[0]
+"""The assignor that is run where none is named: Kafka's default one."""
 AssignorName = Annotated[
-    str | None, typer.Option(help="range, uniform, sticky, weighted, …", show_default="uniform")
+    str | None, typer.Option(help=f"{', '.join(BUILT_IN)}, …", show_default=DEFAULT)
 ]
 
 Title = Annotated[str | None, typer.Option(help="The title of the plot.", show_default="assignor")]
@@ -230,7 +234,7 @@ def _options(
 ) -> AssignorOptions:
     assignor, imbalance, max_moves = asked
     edges = config.plan.exact_edges
-    return AssignorOptions(assignor or "uniform", imbalance, max_moves, own, edges)
+    return AssignorOptions(assignor or DEFAULT, imbalance, max_moves, own, edges)
 
 
 def _refuse_table_options(
@@ -348,7 +352,7 @@ class _Solver:
 
 
 def _own_options(spec: dict[str, Any], options: AssignorOptions) -> AssignorOptions:
-    name = spec.get("assignor", "uniform")
+    name = spec.get("assignor", DEFAULT)
     if not isinstance(name, str):
         raise SpecError(f"assignor is {name!r}: give its name")
     return replace(options, assignor=name)

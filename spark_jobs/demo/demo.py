@@ -30,7 +30,6 @@ from coordinator.cli.report import plot
 from coordinator.config import ConfigError, parse
 from coordinator.display import progress
 from coordinator.extras import EXTRAS, require
-from spark_jobs.assignors import TWINS
 from spark_jobs.demo import kafka, watched
 from spark_jobs.demo.crowd import Crowd
 from spark_jobs.session.package_files import demo_cases
@@ -244,13 +243,13 @@ def show_kafka_comparison(stage: Stage) -> Outcome:
     title = "1. Recorded groups: Muster's assignments compared with Kafka's"
     table = _act(stage, title, "assignor", *kafka.VERDICTS)
     worse, started = 0, time.perf_counter()
-    for name in TWINS:
+    for name in kafka.COMPARED:
         found = kafka.compare_with_kafka(name, stage.cases)
         worse += found["worse"]
         table.add_row(name, *[str(found[verdict]) for verdict in kafka.VERDICTS])
     seconds = time.perf_counter() - started
     stage.console.print(table)
-    assignors = len(TWINS)
+    assignors = len(kafka.COMPARED)
     what = f"{len(stage.cases)} groups, {assignors} assignors, in process in {seconds:.1f} s"
     return Outcome(worse == 0, f"{what}: {worse or 'none'} worse than Kafka's")
 

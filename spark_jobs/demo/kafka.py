@@ -8,11 +8,14 @@ from typing import Any
 
 from assignors import GroupSpec, PartitionRanges, SpecError, quality
 from assignors.parse import parse_json_objects
+from assignors.registry import BUILT_IN, knows_loads
 from coordinator.config import Config
 from coordinator.core.targets.assignor_options import AssignorOptions
 
 VERDICTS = ("the same", "fewer moves", "fairer", "worse")
 """How Muster's assignment compares with Kafka's. A more even load may need more moves."""
+COMPARED = tuple(name for name in BUILT_IN if not knows_loads(name))
+"""The assignors that Kafka's are compared with: its groups have no loads."""
 _SETTINGS = Config()
 
 

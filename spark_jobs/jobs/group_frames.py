@@ -8,15 +8,14 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from assignors import GroupSpec, SpecError
+from assignors import GroupSpec
 from coordinator.config import Config
 from coordinator.core.state.target_candidate import TargetCandidate
 from coordinator.core.targets.basis import Basis
 from coordinator.engines.input_tables import make_tables
-from spark_jobs.assignors import TWINS, WEIGHTED
-from spark_jobs.assignors.dispatch import assign_frames
+from spark_jobs.assignors.dispatch import load_twin
 from spark_jobs.assignors.group import LabelledMembers
-from spark_jobs.assignors.weighted import assign_group
+from spark_jobs.assignors.twin import Twin
 from spark_jobs.session.schemas import frame_of
 
 
@@ -41,21 +40,20 @@ def assign_on_spark(
     """
     found, options = basis.input, basis.options
     assignor = options.assignor
-    if assignor in TWINS:
+    twin = load_twin(assignor)
+    if isinstance(twin, Twin):
         spec = found.spec(assignor)
-        assigned = assign_frames(
-            spark, assignor, _label(spark, spec), frame_of(spark, spec.topics_to_arrow()),
+        assigned = twin.assign(
+            spark, _label(spark, spec), frame_of(spark, spec.topics_to_arrow()),
             frame_of(spark, spec.owned().to_arrow()),
             driver_rows=config.engine.driver_rows, **options.arguments(),
         )  # fmt: skip
         partial = assigned.verdict.partial and not options.waits
         target = basis.candidate(assigned.moved, partial=partial)
         return assigned.rows, assigned.members, target
-    if assignor != WEIGHTED:
-        raise SpecError(f"assignor {assignor!r} does not run on Spark: use --engine local")
     tables = make_tables(found, assignor)
     frames = {name: frame_of(spark, table) for name, table in tables.items()}
-    done = assign_group(spark, assignor, frames, options.arguments(), as_of_ms=found.as_of_ms)
+    done = twin(spark, assignor, frames, options.arguments(), as_of_ms=found.as_of_ms)
     (row,) = done.summary.to_pylist() or [{"members": 0, "moved": 0, "partial": False}]
     target = basis.candidate(row["moved"], partial=row["partial"] and not options.waits)
     return done.rows, row["members"], target

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow.compute as pc
@@ -15,6 +15,7 @@ from assignors import GroupSpec, PartitionRanges, SpecError, Verdict, quality
 from assignors.groups.assign_groups import GROUPS_SCHEMA, GroupsAssignment
 from assignors.groups.group_tables import GROUP_ID
 from assignors.parse_tables import LOAD_COLUMNS
+from assignors.registry import require_spark_twin
 from coordinator.clock import wall_ms
 from coordinator.config import Config
 from coordinator.core.targets.assignor_options import AssignorOptions
@@ -29,7 +30,6 @@ from coordinator.table_jobs.assignment_job import AssignmentJob, AssignmentResul
 from coordinator.table_jobs.inputs import name_of_table
 from coordinator.table_jobs.outputs import is_delta_output, refuse_folder
 from coordinator.table_jobs.runs import Run
-from spark_jobs.assignors import TWINS, WEIGHTED
 from spark_jobs.jobs.read_tables import read_frame, unreadable_named
 
 if TYPE_CHECKING:
@@ -45,8 +45,6 @@ COLUMNS = ("member_id", "topic", "first_partition", "partition_count")
 
 class SparkAssignment:
     """Runs jobs on tables with Spark. The first job imports pyspark."""
-
-    assignors = (*TWINS, WEIGHTED)
 
     @contextmanager
     def find_tables(self, job: AssignmentJob) -> Iterator[AssignmentJob]:
@@ -141,113 +139,145 @@ def _check_seen(spark: SparkSession, job: AssignmentJob) -> None:
         check_seen(spark, [*files, probe.name])
 
 
-def _assign_on_spark(spark: Any, job: AssignmentJob, config: Config, run: Run) -> AssignmentResult:  # noqa: ANN401
-    from spark_jobs.assignors.dispatch import assign_frames  # noqa: PLC0415
-    from spark_jobs.assignors.prior_ownership import check_previous  # noqa: PLC0415
+@dataclass(frozen=True, slots=True)
+class _Assigned:
+    """What Spark has assigned: one group, as frames or in one task, or many.
 
-    members, topics = _read(spark, job, "members"), _read(spark, job, "topics")
-    if GROUP_ID in members.columns:
-        return _assign_groups(spark, job, config, run, {"members": members, "topics": topics})
-    weighted = job.options.assignor not in TWINS or bool(job.options.weighted)
-    loads = not set(LOAD_COLUMNS).isdisjoint(members.columns)
-    if weighted or loads or job.partitions or job.constraints:
-        return _assign_whole(spark, job, config, run, {"members": members, "topics": topics})
-    claims, forgotten = _read(spark, job, "owned") if job.owned else None, 0
-    if claims is None and job.previous is not None:
-        previous, _ = check_previous(_read(spark, job, "previous"), job.previous_name)
-        claims, forgotten = _forget_frames(job, previous, topics)
-    arguments = job.options.arguments()
-    assigned = assign_frames(
-        spark, job.options.assignor, members, topics, claims,
-        driver_rows=config.engine.driver_rows, **arguments,
-    )  # fmt: skip
+    Attributes
+    ----------
+    complete
+        Adds what the driver can hold: the report of one group, or the rows of many.
+    """
+
+    found: FrameAssignment | FrameGroups
+    members: int
+    totals: dict[str, Any]
+    complete: Callable[[AssignmentResult], AssignmentResult]
+
+
+def _assign_on_spark(
+    spark: SparkSession, job: AssignmentJob, config: Config, run: Run
+) -> AssignmentResult:
+    """Read, drop what no longer exists, assign, report and write, whatever the tables hold."""
+    tables, forgotten = _read_tables(spark, job), 0
+    if job.owned is None and job.previous is not None:
+        tables["owned"], forgotten = _read_previous(spark, job, tables)
+    assigned = _find_way(job, tables)(spark, job, config, tables)
     job.safeguards.check_members(assigned.members)
-    done = AssignmentResult("spark", run.run_id, forgotten=forgotten, totals=assigned.totals())
-    if assigned.held is not None:  # nothing has to be read again
-        group, ranges = assigned.held
-        if assigned.members + len(ranges) <= config.report.rows_max:
-            done = _report_on(done, group, ranges)
-    elif assigned.members + assigned.rows.count() <= config.report.rows_max:
-        tables = {"members": members, "topics": topics, "owned": claims}
-        done = _add_report(done, assigned.rows, assigned.verdict, tables)
-    return _write_result(spark, job, run, done, assigned)
+    done = AssignmentResult("spark", run.run_id, forgotten=forgotten, totals=assigned.totals)
+    return _write_result(spark, job, run, assigned.complete(done), assigned.found)
+
+
+def _find_way(
+    job: AssignmentJob, tables: Mapping[str, DataFrame]
+) -> Callable[[SparkSession, AssignmentJob, Config, dict[str, DataFrame]], _Assigned]:
+    """Choose how to assign, by what the tables and the options hold."""
+    from spark_jobs.assignors.dispatch import load_twin  # noqa: PLC0415 - as above
+    from spark_jobs.assignors.twin import Twin  # noqa: PLC0415 - the same
+
+    columns = tables["members"].columns
+    if GROUP_ID in columns:
+        return _assign_groups
+    loads = not {*LOAD_COLUMNS}.isdisjoint(columns) or "partitions" in tables
+    frames = isinstance(load_twin(job.options.assignor), Twin) and not job.options.weighted
+    return _assign_frames if frames and not loads and "constraints" not in tables else _assign_whole
+
+
+def _assign_frames(
+    spark: SparkSession, job: AssignmentJob, config: Config, tables: dict[str, DataFrame]
+) -> _Assigned:
+    """Assign a group of any size with DataFrames."""
+    from spark_jobs.assignors.dispatch import assign_frames  # noqa: PLC0415
+
+    found = assign_frames(
+        spark, job.options.assignor, tables["members"], tables["topics"], tables.get("owned"),
+        driver_rows=config.engine.driver_rows, **job.options.arguments(),
+    )  # fmt: skip
+    most = config.report.rows_max
+
+    def complete(done: AssignmentResult) -> AssignmentResult:
+        if found.held is not None:  # nothing has to be read again
+            group, ranges = found.held
+            fits = found.members + len(ranges) <= most
+            return _report_on(done, group, ranges) if fits else done
+        if found.members + found.rows.count() > most:
+            return done
+        return _add_report(done, found.rows, found.verdict, tables)
+
+    return _Assigned(found, found.members, found.totals(), complete)
 
 
 def _assign_groups(
-    spark: Any,  # noqa: ANN401
-    job: AssignmentJob,
-    config: Config,
-    run: Run,
-    tables: dict[str, DataFrame],
-) -> AssignmentResult:
+    spark: SparkSession, job: AssignmentJob, config: Config, tables: dict[str, DataFrame]
+) -> _Assigned:
     """Assign the groups of the tables, each by itself, in one job."""
-    from spark_jobs.assignors.groups import assign_groups, refuse_one_group  # noqa: PLC0415
+    from spark_jobs.assignors.groups import assign_groups  # noqa: PLC0415
 
-    forgotten = 0
-    tables |= _read_more(spark, job)
-    if job.owned is None and job.previous is not None:
-        previous = _read(spark, job, "previous")
-        refuse_one_group(previous, job.previous_name)
-        keys = [name for name in (GROUP_ID, "topic") if name in tables["topics"].columns]
-        tables["owned"], forgotten = _forget_frames(job, previous, tables["topics"], keys)
-    arguments = job.options.arguments()
     found = assign_groups(
-        spark, job.options.assignor, tables, arguments, as_of_ms=wall_ms(),
+        spark, job.options.assignor, tables, job.options.arguments(), as_of_ms=wall_ms(),
         check_empty=job.safeguards.check_groups,
     )  # fmt: skip
     summary = found.summary
-    job.safeguards.check_members(int(pc.sum(summary["members"]).as_py() or 0))
-    rows = None
-    if int(pc.sum(summary["ranges"]).as_py() or 0) <= config.report.rows_max:
-        order = [(name, "ascending") for name in (GROUP_ID, *COLUMNS)]
-        rows = found.rows.toArrow().cast(GROUPS_SCHEMA).sort_by(order)
-    done = AssignmentResult(
-        "spark", run.run_id, forgotten=forgotten, totals=found.totals(),
-        groups=GroupsAssignment(rows, summary),
-    )  # fmt: skip
-    return _write_result(spark, job, run, done, found)
+
+    def complete(done: AssignmentResult) -> AssignmentResult:
+        rows = None
+        if int(pc.sum(summary["ranges"]).as_py() or 0) <= config.report.rows_max:
+            order = [(name, "ascending") for name in (GROUP_ID, *COLUMNS)]
+            rows = found.rows.toArrow().cast(GROUPS_SCHEMA).sort_by(order)
+        return replace(done, groups=GroupsAssignment(rows, summary))
+
+    return _Assigned(found, int(pc.sum(summary["members"]).as_py() or 0), found.totals(), complete)
 
 
 def _assign_whole(
-    spark: Any,  # noqa: ANN401
-    job: AssignmentJob,
-    config: Config,
-    run: Run,
-    tables: dict[str, DataFrame],
-) -> AssignmentResult:
+    spark: SparkSession, job: AssignmentJob, config: Config, tables: dict[str, DataFrame]
+) -> _Assigned:
     """Assign a group with weights or constraints: one task does it."""
-    from spark_jobs.assignors.prior_ownership import check_previous  # noqa: PLC0415
-    from spark_jobs.assignors.weighted import assign_group  # noqa: PLC0415
+    from spark_jobs.assignors.dispatch import load_group_twin  # noqa: PLC0415
 
-    forgotten, now = 0, wall_ms()
-    tables |= _read_more(spark, job)
-    if job.owned is None and job.previous is not None:
-        previous, _ = check_previous(_read(spark, job, "previous"), job.previous_name)
-        tables["owned"], forgotten = _forget_frames(job, previous, tables["topics"])
-    options = job.options
+    options, now = job.options, wall_ms()
+    assign_group = load_group_twin(options.assignor)
     found = assign_group(spark, options.assignor, tables, options.arguments(), as_of_ms=now)
     summary = found.summary.to_pylist()
     row: dict[str, Any] = summary[0] if summary else {"members": 0, "partitions": 0}
-    job.safeguards.check_members(row["members"])
-    totals = {name: it for name, it in found.totals().items() if name != "groups"}
-    done = AssignmentResult("spark", run.run_id, forgotten=forgotten, totals=totals)
-    if row["members"] + row["partitions"] <= config.report.rows_max:
+
+    def complete(done: AssignmentResult) -> AssignmentResult:
+        if row["members"] + row["partitions"] > config.report.rows_max:
+            return done
         verdict = Verdict(
             row.get("partial", False), row.get("moved_minimum"), row.get("exact", True)
         )
-        done = _add_report(done, found.rows, verdict, tables, as_of_ms=now)
-    return _write_result(spark, job, run, done, found)
+        return _add_report(done, found.rows, verdict, tables, as_of_ms=now)
+
+    totals = {name: it for name, it in found.totals().items() if name != "groups"}
+    return _Assigned(found, row["members"], totals, complete)
 
 
-def _read(spark: Any, job: AssignmentJob, name: str) -> DataFrame:  # noqa: ANN401
+def _read_tables(spark: SparkSession, job: AssignmentJob) -> dict[str, DataFrame]:
+    """Return the tables of a job by their names, `previous` not among them."""
+    names = ("members", "topics", "owned", "partitions", "constraints")
+    return {name: _read(spark, job, name) for name in names if getattr(job, name) is not None}
+
+
+def _read_previous(
+    spark: SparkSession, job: AssignmentJob, tables: Mapping[str, DataFrame]
+) -> tuple[DataFrame, int]:
+    """Return what is left of the previous assignment, and how many partitions no longer exist."""
+    from spark_jobs.assignors.groups import refuse_one_group  # noqa: PLC0415
+    from spark_jobs.assignors.prior_ownership import check_previous  # noqa: PLC0415
+
+    previous, topics = _read(spark, job, "previous"), tables["topics"]
+    if GROUP_ID not in tables["members"].columns:
+        previous, _ = check_previous(previous, job.previous_name)
+        return _forget_frames(job, previous, topics)
+    refuse_one_group(previous, job.previous_name)
+    keys = [name for name in (GROUP_ID, "topic") if name in topics.columns]
+    return _forget_frames(job, previous, topics, keys)
+
+
+def _read(spark: SparkSession, job: AssignmentJob, name: str) -> DataFrame:
     """Return the rows of one of the job's tables, which must be there."""
     return read_frame(spark, getattr(job, name), job.option_of(name))
-
-
-def _read_more(spark: Any, job: AssignmentJob) -> dict[str, DataFrame]:  # noqa: ANN401
-    """Return the optional tables of a job, by their names."""
-    names = ("owned", "partitions", "constraints")
-    return {name: _read(spark, job, name) for name in names if getattr(job, name) is not None}
 
 
 def _add_report(
@@ -282,20 +312,23 @@ def assign_group(group: GroupSpec, options: AssignorOptions) -> PartitionRanges:
     Raises
     ------
     SpecError
-        The assignor does not run on Spark.
+        The assignor has no twin on DataFrames.
     """
-    if options.assignor not in TWINS:
-        raise SpecError(f"assignor {options.assignor!r} does not run on Spark: use --engine local")
-    from spark_jobs.assignors.dispatch import assign_frames  # noqa: PLC0415
+    require_spark_twin(options.assignor)
+    from spark_jobs.assignors.dispatch import load_twin  # noqa: PLC0415
+    from spark_jobs.assignors.twin import Twin  # noqa: PLC0415
     from spark_jobs.session.schemas import frame_of  # noqa: PLC0415
     from spark_jobs.session.session import scratch_warehouse, spark_session  # noqa: PLC0415
 
+    twin = load_twin(options.assignor)
+    if not isinstance(twin, Twin):
+        raise SpecError(
+            f"assignor {options.assignor!r} assigns tables on Spark, and this is a spec: give "
+            "--members and --topics, or use --engine local"
+        )
     spark = spark_session(conf=scratch_warehouse())
     members, topics, owned = (frame_of(spark, table) for table in group.to_arrow())
-    arguments = options.arguments()
-    assigned = assign_frames(
-        spark, options.assignor, members, topics, owned, driver_rows=0, **arguments
-    )
+    assigned = twin.assign(spark, members, topics, owned, driver_rows=0, **options.arguments())
     rows = assigned.rows.toArrow()
     ranges = PartitionRanges.from_arrow(group.member_ids, group.topics, rows)
     return replace(ranges, verdict=assigned.verdict)

@@ -17,7 +17,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from assignors import PartitionRanges
+from assignors import PartitionRanges, assignor_names
+from assignors.registry import spark_twin_of
 from coordinator.config import Config
 from coordinator.core.state.target_candidate import TargetCandidate
 from coordinator.core.targets.basis import Basis
@@ -27,7 +28,6 @@ from coordinator.engines.stored_target import read_stored_target
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.errors.texts import gist
 from coordinator.extras import require
-from spark_jobs.assignors import TWINS, WEIGHTED
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -105,8 +105,8 @@ class SparkEngine(Engine):
 
     @property
     def assignors(self) -> Container[str]:
-        """The assignors that have a twin on Spark."""
-        return (*TWINS, WEIGHTED)
+        """The assignors that declare a twin on Spark."""
+        return [name for name in assignor_names() if spark_twin_of(name) is not None]
 
     def compute(self, basis: Basis) -> TargetCandidate:
         """Compute a target: the rows of a computation are written, read back and checked."""

@@ -14,9 +14,9 @@ PLACE = re.compile(f"{PATH.pattern}|`(pyproject.toml)`")
 PAGE = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 REGISTERED = {
     "an assignor": {
-        "assignors/uniform.py": r'^    name: ClassVar\[str\] = "uniform"',
+        "assignors/uniform.py": r'^    spark_twin: ClassVar\[str\] = "spark_jobs.assignors.uniform:',
         "assignors/registry.py": r"^    UniformAssignor,",
-        "spark_jobs/assignors/__init__.py": r'^TWINS = \(.*"uniform"',
+        "spark_jobs/assignors/": r'^TWIN = Twin\("uniform", ',
         "tests/assignors/test_properties.py": r'^    \("uniform", \{',
         "tests/spark/test_assignors.py": r'^    "uniform": ',
     },

@@ -9,6 +9,8 @@ from dataclasses import replace
 import pytest
 from deltalake import DeltaTable
 
+from assignors import SpecError
+from assignors.registry import ENTRY_POINTS
 from coordinator import Coordinator
 from coordinator.config import Config, EngineConfig, PlanConfig
 from coordinator.core.events import ReportLoads
@@ -24,6 +26,7 @@ from spark_jobs.jobs.spark_engine import SparkEngine
 from tests.engines.test_assignor_options import TOPICS, subscriptions
 from tests.engines.test_stored_targets import records
 from tests.storage.test_store_modes import wrong
+from tests.support.installed import install
 from tests.support.longer import EVERY, longer
 from tests.support.members import WHILE_JOBS_RUN, Members, join, wait_for
 from tests.support.table_engine import TableEngine, target_basis
@@ -230,3 +233,30 @@ def test_a_weighted_group_goes_to_spark(tmp_path, spark):
     assert ours == numpys
     assert (found.assignor, found.stored.members) == ("weighted", 2)
     assert records(tmp_path, TargetMetadata)[-1].assignor == "weighted"
+
+
+DECLARED = """
+from assignors.uniform import UniformAssignor
+
+class Made(UniformAssignor):
+    spark_twin = "{twin}"
+"""
+
+
+@pytest.mark.parametrize(("name", "twin"), [("framed", "TWIN"), ("lost", "NONE")])
+def test_spark_runs_the_twin_that_an_assignor_declares(tmp_path, monkeypatch, spark, name, twin):
+    """A path that leads nowhere is refused, with what to do."""
+    source = DECLARED.format(twin=f"spark_jobs.assignors.uniform:{twin}")
+    install(tmp_path, monkeypatch, ENTRY_POINTS, name, source)
+    engine = SparkEngine(spark, SPARK)
+    assert name in engine.assignors
+    with Coordinator.open(None, topics={"a": 3}, config=Config(kafka=WHILE_JOBS_RUN)) as group:
+        join(group, "m1", topics=["a"])
+        found = group._take_basis("g")
+    asked = replace(found, options=AssignorOptions.of_target(name, {}, SPARK))
+    if name == "lost":
+        with pytest.raises(SpecError, match=r"'lost': its twin on Spark, .*NONE.* --engine local"):
+            engine.compute(asked)
+    else:
+        assert engine.compute(asked).ranges.to_dict() == {"m1": {"a": [0, 1, 2]}}
+    engine.close()

@@ -1,5 +1,13 @@
 """Packages that are installed beside Muster, as far as entry points can tell."""
 
+ALONE = """
+from assignors.uniform import UniformAssignor
+
+class Made(UniformAssignor):
+    spark_twin = None
+"""
+"""An assignor that does not run on Spark."""
+
 
 def install(folder, monkeypatch, group, name, source):
     """Have a package in the folder, and on the path: its class `Made` is the entry point `name`."""

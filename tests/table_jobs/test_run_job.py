@@ -14,6 +14,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from assignors import GroupSpec, SpecError, get_assignor
+from assignors.registry import ENTRY_POINTS
 from coordinator.config import Config
 from coordinator.core.targets.assignor_options import AssignorOptions
 from coordinator.storage.tables.table_io import BusyError, TableRef, read_delta, table_lock
@@ -24,6 +25,7 @@ from coordinator.table_jobs.inputs import SparkName, find_input
 from coordinator.table_jobs.run_job import run_job
 from coordinator.table_jobs.runs import identify
 from tests.conftest import ROOT
+from tests.support.installed import ALONE, install
 
 MEMBERS = pa.table({"member_id": ["m1", "m2"], "subscribed": [["a"], ["a"]]})
 TOPICS = pa.table({"topic": ["a"], "partitions": [5]})
@@ -143,8 +145,6 @@ def job_on(tables, engine="auto", assignor="uniform", **more):
 class FakeSpark:
     """An engine that writes down what it is asked."""
 
-    assignors = ("range", "uniform", "weighted")
-
     def __init__(self):
         self.found, self.done = [], []
 
@@ -226,13 +226,14 @@ def test_bad_options_are_refused_before_anything_is_found_or_locked(tables):
     assert not (tables / "_locks").exists()
 
 
-def test_assignor_without_spark_runs_locally_unless_spark_is_requested(tables):
+def test_assignor_without_spark_runs_locally_unless_spark_is_requested(
+    tables, tmp_path, monkeypatch
+):
+    install(tmp_path, monkeypatch, ENTRY_POINTS, "alone", ALONE)
     spark = FakeSpark()
-    assert run_job(job_on(tables, "auto", "sticky"), Config(), spark).engine == "local"
-    with pytest.raises(
-        SpecError, match="assignor 'sticky' does not run on Spark: use --engine local"
-    ):
-        run_job(job_on(tables, "spark", "sticky"), Config(), spark)
+    assert run_job(job_on(tables, "auto", "alone"), Config(), spark).engine == "local"
+    with pytest.raises(SpecError, match="'alone' does not run on Spark: use --engine local"):
+        run_job(job_on(tables, "spark", "alone"), Config(), spark)
     assert spark.done == []
 
 

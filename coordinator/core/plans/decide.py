@@ -51,7 +51,7 @@ from coordinator.core.state.records import (
     Tombstone,
 )
 from coordinator.core.state.target_candidate import TargetCandidate, list_records
-from coordinator.core.targets.approval import WEIGHTED, end_of, list_waiting
+from coordinator.core.targets.approval import end_of, list_waiting
 from coordinator.core.targets.basis import Basis
 from coordinator.core.targets.validate import check_ranges, to_rows
 from coordinator.errors import ErrorCode, GroupError
@@ -280,7 +280,7 @@ def _refuse_invalid(
     targets = found.targets.copy()
     for member_id, spans in changes.items():
         targets[member_id] = spans
-    spec = found.spec(WEIGHTED)
+    spec = found.weighed_spec()
     columns = targets.ranges()
     alive = {topic.key for topic in found.topics}
     keep = pa.array([columns.keys[at] in alive for at in columns.topic.tolist()], pa.bool_())

@@ -14,7 +14,6 @@ from assignors.loads.constraints import DRAIN, EXCLUDE, MAX_PARTITIONS, PIN
 from assignors.loads.load_spec import LoadSpec
 from assignors.registry import knows_loads
 from coordinator.core.state.partition_spans import Spans
-from coordinator.core.targets.approval import WEIGHTED
 from coordinator.core.targets.basis import AssignorInput
 from coordinator.core.targets.load_columns import DRAINED
 
@@ -117,7 +116,7 @@ def explain_partition(
     SpecError
         The group has no such partition.
     """
-    spec = given.spec(WEIGHTED)
+    spec = given.weighed_spec()
     loads = spec.loads
     assert loads is not None
     place = _find_place(spec, topic, partition)

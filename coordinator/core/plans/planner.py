@@ -13,6 +13,7 @@ import pyarrow as pa
 from assignors import GroupSpec, PartitionRanges, SpecError
 from assignors.certificate import certify, weigh_members
 from assignors.quality import Report, report
+from assignors.registry import find_keeper
 from coordinator.config import Config
 from coordinator.core.plans.input_digest import hash_columns, hash_texts
 from coordinator.core.plans.inputs import describe_inputs
@@ -20,7 +21,7 @@ from coordinator.core.state.plan_values import PlannedMove, PlanSummary
 from coordinator.core.state.records import LoadsNoted, MemberMetadata, PlanMade
 from coordinator.core.state.target_assignment import Targets
 from coordinator.core.state.target_candidate import TargetCandidate
-from coordinator.core.targets.approval import WEIGHTED, move_nothing
+from coordinator.core.targets.approval import move_nothing
 from coordinator.core.targets.assignor_options import AssignorOptions
 from coordinator.core.targets.basis import AssignorInput, Basis
 from coordinator.core.targets.compute_here import compute_ranges
@@ -118,7 +119,8 @@ def make_plan(
     SpecError
         An option names an unknown member, or the assignor refuses the group.
     """
-    assignor = options.assignor or (basis.assignor if options.loads is None else WEIGHTED)
+    own = basis.assignor if options.loads is None else find_keeper(loads=True)
+    assignor = options.assignor or own
     settings = {**basis.settings, **options.settings}
     supposed = _suppose(basis, options, AssignorOptions.of_group(assignor, settings, config))
     until_ms = now_ms + config.plans.valid_ms
@@ -256,7 +258,7 @@ def _show(
     ranges = candidate.ranges
     assert ranges is not None  # nothing was prepared, so an engine returns all of it
     # With weights, whatever the assignor: readers of a plan want to know what it does to them.
-    spec = supposed.input.spec(WEIGHTED)
+    spec = supposed.input.weighed_spec()
     found = report(spec, ranges)
     moves = tuple(_list_moves(basis, supposed, found))
     inputs = describe_inputs(basis)

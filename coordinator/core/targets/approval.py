@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from assignors.registry import knows_loads
+from assignors.registry import find_keeper, knows_loads
 
 if TYPE_CHECKING:
     from coordinator.config import Config
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 APPROVAL, AUTO, MANUAL = "consumer.assignor.approval", "auto", "manual"
 MAX_MOVES, IMBALANCE = "consumer.assignor.max.moves", "consumer.assignor.imbalance"
-WEIGHTED, STICKY = "weighted", "sticky"
 
 
 def end_of(plan: PlanMade, config: Config) -> int:
@@ -45,4 +44,4 @@ def keeps_target(settings: Mapping[str, str], group: Group) -> bool:
 
 def move_nothing(assignor: str, settings: Mapping[str, str]) -> tuple[str, dict[str, str]]:
     """Return an assignor, and settings for it, that assign only partitions without an owner."""
-    return WEIGHTED if knows_loads(assignor) else STICKY, {**settings, MAX_MOVES: "0"}
+    return find_keeper(loads=knows_loads(assignor)), {**settings, MAX_MOVES: "0"}

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from assignors import GroupSpec, PartitionRanges, SpecError
 from assignors.arrays import Ints, Longs
-from assignors.registry import knows_loads
+from assignors.registry import find_keeper, knows_loads
 from coordinator.core.state.groups import ChangePlace, Group, State, Topic, TopicList
 from coordinator.core.state.partition_spans import Spans
 from coordinator.core.state.records import LoadsNoted, MemberMetadata, Record
@@ -51,6 +51,10 @@ class AssignorInput:
     def listed(self) -> TopicList:
         """The topics, with what is made of all of them."""
         return self.topics if isinstance(self.topics, TopicList) else TopicList(self.topics)
+
+    def weighed_spec(self) -> GroupSpec:
+        """Return the group with its weights, capacities and constraints, for any assignor."""
+        return self.spec(find_keeper(loads=True))
 
     def spec(self, assignor: str | None = None) -> GroupSpec:
         """Return the group that an assignor gets; dead topics and their owners are dropped.
