@@ -2,6 +2,9 @@
 
 Each quirk is written here alone, with whose it is; the code that heeds it uses what is defined
 beside it. Remove a quirk when no tested client has it any longer (docs/guide/serving.md).
+
+The issues of librdkafka and Kafka were searched for each. Those without an issue were seen with
+tested clients and have the client's source only.
 """
 
 from __future__ import annotations
@@ -25,14 +28,17 @@ class Quirk(NamedTuple):
         Those that were seen to do it.
     does, heeded
         What it does, and what is done about it.
+    source
+        The client's code that does it: repository, file, and function.
     issue
-        Where it is known in public; None where nothing was found.
+        Where it is discussed in public; None where a search of the client's issues found nothing.
     """
 
     client: str
     versions: str
     does: str
     heeded: str
+    source: str
     issue: str | None = None
 
 
@@ -41,6 +47,7 @@ NEEDS_PRODUCE = Quirk(
     "2.x",
     "does not fetch from a node without Produce, and keeps a core busy instead",
     "Produce is offered, and refused",
+    "confluentinc/librdkafka src/rdkafka_feature.c rd_kafka_feature_map: MsgVer2 needs Produce 3",
 )
 PRODUCE_VERSIONS = (3, 12)
 
@@ -49,6 +56,7 @@ NEEDS_METADATA_12 = Quirk(
     "2.x, in consumer groups",
     "aborts its process if the highest version of Metadata is below 12",
     "Metadata is offered up to 13",
+    "confluentinc/librdkafka src/rdkafka_request.c rd_kafka_MetadataRequest0: rd_assert",
 )
 METADATA_VERSIONS = (0, 13)
 
@@ -57,6 +65,7 @@ NEEDS_HANDSHAKE_0 = Quirk(
     "2.0, as in Debian's kcat",
     "logs in by version 1 of SaslHandshake only if 0 is offered too",
     "0 is offered, and refused",
+    "confluentinc/librdkafka src/rdkafka_feature.c rd_kafka_feature_map: SaslHandshake 0",
     "https://github.com/confluentinc/librdkafka/pull/4983",
 )
 HANDSHAKE_VERSIONS = (0, 1)
@@ -66,6 +75,8 @@ NEEDS_LOG_FOLDER = Quirk(
     "4.4.0",
     "takes an answer to DescribeLogDirs without folders for a refusal",
     "one folder that holds nothing",
+    "apache/kafka clients/src/main/java/org/apache/kafka/clients/admin/KafkaAdminClient.java "
+    "describeLogDirs",
     "https://issues.apache.org/jira/browse/KAFKA-13527",
 )
 LOG_FOLDERS = ({"error_code": ErrorCode.none, "log_dir": "none", "topics": ()},)
@@ -74,7 +85,10 @@ NAMES_NOTHING = Quirk(
     JAVA,
     "4.4.0, with a regular expression",
     "asks Metadata for a topic by its id, and says beside it that the name is empty, not null",
-    "an id counts, whatever the name",
+    "an id counts, and the name beside it is ignored",
+    "apache/kafka clients/src/main/java/org/apache/kafka/common/requests/MetadataRequest.java "
+    "convertTopicIdsToMetadataRequestTopic: sets no name, whose default is empty",
+    "https://issues.apache.org/jira/browse/KAFKA-18117",
 )
 
 
@@ -89,13 +103,18 @@ FORGETS_LOST_ANSWERS = Quirk(
     "carries on after a lost connection as if the lost answer had said nothing, although that "
     "answer may have revoked partitions",
     "the first answer of a connection brings the assignment",
+    "confluentinc/librdkafka src/rdkafka_cgrp.c rd_kafka_cgrp_handle_ConsumerGroupHeartbeat: "
+    "after ERR__TRANSPORT it looks for the coordinator, and sends no full request",
 )
 OWNS_NOTHING_YET = Quirk(
     f"{LIBRDKAFKA}, {JAVA}",
     "2.x, in the second heartbeat; 4.4.0, while it looks up names of topics",
     "reports that it owns nothing while it takes over what the last answer assigned; if that "
     "counted as a release, as in Kafka, another member could get the same partitions",
-    "the report counts as if it did not say what the member owns",
+    "the report counts as if it did not name what the member owns",
+    "apache/kafka clients/src/main/java/org/apache/kafka/clients/consumer/internals/"
+    "AbstractMembershipManager.java maybeReconcile: takes over what has a name so far",
+    "https://issues.apache.org/jira/browse/KAFKA-16198",
 )
 
 
@@ -120,5 +139,7 @@ ASKS_ONLY_FOR_ENDS = Quirk(
     "2.16",
     "cannot ask ListOffsets for the special times below the largest one, such as tiered storage",
     "refused as unsupported",
+    "confluentinc/librdkafka src/rdkafka.h rd_kafka_OffsetSpec_t: ends at -3",
+    "https://github.com/confluentinc/librdkafka/pull/4225",
 )
 UNASKABLE = ErrorCode.unsupported_version
