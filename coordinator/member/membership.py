@@ -38,7 +38,7 @@ from coordinator.member.events import (
     Subscribe,
     Wake,
 )
-from coordinator.member.requests import JOIN_AGAIN, UNHEARD, WAIT, make_heartbeat
+from coordinator.member.requests import JOIN_AGAIN, LATE_MS, UNHEARD, WAIT, make_heartbeat
 from coordinator.member.states import BEATING, MOVES, Cause, ClientState
 
 NEVER_MS = 2**62
@@ -118,6 +118,8 @@ class Membership:
         """What the running callback of a cancelled reconciliation has to revoke."""
         self._reported_owned: Spans | None = None
         self._full = True
+        self._late_until_ms = 0
+        """Until then an earlier heartbeat may come, and be answered what only a full one hears."""
         self._failures = 0
         self._beat_at_ms = 0
         self._confirmed_at_ms = 0
@@ -280,7 +282,7 @@ class Membership:
         """Return the heartbeat that is answered; None if it is no longer waited for."""
         sent = self._in_flight
         if sent is None or sent.number != number:
-            self._full = True  # it may have come late, and changed what no answer has said since
+            self._full = True  # it may have changed what no answer has said since
             return None
         self._in_flight = None
         return sent
@@ -344,6 +346,7 @@ class Membership:
         if sent is None or self._is_leaving(sent, heard=False, jitter=event.jitter):
             return
         self._full = True  # the answer that is missing may have brought an assignment
+        self._late_until_ms = sent.at_ms + LATE_MS
         self._back_off(event.jitter)
 
     def _back_off(self, jitter: float) -> None:
@@ -422,6 +425,8 @@ class Membership:
         self.owned = self.target = ()
         self._reported_owned = None
         self._full = True
+        if self._in_flight is not None:
+            self._late_until_ms = self._in_flight.at_ms + LATE_MS
         self._in_flight = None
         self._waits_since_ms = None
         self._revoke_by_ms = NEVER_MS
@@ -470,7 +475,8 @@ class Membership:
         if not self._may_beat() or self._now_ms < self._beat_at_ms:
             return
         self._numbers += 1
-        full, self._full = self._full or self.epoch == JOIN, False
+        full = self._full or self.epoch == JOIN or self._now_ms < self._late_until_ms
+        self._full = False
         leaves = self.state is ClientState.LEAVING
         self._in_flight = _Sent(self._numbers, self._now_ms, self.owned, leaves)
         if self._waits_since_ms is None:

@@ -25,6 +25,9 @@ WAIT = frozenset(
 """The same heartbeat may be served later: the last two end with another member's session."""
 UNHEARD = WAIT - {ErrorCode.UNRELEASED_INSTANCE_ID, ErrorCode.GROUP_MAX_SIZE_REACHED}
 """The one who answered does not coordinate the group, or not yet."""
+LATE_MS = 30_000
+"""For so long a heartbeat without an answer may still come to its coordinator: as long as a request
+waits there (log.answer_ms), and on its way."""
 
 
 def make_heartbeat(

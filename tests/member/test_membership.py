@@ -26,6 +26,7 @@ from coordinator.member.events import (
     Wake,
 )
 from coordinator.member.membership import GOODBYE_MS, Membership
+from coordinator.member.requests import LATE_MS
 from coordinator.member.states import BEATING, MOVES, Cause, ClientState
 
 A = TopicKey("a", "id-a")
@@ -278,6 +279,22 @@ def test_a_heartbeat_of_before_it_joined_again_may_have_come_late(stable):
         stable.answer(5)
     (beat,) = stable.tell(Wake(), INTERVAL_MS)
     assert beat.request.subscribed_topic_names is not None, "it is answered with everything"
+
+
+def test_a_heartbeat_without_an_answer_may_come_after_later_ones(stable):
+    """What it changes is answered to no one: until then each heartbeat says everything."""
+    stable.tell(Wake(), INTERVAL_MS)
+    sent_at = stable.now
+    stable.tell(HeartbeatUnanswered(stable.sent.number))
+    said = []
+    while stable.now < sent_at + LATE_MS + 2 * INTERVAL_MS:
+        (beat,) = stable.tell(Wake(), INTERVAL_MS)
+        said.append(
+            (stable.now - sent_at < LATE_MS, beat.request.subscribed_topic_names is not None)
+        )
+        stable.answer(2, spans((0, 4)) if said[-1][1] else None)
+    assert {early for early, _ in said} == {True, False}
+    assert all(early == full for early, full in said)
 
 
 @pytest.mark.parametrize("tell", ["refused", "not answered"])
