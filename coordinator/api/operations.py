@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from coordinator.api.parameters import AS_OF, PAGING, Parameter
+from coordinator.api.parameters import AFTER, AS_OF, PAGING, PARTITION, TOPIC, Parameter
 from coordinator.api.shapes import ROWS, make_one, make_page
 from coordinator.core.state.groups import GroupState
 
@@ -81,6 +81,34 @@ OPERATIONS = (
         "Its members, by their ids: subscriptions, epochs, and the ranges that they own.",
         (AS_OF, *PAGING),
         make_page("MembersPage", ROWS["members"], "Members of a group."),
+    ),
+    Operation(
+        "listOwnership", "/groups/{group}/ownership",
+        "Who owned what, as of a time: since when, and why. `until` says what is known by now.",
+        (TOPIC, PARTITION, AS_OF, *PAGING),
+        make_page("OwnershipPage", ROWS["assignment_history"], "Ranges that members owned."),
+    ),
+    Operation(
+        "listHistory", "/groups/{group}/history",
+        "Who owned what, from when until when, and why.",
+        (TOPIC, PARTITION, Parameter("member", "Only this member."), AS_OF, *PAGING),
+        make_page("HistoryPage", ROWS["assignment_history"], "Ranges that members owned."),
+    ),
+    Operation(
+        "listEpochs", "/groups/{group}/epochs",
+        "Its epochs: why each began, and its target.", (AFTER, AS_OF, *PAGING),
+        make_page("EpochsPage", ROWS["epochs"], "Epochs of a group."),
+    ),
+    Operation(
+        "listEvents", "/groups/{group}/events",
+        "What happened to it, in order. Ask again with the last `position` as `after`.",
+        (AFTER, AS_OF, *PAGING),
+        make_page("EventsPage", ROWS["events"], "Events of a group."),
+    ),
+    Operation(
+        "listOffsets", "/groups/{group}/offsets", "Its committed offsets.",
+        (TOPIC, AS_OF, *PAGING),
+        make_page("OffsetsPage", ROWS["offsets"], "Committed offsets of a group."),
     ),
 )  # fmt: skip
 """All operations."""

@@ -51,6 +51,7 @@ PAGING = (
     Parameter("limit", f"How many items to return; {LIMIT} unless given.", least=1, most=LIMIT_MAX),
     Parameter("cursor", "Where to go on: take it from `next`, which has all parameters."),
 )
+AFTER = Parameter("after", "Only what is after this position of the log.", least=0, most=2**63 - 1)
 TOPIC = Parameter("topic", "Only this topic.")
 PARTITION = Parameter(
     "partition", "Only this partition; goes with `topic`.", least=0, most=PARTITION_MAX

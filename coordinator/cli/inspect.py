@@ -21,9 +21,16 @@ from coordinator.cli.main import load_config
 from coordinator.cli.terminal import Terminal
 from coordinator.display import progress
 from coordinator.display.printable import as_json, visible
+from coordinator.history.json_rows import to_json_rows
 from coordinator.history.log_reader import LogReader, format_time, open_logs
 from coordinator.history.past_target import explain_past_partition
-from coordinator.history.view_rows import describe_with_offsets, explain_epochs, list_rows
+from coordinator.history.view_rows import (
+    describe_with_offsets,
+    explain_epochs,
+    list_rows,
+    pick_owned,
+    read_rows,
+)
 from coordinator.history.watched import list_unread, read_watched, tell_watched
 from coordinator.storage.record_log import LostTarget
 from coordinator.trace.kafka_json import to_camel_case
@@ -96,23 +103,8 @@ def history(
         raise SpecError(f"--partition {partition} requires --topic: give the topic too")
     with progress.show("reading the history"):
         reading = open_logs(store, as_of, group)[0]
-        rows = list_rows(reading, "assignment_history", group)
-    if topic is not None:
-        topics = sorted({row["topic"] for row in rows})
-        if topic not in topics:
-            owned = ", ".join(topics) or "nothing"
-            raise SpecError(
-                f"no member of group {group!r} owned topic {topic!r}; its members owned {owned}"
-            )
-        rows = [row for row in rows if row["topic"] == topic]
-    if partition is not None:
-        last = max((row["last_partition"] for row in rows), default=-1)
-        rows = [r for r in rows if r["first_partition"] <= partition <= r["last_partition"]]
-        if not rows:
-            raise SpecError(
-                f"no member of group {group!r} owned partition {partition} of topic {topic!r}: "
-                f"give one up to {last}"
-            )
+        found = read_rows(reading, "assignment_history", group)
+        rows = to_json_rows(pick_owned(found, group, topic, partition))
     say_watched(reading)
     if wants_json(json_):
         print_json(rows)

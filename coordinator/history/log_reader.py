@@ -155,6 +155,17 @@ class LogReader:
         """The version of the table, when it was read last."""
         return int(self._table.version())
 
+    def find(self, as_of: AsOf) -> tuple[int, int]:
+        """Return the position that another one or a time means in this log, and when it was.
+
+        Raises
+        ------
+        SpecError
+            It is not in the log.
+        """
+        position = self._position_of(check_as_of(as_of))
+        return position, self._at(position)
+
     def moment_of(self, position: int) -> tuple[int, int]:
         """Return the first and the last position of the rows around one that have its time.
 

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from assignors import SpecError
 from coordinator.config import Config
 from coordinator.core.events import DescribeGroup
 from coordinator.core.group_admin import CLASSIC_MEMBER, GroupDescription, describe_group
@@ -28,7 +32,7 @@ from coordinator.history.ownership_view import STATIC_RETURN
 WHO = ("member_id", "instance_id", "client_id", "client_host")
 
 
-def list_rows(reading: LogReader, view: str, group_id: str | None = None) -> list[Row]:
+def read_rows(reading: LogReader, view: str, group_id: str | None = None) -> pa.Table:
     """Return the rows of a view.
 
     Raises
@@ -39,7 +43,54 @@ def list_rows(reading: LogReader, view: str, group_id: str | None = None) -> lis
     table = read_view(reading, view, group_id)
     if group_id is not None and not len(table) and not LogRows(reading, group_id).has_group():
         raise reading.unknown(group_id)
-    return to_json_rows(table)
+    return table
+
+
+def list_rows(reading: LogReader, view: str, group_id: str | None = None) -> list[Row]:
+    """Return the same as JSON values."""
+    return to_json_rows(read_rows(reading, view, group_id))
+
+
+class NeverOwnedError(SpecError):
+    """No member of a group ever owned a topic or a partition."""
+
+
+def pick_owned(
+    history: pa.Table, group_id: str, topic: str | None, partition: int | None
+) -> pa.Table:
+    """Return the rows of `assignment_history` of a topic, or of one of its partitions.
+
+    Raises
+    ------
+    NeverOwnedError
+        There are none.
+    """
+    if topic is None:
+        return history
+    rows = history.filter(pc.equal(history["topic"], topic))
+    if not len(rows):
+        owned = ", ".join(sorted(pc.unique(history["topic"]).to_pylist())) or "nothing"
+        raise NeverOwnedError(
+            f"no member of group {group_id!r} owned topic {topic!r}; its members owned {owned}"
+        )
+    if partition is None:
+        return rows
+    last = pc.max(rows["last_partition"]).as_py()
+    low, high = rows["first_partition"], rows["last_partition"]
+    rows = rows.filter(pc.and_(pc.less_equal(low, partition), pc.greater_equal(high, partition)))
+    if not len(rows):
+        raise NeverOwnedError(
+            f"no member of group {group_id!r} owned partition {partition} of topic {topic!r}: give "
+            f"one up to {last}"
+        )
+    return rows
+
+
+def pick_owners_at(history: pa.Table, position: int) -> pa.Table:
+    """Return the rows of `assignment_history` of what members owned at a position."""
+    until = history["until_position"]
+    goes_on = pc.fill_null(pc.greater(until, position), fill_value=True)
+    return history.filter(pc.and_(pc.less_equal(history["since_position"], position), goes_on))
 
 
 def explain_epochs(reading: LogReader, group_id: str) -> list[Row]:

@@ -9,6 +9,7 @@ from deltalake.exceptions import DeltaError
 
 from assignors import SpecError
 from coordinator.errors.status import Status
+from coordinator.history.view_rows import NeverOwnedError
 from coordinator.storage.lease import Holder
 from coordinator.storage.record_log import LogError
 from coordinator.storage.tables.table_io import BusyError
@@ -44,6 +45,13 @@ class NoMemberError(NoGroupError):
         SpecError.__init__(self, f"There is no member {member!r} of group {group!r} here.")
 
 
+class NoNodesError(NoGroupError):
+    """The store is one shard, which has no nodes: status 404, too."""
+
+    def __init__(self) -> None:
+        SpecError.__init__(self, "This store is one shard, which has no nodes.")
+
+
 class ForbiddenError(SpecError):
     """The viewer may see this, but not change it: status 403."""
 
@@ -55,7 +63,7 @@ def _cut(text: str) -> str:
 def status_of(error: SpecError) -> HTTPStatus:
     """Return the status of the response that says what is wrong."""
     match error:
-        case NoGroupError():
+        case NoGroupError() | NeverOwnedError():
             return HTTPStatus.NOT_FOUND
         case ForbiddenError():
             return HTTPStatus.FORBIDDEN

@@ -44,7 +44,7 @@ SERVERS_S = 2.0
 """How long it is kept who coordinates a store and who stands by."""
 PAST_S = 60.0
 """How long a look at a former position is kept."""
-UNFOLLOWED = {"audit", "log", "offsets", "targets"}
+UNFOLLOWED = {"audit", "events", "log", "offsets", "targets"}
 """Views of rows that `Activity` leaves out."""
 PRESENT = {"epochs": read_begun_epochs, "groups": read_group_states}
 """Views without the columns that pages do not show and that are dear."""

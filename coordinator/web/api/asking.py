@@ -86,11 +86,13 @@ class Ask:
         return found
 
     def make_tag(self, stamp: Hashable) -> str:
-        """Return the entity tag of an answer: another one for another viewer or version of Muster.
+        """Return the entity tag of an answer.
 
-        It is weak: as long as nothing has changed, the position in an answer does not count.
+        It is another one for another viewer, and once access lists have been read again: these are
+        another object then. It is weak: as long as nothing has changed, the position in an answer
+        does not count.
         """
-        who = (self.viewer.principal, self.viewer.host)
+        who = (self.viewer.principal, self.viewer.host, id(self.viewer.access.acls))
         all_of_it = (MUSTER, self.path, sorted(self.given.items()), who, stamp)
         digest = hashlib.blake2b(repr(all_of_it).encode("utf-8", "replace"), digest_size=12)
         return f'W/"{digest.hexdigest()}"'

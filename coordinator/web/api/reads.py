@@ -12,11 +12,12 @@ from coordinator.history.frames import VIEWS, compute_view, sort_rows
 from coordinator.history.json_rows import to_json_rows
 from coordinator.history.keyed_rows import combine_chunks, flatten
 from coordinator.history.log_reader import format_time
+from coordinator.history.view_rows import pick_owned, pick_owners_at
 from coordinator.history.view_schemas import VIEW_SCHEMAS
 from coordinator.web.api.asking import Answer, Ask, stamp_of, tell_head
-from coordinator.web.errors import NoGroupError
+from coordinator.web.errors import NoGroupError, QueryError
 from coordinator.web.pages import refuse_topics
-from coordinator.web.store_reader import Look
+from coordinator.web.store_reader import UNFOLLOWED, Look
 
 
 def list_groups(ask: Ask) -> Answer:
@@ -24,17 +25,14 @@ def list_groups(ask: Ask) -> Answer:
     looks = ask.pages.look_at_all_as_of(ask.as_of, "as_of")
     empty = [VIEW_SCHEMAS["groups"].empty_table()]  # of a store of shards that has no log yet
     found = sort_rows("groups", pa.concat_tables([*map(_read_groups, looks), *empty]))
-    stamp = [*map(stamp_of, looks)]
     if ask.viewer.access.acls is not None and not ask.viewer.sees_all:
         ids = found["group_id"].to_pylist()
         seen = np.fromiter(map(ask.viewer.sees, ids), np.bool_, len(ids))
-        stamp.append((seen.tobytes().hex(), 0))
         found = found.filter(pa.array(seen))
     if state := ask.given.get("state"):
         found = found.filter(pc.equal(found["state"], state))
-    return Answer(
-        tuple(stamp), lambda: tell_head(ask, *looks) | ask.page(found, VIEWS["groups"].order)
-    )
+    stamp = tuple(map(stamp_of, looks))
+    return Answer(stamp, lambda: tell_head(ask, *looks) | ask.page(found, VIEWS["groups"].order))
 
 
 def get_group(ask: Ask) -> Answer:
@@ -54,10 +52,87 @@ def list_members(ask: Ask) -> Answer:
     found = look.view_of("members", group_id)
     if ask.viewer.access.acls is not None:
         refuse_topics(ask.viewer, *_topics_of(look, group_id, found))
+    return _page(ask, look, "members", found)
+
+
+def list_ownership(ask: Ask) -> Answer:
+    """Answer `listOwnership`: from the newest history, so that no past state is read again."""
+    group_id = ask.group_id
+    look = ask.pages.look_as_of(group_id, None)
+    history = _read_history(ask, look, group_id)
+    position, at_ms = look.reading.find(ask.as_of)
     return Answer(
-        stamp_of(look, group_id),
-        lambda: tell_head(ask, look) | ask.page(found, VIEWS["members"].order),
+        (*stamp_of(look, group_id), position),
+        lambda: (
+            tell_head(ask, look)
+            | {"position": position, "at": format_time(at_ms)}
+            | ask.page(pick_owners_at(history, position), VIEWS["assignment_history"].order)
+        ),
     )
+
+
+def list_history(ask: Ask) -> Answer:
+    """Answer `listHistory`."""
+    look, group_id = ask.look(), ask.group_id
+    found = _read_history(ask, look, group_id)
+    if (member := ask.given.get("member")) is not None:
+        found = found.filter(pc.equal(found["member_id"], member))
+    return _page(ask, look, "assignment_history", found)
+
+
+def list_epochs(ask: Ask) -> Answer:
+    """Answer `listEpochs`."""
+    look, group_id = ask.look(), ask.group_id
+    found = look.once(
+        group_id, "rows of epochs", lambda: compute_view(look.rows(group_id), "epochs")
+    )
+    if not len(found) and not look.has_group(group_id):
+        raise NoGroupError(group_id)
+    if ask.viewer.access.acls is not None:
+        named = pa.table({"topic": pc.list_flatten(combine_chunks(found["topics_changed"]))})
+        refuse_topics(ask.viewer, named)
+    return _page(ask, look, "epochs", _after(ask, found))
+
+
+def list_events(ask: Ask) -> Answer:
+    """Answer `listEvents`."""
+    look, group_id = ask.look(), ask.group_id
+    found = look.view_of("events", group_id)
+    if ask.viewer.access.acls is not None:
+        refuse_topics(ask.viewer, found.filter(pc.is_valid(found["topic"])))
+    return _page(ask, look, "events", _after(ask, found))
+
+
+def list_offsets(ask: Ask) -> Answer:
+    """Answer `listOffsets`."""
+    look, group_id = ask.look(), ask.group_id
+    found = look.view_of("offsets", group_id)
+    refuse_topics(ask.viewer, found)
+    if (topic := ask.given.get("topic")) is not None:
+        found = found.filter(pc.equal(found["topic"], topic))
+    return _page(ask, look, "offsets", found)
+
+
+def _page(ask: Ask, look: Look, view: str, rows: pa.Table) -> Answer:
+    """Answer with a page of rows of a view of the group of the path."""
+    stamp = stamp_of(look, None if view in UNFOLLOWED else ask.group_id)
+    return Answer(stamp, lambda: tell_head(ask, look) | ask.page(rows, VIEWS[view].order))
+
+
+def _after(ask: Ask, rows: pa.Table) -> pa.Table:
+    """Return the rows after the position that is asked for."""
+    after = ask.given.get("after")
+    return rows if after is None else rows.filter(pc.greater(rows["position"], int(after)))
+
+
+def _read_history(ask: Ask, look: Look, group_id: str) -> pa.Table:
+    """Return the history of a group, or of the topic or partition that is asked for."""
+    history = look.view_of("assignment_history", group_id)
+    refuse_topics(ask.viewer, history)
+    topic, partition = ask.given.get("topic"), ask.given.get("partition")
+    if partition is not None and topic is None:
+        raise QueryError(f"partition is {partition}, without a topic: give topic too")
+    return pick_owned(history, group_id, topic, None if partition is None else int(partition))
 
 
 def _read_groups(look: Look) -> pa.Table:

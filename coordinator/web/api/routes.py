@@ -29,6 +29,11 @@ HANDLERS: dict[str, Handler] = {
     "listGroups": reads.list_groups,
     "getGroup": reads.get_group,
     "listMembers": reads.list_members,
+    "listOwnership": reads.list_ownership,
+    "listHistory": reads.list_history,
+    "listEpochs": reads.list_epochs,
+    "listEvents": reads.list_events,
+    "listOffsets": reads.list_offsets,
 }
 """What answers each operation."""
 logger = logging.getLogger("muster.web")
