@@ -13,8 +13,10 @@ from typing import Any
 import msgspec
 
 from coordinator.api.parameters import AFTER, AS_OF, PAGING, PARTITION, TOPIC, Parameter
-from coordinator.api.shapes import ROWS, make_one, make_page
+from coordinator.api.shapes import ROWS, FindingsPage, make_one, make_page
 from coordinator.core.state.groups import GroupState
+from coordinator.history.findings import LEVELS
+from coordinator.history.nodes_view import NodeRow, ShardRow
 
 BASE = "/api/v1"
 STATES = tuple(one.value for one in GroupState if one is not GroupState.DEAD)
@@ -109,6 +111,25 @@ OPERATIONS = (
         "listOffsets", "/groups/{group}/offsets", "Its committed offsets.",
         (TOPIC, AS_OF, *PAGING),
         make_page("OffsetsPage", ROWS["offsets"], "Committed offsets of a group."),
+    ),
+    Operation(
+        "listFindings", "/doctor",
+        "What is wrong with the groups, or with one: the rows of `muster doctor`.",
+        (
+            Parameter("group", "Only this group."),
+            Parameter("only", "Only this finding.", choices=tuple(LEVELS)),
+            Parameter("window", "How far back to look: 90s, 15m, 1h, 7d; 1h unless given."),
+            AS_OF, *PAGING,
+        ),
+        FindingsPage,
+    ),
+    Operation(
+        "listNodes", "/nodes", "The nodes of a store of shards that are alive.", PAGING,
+        make_page("NodesPage", NodeRow, "Nodes."),
+    ),
+    Operation(
+        "listShards", "/shards", "The shards of a store, each with its node.", PAGING,
+        make_page("ShardsPage", ShardRow, "Shards."),
     ),
 )  # fmt: skip
 """All operations."""

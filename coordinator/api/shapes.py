@@ -5,7 +5,7 @@ Rows of views and findings are declared once, as Arrow schemas; their structs ar
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Union
 
 import msgspec
 import pyarrow as pa
@@ -84,30 +84,6 @@ FINDING_ROWS = {
 """Rows of `muster doctor`, by the finding's name."""
 
 
-class NodeRow(Struct, kw_only=True):
-    """A node that is alive, as `muster nodes` lists it."""
-
-    node_id: int
-    address: str
-    has_root: bool
-    shards: int
-    target: int
-    load: float
-    drained: bool
-    member_id: str | None
-    seen_at: Time
-
-
-class ShardRow(Struct, kw_only=True):
-    """A shard and the node that has claimed it last, as `muster nodes --shards` lists it."""
-
-    shard: int
-    node_id: int | None
-    address: str | None
-    coordinator_epoch: int | None
-    load: float | None
-
-
 class OverloadedMember(Struct, kw_only=True):
     """A member that has more weight for its capacity than the lower bound."""
 
@@ -183,3 +159,8 @@ def make_one(name: str, key: str, row: Any, doc: str) -> type[Struct]:  # noqa: 
     return msgspec.defstruct(
         name, [(key, row)], bases=(Head,), kw_only=True, namespace={"__doc__": doc}
     )
+
+
+FindingsPage = make_page(
+    "FindingsPage", Union[*FINDING_ROWS.values()], "Findings, each with the groups that have it."
+)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
 
 from assignors import SpecError
 from coordinator.config import Config
@@ -17,6 +20,33 @@ from coordinator.storage.record_log import NoLog
 from coordinator.storage.shards import NODES, Shards, read_whole, root_at
 
 Row = dict[str, Any]
+
+
+class NodeRow(msgspec.Struct, kw_only=True):
+    """A node that is alive, as `muster nodes` lists it.
+
+    `target` is how many shards it should have, `load` what its groups ask of it a second.
+    """
+
+    node_id: int
+    address: str
+    has_root: bool
+    shards: int
+    target: int
+    load: float
+    drained: bool
+    member_id: str | None
+    seen_at: Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
+
+
+class ShardRow(msgspec.Struct, kw_only=True):
+    """A shard and the node that has claimed it last, as `muster nodes --shards` lists it."""
+
+    shard: int
+    node_id: int | None
+    address: str | None
+    coordinator_epoch: int | None
+    load: float | None
 
 
 def list_nodes(store: str, config: Config, seen: StoreNodes | None = None) -> list[Row]:
@@ -49,21 +79,21 @@ def list_nodes(store: str, config: Config, seen: StoreNodes | None = None) -> li
     for one in nodes.others:
         member_id = _member_of(one, basis)
         rows.append(
-            {
-                "node_id": one.node_id,
-                "address": one.address,
-                "has_root": one is root,
-                "shards": counts[one.node_id],
-                "target": sum(
+            NodeRow(
+                node_id=one.node_id,
+                address=one.address,
+                has_root=one is root,
+                shards=counts[one.node_id],
+                target=sum(
                     row["partition_count"] for row in owned if row["member_id"] == member_id
                 ),
-                "load": round(loads[one.node_id], 1),
-                "drained": member_id in drained,
-                "member_id": member_id,
-                "seen_at": format_time(one.renewed_ms),
-            }
+                load=round(loads[one.node_id], 1),
+                drained=member_id in drained,
+                member_id=member_id,
+                seen_at=format_time(one.renewed_ms),
+            )
         )
-    return rows
+    return [msgspec.to_builtins(one) for one in rows]
 
 
 def list_owners(store: str, config: Config, seen: StoreNodes | None = None) -> list[Row]:
@@ -84,16 +114,12 @@ def list_owners(store: str, config: Config, seen: StoreNodes | None = None) -> l
     rows = []
     for shard in range(shards.count):
         one = owners.get(shard)
-        rows.append(
-            {
-                "shard": shard,
-                "node_id": one and one.node_id,
-                "address": one and one.address,
-                "coordinator_epoch": one and one.shards[shard],
-                "load": one and one.loads.get(shard),
-            }
-        )
-    return rows
+        row = ShardRow(shard=shard, node_id=None, address=None, coordinator_epoch=None, load=None)
+        if one is not None:
+            row.node_id, row.address = one.node_id, one.address
+            row.coordinator_epoch, row.load = one.shards[shard], one.loads.get(shard)
+        rows.append(row)
+    return [msgspec.to_builtins(one) for one in rows]
 
 
 def read_node(store: str, config: Config, node_id: int) -> tuple[Basis, str]:

@@ -76,12 +76,14 @@ class Ask:
         """Return a look at the group of the path, as of when it is asked for."""
         return self.pages.look_as_of(self.group_id, self.as_of)
 
-    def page(self, rows: pa.Table, order: Sequence[str]) -> Values:
-        """Return the items of a page, and where it goes on."""
+    def page(
+        self, rows: pa.Table, order: Sequence[str], more: Mapping[str, str] | None = None
+    ) -> Values:
+        """Return the items of a page, and where it goes on: with more parameters, if any."""
         page, cursor = cut_page(rows, order, self.given.get("cursor"), read_limit(self.given))
         found: Values = {"items": to_json_rows(page)}
         if cursor is not None:
-            query = urlencode({**self.given, "cursor": cursor})
+            query = urlencode({**self.given, **(more or {}), "cursor": cursor})
             found["next"] = f"{quote(self.path, SAFE)}?{query}"
         return found
 

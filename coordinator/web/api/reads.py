@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from coordinator.display.printable import as_json
 from coordinator.history.frames import VIEWS, compute_view, sort_rows
 from coordinator.history.json_rows import to_json_rows
 from coordinator.history.keyed_rows import combine_chunks, flatten
@@ -15,9 +16,11 @@ from coordinator.history.log_reader import format_time
 from coordinator.history.view_rows import pick_owned, pick_owners_at
 from coordinator.history.view_schemas import VIEW_SCHEMAS
 from coordinator.web.api.asking import Answer, Ask, stamp_of, tell_head
-from coordinator.web.errors import NoGroupError, QueryError
-from coordinator.web.pages import refuse_topics
-from coordinator.web.store_reader import UNFOLLOWED, Look
+from coordinator.web.doctor_page import DoctorPage
+from coordinator.web.errors import NoGroupError, NoNodesError, QueryError
+from coordinator.web.pages import Values, head, refuse_topics
+from coordinator.web.shards_reader import ShardsReader
+from coordinator.web.store_reader import UNFOLLOWED, Look, StoreReader
 
 
 def list_groups(ask: Ask) -> Answer:
@@ -111,6 +114,55 @@ def list_offsets(ask: Ask) -> Answer:
     if (topic := ask.given.get("topic")) is not None:
         found = found.filter(pc.equal(found["topic"], topic))
     return _page(ask, look, "offsets", found)
+
+
+def list_findings(ask: Ask) -> Answer:
+    """Answer `listFindings`: of later pages as of the time that the first one had."""
+    given = {name: ask.given[name] for name in ("window", "only") if name in ask.given}
+    if (group_id := ask.given.get("group")) is not None:
+        given["id"] = group_id
+    if ask.as_of is not None:
+        given["at"] = ask.given["as_of"]
+        if group_id is None:
+            ask.pages.look_at_all_as_of(ask.as_of, "as_of")  # a wrong one is named as it is here
+    values = DoctorPage(ask.pages).doctor(given, ask.viewer)
+    until = format_time(values["until_ms"])
+
+    def make() -> Values:
+        rows = [
+            {name: one[name] for name in ("finding", "level")} | row
+            for one in values["findings"]
+            for row in to_json_rows(one["rows"])
+        ]
+        numbers = pa.table({"number": pa.array(np.arange(len(rows)))})
+        found = ask.page(numbers, ("number",), {"as_of": ask.given.get("as_of", until)})
+        items = [rows[one["number"]] for one in found["items"]]
+        return head(values) | found | {"items": items}
+
+    counts = tuple((one["finding"], len(one["rows"])) for one in values["findings"])
+    return Answer((values["position"], until, counts), make)
+
+
+def list_nodes(ask: Ask) -> Answer:
+    """Answer `listNodes`."""
+    return _list_rows(ask, "node_id", lambda reader: reader.list_nodes())
+
+
+def list_shards(ask: Ask) -> Answer:
+    """Answer `listShards`."""
+    return _list_rows(ask, "shard", lambda reader: reader.list_owners())
+
+
+def _list_rows(ask: Ask, key: str, read: Callable[[ShardsReader], list[Values]]) -> Answer:
+    """Answer with a page of rows that are not of a log, by their numbers."""
+    reader = ask.pages.reader
+    if isinstance(reader, StoreReader):
+        raise NoNodesError
+    rows = {one[key]: one for one in read(reader)}
+    numbers = pa.table({key: pa.array(sorted(rows), pa.int64())})
+    found = ask.page(numbers, (key,))
+    found["items"] = [rows[one[key]] for one in found["items"]]
+    return Answer(as_json(found), lambda: tell_head(ask) | found)
 
 
 def _page(ask: Ask, look: Look, view: str, rows: pa.Table) -> Answer:

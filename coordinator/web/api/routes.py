@@ -34,6 +34,9 @@ HANDLERS: dict[str, Handler] = {
     "listEpochs": reads.list_epochs,
     "listEvents": reads.list_events,
     "listOffsets": reads.list_offsets,
+    "listFindings": reads.list_findings,
+    "listNodes": reads.list_nodes,
+    "listShards": reads.list_shards,
 }
 """What answers each operation."""
 logger = logging.getLogger("muster.web")
