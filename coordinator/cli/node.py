@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from coordinator.kraft.node_files import NodeFiles
     from coordinator.member.client_settings import ClientSettings
 
-RUN, CHECK, JOIN, LEAVE = "run", "check", "join", "leave"
-ACTIONS = (RUN, CHECK, JOIN, LEAVE)
+RUN, CHECK, JOIN, LEAD, YIELD, LEAVE = "run", "check", "join", "lead", "yield", "leave"
+ACTIONS = (RUN, CHECK, JOIN, LEAD, YIELD, LEAVE)
 DONE_S, SYNC_S = 60.0, 600.0
 T = TypeVar("T")
 
@@ -38,7 +38,8 @@ def node(
         str,
         typer.Argument(
             help="run: be a node, until stopped. check: what is in the way; changes nothing. join: "
-            "get partitions. leave: give them back, and unregister."
+            "get partitions. lead: coordinate their groups. yield: let brokers do so. leave: give "
+            "them back, and unregister."
         ),
     ] = RUN,
     cluster: Annotated[
@@ -52,9 +53,16 @@ def node(
         typer.Option(help="An id that no broker has; later, the store knows it.", min=0),
     ] = None,
     rack: Annotated[str | None, typer.Option(help="A rack that brokers have.")] = None,
+    listen: Annotated[
+        str | None,
+        typer.Option(
+            help="host:port where brokers and clients reach the node, so that it can lead; of "
+            "several listeners NAME=host:port,…. Without it, it only follows."
+        ),
+    ] = None,
     partitions: Annotated[
         str | None,
-        typer.Option(help="Of __consumer_offsets: such as 3,7,10-14. leave: all by default."),
+        typer.Option(help="Of __consumer_offsets: 3,7,10-14. yield, leave: all by default."),
     ] = None,
     yes: Annotated[
         bool, typer.Option("--yes", help="Do what the plan says, without asking.")
@@ -63,7 +71,7 @@ def node(
     log_level: LogLevelOption = None,
     config: ConfigOption = None,
 ) -> None:
-    """Be a node of a Kafka cluster that follows partitions of its topic of groups."""
+    """Be a node of a Kafka cluster that follows or leads partitions of its topic of groups."""
     if action not in ACTIONS:
         raise ConfigError(f"the action is {action!r}: give one of {', '.join(ACTIONS)}")
     if store is None:
@@ -73,13 +81,19 @@ def node(
     asked = _Asked(cluster, store, node_id, rack, settings, is_sure=yes)
     numbers = None if partitions is None else parse_partitions(partitions)
     if action == RUN:
-        _run(asked)
+        _run(asked, listen)
     elif action == CHECK:
         _check(asked, json_=json_)
     elif action == JOIN:
         if numbers is None:
             raise ConfigError("--partitions is missing: name those to get, such as 3,7")
         _join(asked, numbers)
+    elif action == LEAD:
+        if numbers is None:
+            raise ConfigError("--partitions is missing: name those to lead, such as 3,7")
+        _lead(asked, numbers)
+    elif action == YIELD:
+        _yield(asked, numbers)
     else:
         _leave(asked, numbers)
 
@@ -100,6 +114,7 @@ class _Asked:
         from coordinator.kraft.node_files import NodeFiles  # noqa: PLC0415
 
         self.node_id, self.rack, self.is_sure = node_id, rack, is_sure
+        self.settings = settings
         self.files: NodeFiles = NodeFiles(store)
         self.brokers, self.controllers = read_access(cluster, settings)
 
@@ -155,14 +170,22 @@ def parse_partitions(text: str) -> frozenset[int]:
 # Running -------------------------------------------------------------------------------------
 
 
-def _run(asked: _Asked) -> None:
+def _run(asked: _Asked, listen: str | None) -> None:
     from coordinator.kraft.node import ClusterNode  # noqa: PLC0415
 
     async def run() -> str:
         stop, loop = asyncio.Event(), asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop.set)
-        node = ClusterNode(asked.brokers, asked.controllers, asked.files, asked.node_id, asked.rack)
+        node = ClusterNode(
+            asked.brokers,
+            asked.controllers,
+            asked.files,
+            asked.node_id,
+            asked.rack,
+            asked.settings,
+            listen or "",
+        )
         return await node.run(stop)
 
     with asked.files.held():
@@ -252,6 +275,49 @@ def _join(asked: _Asked, partitions: frozenset[int]) -> None:
         typer.echo(f"node {node_id} is in sync in {len(moves)} more partitions")
 
     _with_admin(asked, join)
+
+
+def _lead(asked: _Asked, partitions: frozenset[int]) -> None:
+    node_id = asked.known_id()
+    _order(asked, partitions, lambda leader: leader == node_id, leads=True)
+    typer.echo(f"node {node_id} leads {len(partitions)} partitions")
+
+
+def _yield(asked: _Asked, partitions: frozenset[int] | None) -> None:
+    node_id = asked.known_id()
+    count = _order(asked, partitions, lambda leader: leader not in {node_id, -1}, leads=False)
+    typer.echo(f"brokers lead {count} partitions of node {node_id}")
+
+
+def _order(
+    asked: _Asked, partitions: frozenset[int] | None, are_led: Callable[[int], bool], *, leads: bool
+) -> int:
+    """Make the node the first or the last replica, and have the first ones elected."""
+    from coordinator.kraft.admin import give_replicas  # noqa: PLC0415
+    from coordinator.kraft.membership import plan_order  # noqa: PLC0415
+    from coordinator.kraft.registration import find_replicas  # noqa: PLC0415
+
+    node_id = asked.known_id()
+
+    async def order(admin: ClusterAdmin) -> int:
+        image = await admin.image()
+        numbers = find_replicas(image, node_id).keys() if partitions is None else partitions
+        moves = plan_order(image, node_id, numbers, leads=leads)
+        _ask(asked, moves)
+        await give_replicas(
+            admin, asked.files, node_id, [one for one in moves if one.before != one.after]
+        )
+        await admin.elect(numbers)
+
+        def is_done(image: MetadataImage) -> bool:
+            held = find_replicas(image, node_id)
+            return all(n in held and are_led(held[n].leader) for n in numbers)
+
+        if await admin.wait_until(is_done, DONE_S) is None:
+            raise SpecError(f"not all have their new leader after {DONE_S:.0f} s: run this again")
+        return len(numbers)
+
+    return _with_admin(asked, order)
 
 
 def _leave(asked: _Asked, partitions: frozenset[int] | None) -> None:

@@ -9,7 +9,7 @@ answers that wait for those before them.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from enum import Enum, auto
 from struct import Struct
 from typing import Any, NamedTuple
@@ -91,6 +91,8 @@ class Exchange:
         Of a client that logs in at the broker; None: it does so here, or not at all.
     lists_groups
         Whether groups are listed here; they are at one broker, for tools ask each.
+    shared
+        APIs that are Muster's where they are about groups; else they are the cluster's.
     """
 
     def __init__(
@@ -100,9 +102,11 @@ class Exchange:
         may_ask: Callable[[], bool] = lambda: True,
         login: BrokerLogin | None = None,
         lists_groups: Callable[[], bool] = lambda: True,
+        shared: Container[int] = SHARED,
     ) -> None:
         self._forwarded, self._place_of = forwarded, place_of
         self._may_ask, self.login, self._lists_groups = may_ask, login, lists_groups
+        self._shared = shared
         self._slots: deque[Slot] = deque()
         self._begun = bytearray()
         self._need = 0
@@ -192,7 +196,7 @@ class Exchange:
             found = self._leave_to_muster(api, version, number)
         elif api in LOGIN:
             found = self._log_in(data, at)
-        elif api in SHARED and (ours := is_about_groups(data, at, api, version)) is not False:
+        elif api in self._shared and (ours := is_about_groups(data, at, api, version)) is not False:
             found = None if ours is None else self._leave_to_muster(api, version, number)
         elif api == Api.PRODUCE:
             answered = wants_answer(data, at, version)

@@ -5,5 +5,9 @@ metadata, `metadata_image` is their replay; `partition_log` is what a partition'
 `following` what a follower does with an answer of its leader; `record_writer` makes Kafka's records
 of ours, with `kafka_hash` of a group's topics, and `batch_writer` the batches that a leader has its
 followers fetch. Around them: files (`log_files`, `node_files`), connections (`controllers`,
-`observer`, `follower`) and the node itself (`node`).
+`observer`, `replicas`) and the node itself (`node`).
+
+Where a node leads, `leading` decides, without I/O, what of a partition counts; `led_partition` is
+that with its file and its waiters; `partition_records` makes it a coordinator's log. `leader` has a
+coordinator for each; `replica_apis` answers followers, and `served` has the sockets.
 """

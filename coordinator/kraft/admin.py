@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, NamedTuple
 
 from assignors import SpecError
@@ -15,13 +15,14 @@ from coordinator.kraft.metadata_image import MetadataImage
 from coordinator.kraft.node import find_cluster_id
 from coordinator.kraft.node_files import NodeFiles
 from coordinator.kraft.observer import NO_NODE, Observer
-from coordinator.kraft.registration import can_cordon, find_strays
+from coordinator.kraft.registration import TOPIC, can_cordon, find_strays
 from coordinator.member.client_settings import ClientSettings
 from coordinator.wire.codec import Api
 
 WINDOW_S, CORDON_S, REASSIGN_MS = 30.0, 10.0, 10_000
 LOOK_S = 0.2
-NO_REASSIGNMENT = 85
+NO_REASSIGNMENT, ELECTION_NOT_NEEDED = 85, 84
+PREFERRED = 0
 
 
 class ClusterState(NamedTuple):
@@ -97,6 +98,29 @@ class ClusterAdmin:
                 if int(one.error_code) not in {0, NO_REASSIGNMENT}:
                     why = one.error_message or one.error_code.name
                     raise SpecError(f"{topic.name}-{one.partition_index} stays: {why}")
+
+    async def elect(self, partitions: Collection[int]) -> None:
+        """Have partitions of the topic of groups led by their first replicas, which are in sync.
+
+        Raises
+        ------
+        SpecError
+            The controllers refuse it.
+        """
+        answer = await self._ask(
+            Api.ELECT_LEADERS,
+            election_type=PREFERRED,
+            topic_partitions=[{"topic": TOPIC, "partitions": sorted(partitions)}],
+            timeout=REASSIGN_MS,
+        )
+        check_right(answer.error_code, "the leaders stay", "ALTER")
+        if int(answer.error_code):
+            raise SpecError(f"the leaders stay: {answer.error_code.name}")
+        for topic in answer.replica_election_results:
+            for one in topic.partition_result:
+                if int(one.error_code) not in {0, ELECTION_NOT_NEEDED}:
+                    why = one.error_message or one.error_code.name
+                    raise SpecError(f"{topic.topic}-{one.partition_id} keeps its leader: {why}")
 
     async def unregister(self, node_id: int) -> None:
         """Unregister a node.

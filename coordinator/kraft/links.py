@@ -29,6 +29,8 @@ SENT: dict[Api, tuple[int, int]] = {
     Api.BROKER_HEARTBEAT: (1, 2),
     Api.UNREGISTER_BROKER: (0, 0),
     Api.ASSIGN_REPLICAS_TO_DIRS: (0, 0),
+    Api.ALTER_PARTITION: (3, 3),
+    Api.ELECT_LEADERS: (2, 2),
 }
 """The versions that a node sends: those of Kafka 3.9, and later ones that say more."""
 ANSWER_S = 5.0

@@ -114,7 +114,10 @@ class LogFile:
 
     def read(self, offset: int, bytes_max: int) -> bytes:
         """Return whole batches from an offset on, at least one if there is any."""
-        begin, end = self.log.span(offset, bytes_max)
+        return self.read_span(*self.log.span(offset, bytes_max))
+
+    def read_span(self, begin: int, end: int) -> bytes:
+        """Return the bytes from one place of the file to another."""
         return os.pread(self._file, end - begin, begin)
 
     def keep_marks(self) -> None:

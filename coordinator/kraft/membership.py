@@ -86,6 +86,63 @@ def plan_join(image: MetadataImage, node_id: int, partitions: Collection[int]) -
     return moves
 
 
+def plan_order(
+    image: MetadataImage, node_id: int, partitions: Collection[int], *, leads: bool
+) -> list[Move]:
+    """Return how a node becomes the first replica of partitions, which leads; or the last one.
+
+    Raises
+    ------
+    ConfigError
+        It is not a replica of one, or one would not survive the loss of the node.
+    """
+    check_is_alive(image, node_id)
+    topic = image.topic(TOPIC)
+    held = find_replicas(image, node_id)
+    if missing := set(partitions) - held.keys():
+        raise ConfigError(
+            f"--partitions has {min(missing)}: node {node_id} is no replica of {TOPIC}-"
+            f"{min(missing)}; `muster node join` makes it one"
+        )
+    if leads:
+        _check_can_lead(image, node_id)
+    moves = []
+    for number in sorted(partitions):
+        assert topic is not None, "it has replicas"
+        one = topic.partitions[number]
+        if one.adding or one.removing:
+            raise ConfigError(
+                f"{TOPIC}-{number} is being reassigned already: wait for that, or cancel it"
+            )
+        others = tuple(replica for replica in one.replicas if replica != node_id)
+        if len(others) < FEW_BROKERS and leads:
+            raise ConfigError(
+                f"{TOPIC}-{number} has {len(others)} other replicas: a partition that the node "
+                f"leads needs {FEW_BROKERS}, so that it goes on without the node"
+            )
+        moves.append(
+            Move(TOPIC, number, one.replicas, (node_id, *others) if leads else (*others, node_id))
+        )
+    return moves
+
+
+def _check_can_lead(image: MetadataImage, node_id: int) -> None:
+    """See that a node has the listeners of the cluster, and that what is acknowledged survives."""
+    brokers = [one for one in image.brokers.values() if one.node_id != node_id]
+    names = {one.name for broker in brokers for one in broker.endpoints}
+    if missing := names - {one.name for one in image.brokers[node_id].endpoints}:
+        raise ConfigError(
+            f"node {node_id} only follows: it does not listen on {', '.join(sorted(missing))}; "
+            "start `muster node` with --listen"
+        )
+    least = image.setting(TOPIC_SETTINGS, TOPIC, "min.insync.replicas")
+    if not least or not least.isdecimal() or int(least) < FEW_BROKERS:
+        raise ConfigError(
+            f"min.insync.replicas of {TOPIC} is {least or 'not set'}: set it to 2 with "
+            "kafka-configs, so that what the node acknowledges is on a broker, too"
+        )
+
+
 def plan_leave(
     image: MetadataImage, node_id: int, partitions: Collection[int] | None = None
 ) -> list[Move]:

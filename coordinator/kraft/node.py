@@ -7,10 +7,14 @@ import contextlib
 import logging
 import socket
 import time
-from typing import Any
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
-from coordinator.config import ConfigError
+from coordinator.clock import monotonic_ms
+from coordinator.config import Config, ConfigError
 from coordinator.errors import GroupError
+from coordinator.extras import require
 from coordinator.kraft.links import ANSWER_S, Controllers, Links, RefusedError, check_right
 from coordinator.kraft.metadata_image import MetadataImage
 from coordinator.kraft.node_files import Identity, NodeFiles
@@ -25,10 +29,19 @@ from coordinator.kraft.registration import (
     registration,
 )
 from coordinator.kraft.replicas import FETCH_S, Replicas
+from coordinator.kraft.standing import Standing
 from coordinator.member.client_settings import ClientSettings
 from coordinator.wire.codec import Api
+from coordinator.wire.listener import join_address, serve
+
+if TYPE_CHECKING:
+    from coordinator.kraft.leader import LeaderOf
+    from coordinator.kraft.served import Listeners
 
 HEARTBEAT_S, FENCED_HEARTBEAT_S = 1.0, 0.25
+SURE_MS = 4_000
+"""How long a heartbeat proves that the node is not fenced: controllers wait longer for one, 9 s by
+Kafka's default of `broker.session.timeout.ms`."""
 REGISTER_S, SHUTDOWN_S, LOSS_S = 1.0, 30.0, 10.0
 PORT = 9
 """Of a listener on which no one asks."""
@@ -51,6 +64,11 @@ class ClusterNode:
         None for the one that it was.
     rack
         None where brokers have none.
+    config
+        Of the groups that it coordinates where it leads.
+    listen
+        Where brokers and clients reach it, as `served.read_listeners` takes it; "" for a node that
+        only follows.
     """
 
     def __init__(
@@ -60,10 +78,16 @@ class ClusterNode:
         files: NodeFiles,
         node_id: int | None = None,
         rack: str | None = None,
+        config: Config | None = None,
+        listen: str = "",
     ) -> None:
+        self._config, self._listen = config or Config(), listen
+        self._leader: LeaderOf | None = None
+        self._standing = Standing(SURE_MS)
         self._brokers, self._controllers, self._files = brokers, controllers, files
         self._node_id, self._rack = node_id, rack
         self._control = Controllers(brokers, controllers)
+        self._isr_control = Controllers(brokers, controllers)
         self._epoch = -1
         self._is_fenced = True
         self._named: set[tuple[str, int]] = set()
@@ -96,21 +120,46 @@ class ClusterNode:
                     "a log lacks what it had: the node comes back as another incarnation"
                 )
                 identity = self._files.forget(identity)
-            await self._register(image, identity)
-            replicas.broker_epoch = self._epoch
-            return await self._work(observer, identity, replicas, stop)
+            with self._served(observer, identity.node_id) as listeners:
+                await self._register(image, identity, listeners)
+                replicas.broker_epoch = self._epoch
+                return await self._work(observer, identity, replicas, stop)
         except RefusedError as error:
             raise ConfigError(str(error)) from None
         finally:
             await replicas.close()
             await watching.close()
+            await self._isr_control.close()
             await self._control.close()
+
+    @contextmanager
+    def _served(self, observer: Observer, node_id: int) -> Iterator[Listeners]:
+        """Serve followers and clients, where the node may lead; give where that is."""
+        if not self._listen:
+            yield {}
+            return
+        require("a node that leads", "kafka")
+        from coordinator.kraft.leader import LeaderOf  # noqa: PLC0415 - an extra
+        from coordinator.kraft.served import NodeFront, read_listeners  # noqa: PLC0415 - an extra
+
+        listeners = read_listeners(observer.log.image, self._listen, node_id)
+        self._leader = leader = LeaderOf(node_id, self._config, self._standing)
+        front = NodeFront(leader, listeners, lambda: observer.log.image, node_id)
+        with serve(
+            leader, join_address(*next(iter(listeners.values()))), insecure=True, front=front
+        ):
+            try:
+                yield front.listeners
+            finally:
+                leader.close()
 
     # Registration --------------------------------------------------------------------------------
 
-    async def _register(self, image: MetadataImage, identity: Identity) -> None:
+    async def _register(
+        self, image: MetadataImage, identity: Identity, listeners: Listeners
+    ) -> None:
         rack = choose_rack(image, identity.node_id, self._rack)
-        place = Place(socket.gethostname(), PORT, rack)
+        place = Place(socket.gethostname(), PORT, rack, listeners)
         said = ""
         while True:
             try:
@@ -144,11 +193,16 @@ class ClusterNode:
         self, observer: Observer, identity: Identity, replicas: Replicas, stop: asyncio.Event
     ) -> str:
         def changed() -> None:
+            self._standing.hear_metadata()
             log = observer.log
             seen = log.image.brokers.get(identity.node_id)
             # Before our own registration is replayed, the image may be of a time before it.
             if log.is_caught_up and seen is not None and seen.epoch == self._epoch:
+                if self._leader is not None:
+                    self._leader.end_others(log.image)
                 replicas.update(log.image)
+                if self._leader is not None:
+                    self._leader.begin_ours(log.image, replicas.held)
                 self._tell_strays(log.image, identity.node_id)
 
         stopping = asyncio.Event()
@@ -158,12 +212,17 @@ class ClusterNode:
             asyncio.create_task(observer.follow(changed)),
             asyncio.create_task(replicas.run()),
         ]
+        if self._leader is not None:
+            isr = self._leader.keep_isr(self._isr_control, lambda: observer.log.image, self._epoch)
+            tasks.append(asyncio.create_task(isr))
         stopped = asyncio.create_task(stop.wait())
         try:
             await asyncio.wait([*tasks, stopped], return_when=asyncio.FIRST_COMPLETED)
             if stopped.done() and not any(task.done() for task in tasks):
                 stopping.set()
                 await asyncio.wait([alive], timeout=SHUTDOWN_S)
+                if self._leader is not None:
+                    self._leader.close()
                 await replicas.close()
                 self._files.end()
                 return "stopped"
@@ -187,7 +246,9 @@ class ClusterNode:
                 log.applied - 1,
                 takes_replicas=self._files.is_window_open(),
                 shuts_down=stopping.is_set(),
+                wants_fence=None if self._leader is None else self._leader.must_step_down,
             )
+            sent_ms = monotonic_ms()
             try:
                 answer = await self._control.ask(Api.BROKER_HEARTBEAT, **fields)
             except (OSError, GroupError) as error:
@@ -203,6 +264,7 @@ class ClusterNode:
                 continue
             said = ""
             self._take_heartbeat(answer)
+            self._standing.hear(sent_ms, is_fenced=answer.is_fenced)
             await self._name_directory(log.image, identity)
             if answer.should_shut_down and stopping.is_set():
                 return "stopped"

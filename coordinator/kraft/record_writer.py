@@ -110,7 +110,7 @@ class RecordWriter:
     """
 
     def __init__(self, assignors: Sequence[str] = ASSIGNORS) -> None:
-        self._assignors = tuple(assignors)
+        self.assignors = tuple(assignors)
         self._members: dict[str, dict[str, CurrentMember]] = {}
 
     def write(self, records: Sequence[Record], hash_of: HashOf) -> Written:
@@ -209,7 +209,7 @@ class RecordWriter:
         return _key(record.kind, key), _value(record.kind, value)
 
     def _assignor(self, name: str | None) -> str | None:
-        return name if name is None or name in self._assignors else self._assignors[0]
+        return name if name is None or name in self.assignors else self.assignors[0]
 
 
 def _advance(record: MembersAdvanced, member_id: str, old: CurrentMember | None) -> CurrentMember:

@@ -6,6 +6,8 @@ broker shows to a client only nodes that have the listener on which it asks.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -30,11 +32,14 @@ class Place(NamedTuple):
     ----------
     rack
         One that brokers have; None where they have none.
+    listeners
+        By the names of the cluster's own, where the node has them; none where it follows only.
     """
 
     host: str
     port: int
     rack: str | None
+    listeners: Mapping[str, tuple[str, int]] = MappingProxyType({})
 
 
 def choose_rack(image: MetadataImage, node_id: int, wanted: str | None) -> str | None:
@@ -77,17 +82,15 @@ def list_features(image: MetadataImage) -> list[dict[str, object]]:
 
 def registration(image: MetadataImage, identity: Identity, place: Place) -> dict[str, Any]:
     """Return the fields of a BrokerRegistration."""
-    listener = {
-        "name": LISTENER,
-        "host": place.host,
-        "port": place.port,
-        "security_protocol": PLAINTEXT,
-    }
+    listeners = place.listeners or {LISTENER: (place.host, place.port)}
     return {
         "broker_id": identity.node_id,
         "cluster_id": identity.cluster_id,
         "incarnation_id": identity.incarnation_id,
-        "listeners": [listener],
+        "listeners": [
+            {"name": name, "host": host, "port": port, "security_protocol": PLAINTEXT}
+            for name, (host, port) in listeners.items()
+        ],
         "features": list_features(image),
         "rack": place.rack,
         "log_dirs": [identity.directory_id],
@@ -103,6 +106,7 @@ def heartbeat(
     *,
     takes_replicas: bool,
     shuts_down: bool,
+    wants_fence: bool | None = None,
 ) -> dict[str, Any]:
     """Return the fields of a BrokerHeartbeat.
 
@@ -113,13 +117,19 @@ def heartbeat(
         other broker's controlled shutdown ends.
     takes_replicas
         Whether controllers may give it new replicas.
+    wants_fence
+        Whether brokers must lead what the node leads. None: it cannot lead anything.
     """
     cordoned = [] if takes_replicas else [identity.directory_id]
+    if wants_fence is None:
+        wants_fence = must_not_lead(image, identity.node_id)
     return {
         "broker_id": identity.node_id,
         "broker_epoch": epoch,
         "current_metadata_offset": applied,
-        "want_fence": must_not_lead(image, identity.node_id),
+        "want_fence": must_not_lead(image, identity.node_id)
+        if wants_fence is None
+        else wants_fence,
         "want_shut_down": shuts_down,
         **({"cordoned_log_dirs": cordoned} if can_cordon(image) else {}),
     }

@@ -15,10 +15,11 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Self, TypeVar
+from typing import Protocol, Self, TypeVar
 
 from coordinator.clock import Clock, monotonic_ms, wall_ms
 from coordinator.config import Config, ConfigError
+from coordinator.core.state.groups import State
 from coordinator.engines.engine import Engine
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.runtime.async_coordinator import AsyncCoordinator
@@ -38,6 +39,13 @@ from coordinator.storage.tables.store_options import use_settings
 
 T = TypeVar("T", bound="Coordinator")
 logger = logging.getLogger("muster.coordinator")
+
+
+class LedLog(RecordLog, Protocol):
+    """A log whose records say more than those that are appended."""
+
+    state: Callable[[], State]
+    """Returns the state as of the records that are appended."""
 
 
 class Coordinator(ServiceRequests):
@@ -168,6 +176,21 @@ class Coordinator(ServiceRequests):
         metrics = Metrics(config.metrics.groups_max)
         processor = EventProcessor(log, config, wall_ms, topics, metrics, monotonic_ms, dated)
         return cls._serve(processor, lease, None, None, takeover)
+
+    @classmethod
+    def open_led(
+        cls, log: LedLog, *, config: Config, topics: TopicCatalog, metrics: Metrics
+    ) -> Self:
+        """Serve the groups of a log that a cluster gives and takes: for `coordinator.kraft`.
+
+        Parameters
+        ----------
+        log
+            Claimed. It is asked for no lease, and has no store.
+        """
+        processor = EventProcessor(log, config, wall_ms, topics, metrics, monotonic_ms)
+        log.state = lambda: processor.state
+        return cls._serve(processor, None, None, None, "refuse")
 
     @classmethod
     def _serve(

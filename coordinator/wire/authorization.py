@@ -80,6 +80,9 @@ def authorize_request(request: Request, cluster: Cluster) -> Call:
     WireError
         The API has no rule: better no answer than one to the wrong client.
     """
+    own = cluster.own.get(request.api)
+    if own is not None:
+        return own(request, cluster)
     call = _apply_rule(request, cluster)
     if request.api in AUDITED and call.events:
         session = request.session

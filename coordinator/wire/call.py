@@ -21,7 +21,7 @@ from coordinator.core.state.groups import TopicView
 from coordinator.core.state.partition_spans import kafka_id
 from coordinator.core.state.short_calls import apply
 from coordinator.wire.acls import Acls, Operation, Resource
-from coordinator.wire.codec import VERSIONS, Api, Values
+from coordinator.wire.codec import VERSIONS, Api, Request, Values
 from coordinator.wire.session import Session
 
 TOPIC_NAME = re.compile(r"(?!\.{1,2}\Z)[a-zA-Z0-9._-]{1,249}\Z")
@@ -113,6 +113,8 @@ class Cluster:
         The lowest and highest version of each API that is served.
     offered
         What clients may ask, if it is not that: others answer some of their requests.
+    own
+        By API, what answers it in place of what answers it elsewhere; all may ask.
     """
 
     node_id: int
@@ -134,6 +136,7 @@ class Cluster:
     operations: Callable[[str], int] | None = None
     versions: Mapping[Api, tuple[int, int]] = field(default_factory=lambda: VERSIONS)
     offered: Callable[[], Mapping[int, tuple[int, int]]] | None = None
+    own: Mapping[Api, Callable[[Request, Cluster], Call]] = field(default_factory=dict)
 
     @property
     def node(self) -> ClusterNode:

@@ -17,8 +17,10 @@ import confluent_kafka as ck
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tests.clients.kafka_broker import Kafka, KafkaMissingError, SecondBroker
-from tests.clients.world import until
+from spark_jobs.jars import JarsMissingError
+from tests.clients.java import JavaMissingError, compiled
+from tests.clients.kafka_broker import Kafka, KafkaMissingError, SecondBroker, free_pair
+from tests.clients.world import Group, partitions, until
 from tests.support.processes import end, run_as_text, start
 
 pytestmark = pytest.mark.skipif(
@@ -26,6 +28,7 @@ pytestmark = pytest.mark.skipif(
 )
 TOPIC = "__consumer_offsets"
 NODE = 1001
+ORDERS = partitions("orders", 4)
 
 
 @pytest.fixture
@@ -37,11 +40,21 @@ def brokers(tmp_path):
     try:
         with Kafka(first, {"orders": 4}, SETTINGS) as one, SecondBroker(second, one) as two:
             admin = AdminClient({"bootstrap.servers": one.address})
-            compact = {"cleanup.policy": "compact"}
+            compact = {"cleanup.policy": "compact", "min.insync.replicas": "2"}
             (made,) = admin.create_topics([NewTopic(TOPIC, 3, 2, config=compact)]).values()
             made.result(30)
             yield one, two
     except KafkaMissingError as missing:
+        pytest.fail(str(missing), pytrace=False)
+
+
+@pytest.fixture
+def java(tmp_path):
+    """The command of a member."""
+    (tmp_path / "classes").mkdir()
+    try:
+        return compiled(tmp_path / "classes")
+    except (JavaMissingError, JarsMissingError) as missing:
         pytest.fail(str(missing), pytrace=False)
 
 
@@ -56,10 +69,10 @@ class NodeProcess:
         servers = ",".join(one.address for one in brokers)
         self.words = ["--cluster", f"kafka://{servers}", "--store", str(self.folder)]
 
-    def start(self):
+    def start(self, *words):
         with self.log.open("a") as log:
             self.process = start(
-                [sys.executable, "-m", "coordinator", "node", *self.words, "--node-id", NODE],
+                [sys.executable, "-m", "coordinator", "node", *self.words, "--node-id", NODE, *words],
                 stdout=subprocess.DEVNULL, stderr=log,
             )  # fmt: skip
 
@@ -168,6 +181,59 @@ def test_a_node_follows_through_every_failure_and_leaves_nothing(tmp_path, broke
     assert replicas_of(one) == {key: {1, 2} for key in range(3)}
     assert node.logs() == {}
     assert node.ask("leave", "--yes").returncode == 2
+
+
+def leaders(broker):
+    topic = AdminClient({"bootstrap.servers": broker.address}).list_topics(TOPIC, 30).topics[TOPIC]
+    return {one.leader for one in topic.partitions.values()}
+
+
+def test_groups_go_on_at_a_broker_where_the_node_that_leads_is_killed(tmp_path, brokers, java):
+    """No partition is in two hands, and no acknowledged offset is lost: leaving a group checks it."""
+    one, two = brokers
+    node = NodeProcess(tmp_path, brokers)
+    node.start()
+    until(lambda: "alive in the cluster" in node.said(), node.said, 60)
+    assert node.ask("join", "--partitions", "0-2", "--yes").returncode == 0
+    assert (
+        "start `muster node` with --listen" in node.ask("lead", "--partitions", "0", "--yes").stderr
+    )
+    node.process.send_signal(signal.SIGTERM)
+    node.process.wait(60)
+    here = f"127.0.0.1:{free_pair()}"
+    node.start("--listen", here)
+    node.wait_in_sync(3)
+
+    addresses = [one.address, two.address, here]
+    with Group(tmp_path, "consumers", addresses) as group:
+        group.join("c", ["orders"])
+        group.join("java", ["orders"], command=java)
+        group.settled(["c", "java"], ORDERS)
+        done = node.ask("lead", "--partitions", "0-2", "--yes")
+        assert "leads 3 partitions" in done.stdout, done.stderr
+        assert leaders(one) == {NODE}
+        group.works(["c", "java"])
+        before = group.changes()
+        end(node.process)  # killed
+        until(lambda: NODE not in leaders(two), node.said, 60)
+        group.works(["c", "java"])
+        node.start("--listen", here)
+        node.wait_in_sync(3)
+        assert "leads 3" in node.ask("lead", "--partitions", "0-2", "--yes").stdout, node.said()
+        group.works(["c", "java"])
+        assert group.changes() == before  # no member had to join again
+        node.process.send_signal(signal.SIGSTOP)  # clients wait for what does not answer
+        until(lambda: NODE not in leaders(two), node.said, 60)
+        group.works(["c", "java"])
+        node.process.send_signal(signal.SIGCONT)
+        node.wait_in_sync(3)
+        assert "leads 3" in node.ask("lead", "--partitions", "0-2", "--yes").stdout, node.said()
+        group.works(["c", "java"])
+        done = node.ask("yield", "--yes")
+        assert "brokers lead 3 partitions" in done.stdout, done.stderr
+        group.works(["c", "java"])
+    until(lambda: same_logs(node, one, two), node.said, 30)
+    assert "cannot be loaded" not in node.said()
 
 
 def same_logs(node, *brokers):

@@ -18,6 +18,7 @@ from coordinator.kraft.membership import (
     move_elsewhere,
     plan_join,
     plan_leave,
+    plan_order,
     takes_replicas,
 )
 from coordinator.kraft.metadata_image import Endpoint
@@ -65,6 +66,44 @@ def test_a_node_leaves_all_that_it_has(image):
         Move("orders", 3, (NODE, 1), (1,)),
     ]
     assert plan_leave(image, NODE, {0}) == [Move(TOPIC, 0, (2, NODE, 1), (2, 1))]
+
+
+def listen(image):
+    image.brokers[NODE] = image.brokers[NODE]._replace(endpoints=image.brokers[1].endpoints)
+    image.settings[2, TOPIC] = {"min.insync.replicas": "2"}
+
+
+def test_a_node_leads_as_the_first_replica_and_yields_as_the_last(image):
+    listen(image)
+    give(image, TOPIC, 0, (2, 1, NODE))
+    give(image, TOPIC, 1, (NODE, 1, 2))
+    assert plan_order(image, NODE, {0, 1}, leads=True) == [
+        Move(TOPIC, 0, (2, 1, NODE), (NODE, 2, 1)),
+        Move(TOPIC, 1, (NODE, 1, 2), (NODE, 1, 2)),
+    ]
+    assert plan_order(image, NODE, {1}, leads=False) == [Move(TOPIC, 1, (NODE, 1, 2), (1, 2, NODE))]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda image: give(image, TOPIC, 0, (2, 1)), "`muster node join` makes it one"),
+        (lambda image: give(image, TOPIC, 0, (2, NODE)), "has 1 other replicas"),
+        (lambda image: give(image, TOPIC, 0, (2, 1, NODE), adding=(3,)), "is being reassigned"),
+        (lambda image: image.settings.pop((2, TOPIC)), "min.insync.replicas of"),
+        (lambda image: fence(image, NODE), "is fenced"),
+        (
+            lambda image: image.brokers.update({NODE: image.brokers[NODE]._replace(endpoints=())}),
+            "start `muster node` with --listen",
+        ),
+    ],
+)
+def test_a_node_does_not_lead_what_would_not_survive_it(image, change, words):
+    listen(image)
+    give(image, TOPIC, 0, (2, 1, NODE))
+    change(image)
+    with pytest.raises(ConfigError, match=words):
+        plan_order(image, NODE, {0}, leads=True)
 
 
 @pytest.mark.parametrize(
@@ -246,7 +285,10 @@ def test_partitions_are_numbers_and_ranges():
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["fly", "--store", "s"], "the action is 'fly': give one of run, check, join, leave"),
+        (
+            ["fly", "--store", "s"],
+            "the action is 'fly': give one of run, check, join, lead, yield, leave",
+        ),
         ([], "--store is missing"),
         (["--store", "s", "--cluster", "h:9092"], "--cluster is 'h:9092': give kafka://host:port"),
         (["--store", "s3://b/s", "--cluster", "kafka://h:1"], "s3://b/s is a URL"),

@@ -1,0 +1,171 @@
+"""A coordinator keeps groups in a partition that it leads, and the next one has them as they were."""
+
+import pytest
+from crc32c import crc32c
+
+from coordinator.clock import monotonic_ms
+from coordinator.config import Config, EngineConfig, LogConfig
+from coordinator.core.state.records import GroupMetadata
+from coordinator.errors import GroupError
+from coordinator.errors.status import Status
+from coordinator.kraft.batch_writer import Change, write_batch
+from coordinator.kraft.partition_log import Accepted, split_batches
+from coordinator.kraft.partition_records import PartitionRecords, make_view
+from coordinator.runtime.coordinator import Coordinator
+from coordinator.runtime.metrics import Metrics
+from coordinator.runtime.topic_catalog import DictCatalog
+from coordinator.storage.record_log import CommitFailed, CorruptLog
+from coordinator.watcher.record_batches import CHECKED_FROM, TRANSACTIONAL, read_batches
+
+from .leads import NODE, Led
+
+EPOCH = 2
+"""Of a group with its first member."""
+CONFIG = Config(engine=EngineConfig(engine="local"), log=LogConfig(answer_ms=2_000))
+
+
+ATTRIBUTES, CHECKSUM = 22, slice(17, 21)
+"""Where they are in a batch."""
+OFFSET_KEY = b"\0\1\0\1g\0\1t\0\0\0\0"
+
+
+class Here:
+    """A node that leads a partition; each election brings another coordinator."""
+
+    def __init__(self, folder):
+        self.pair = Led(folder)
+        self.pair.standing.hear(monotonic_ms(), is_fenced=False)
+        self.catalog = DictCatalog({"clicks": 4, "orders": 2})
+        self.led = self.coordinator = None
+
+    def elect(self, **given):
+        self.resign()
+        self.led = self.pair.elect(**given)
+        log = self.log()
+        log.claim("", "", 0)
+        self.coordinator = Coordinator.open_led(
+            log, config=CONFIG, topics=self.catalog, metrics=Metrics(9)
+        )
+        return self.coordinator
+
+    def log(self):
+        view = make_view(self.catalog.topics())
+        return PartitionRecords(self.led, lambda: view, ("uniform", "range"))
+
+    def resign(self):
+        if self.led is not None:
+            self.led.stop()
+        if self.coordinator is not None:
+            self.coordinator.close()
+
+
+@pytest.fixture
+def here(tmp_path):
+    one = Here(tmp_path / "p")
+    yield one
+    one.resign()
+
+
+def beat(coordinator, member_id="a", epoch=0, **given):
+    joins = {"rebalance_timeout_ms": 60_000, "subscribed_topic_names": ["clicks", "orders"]}
+    return coordinator.consumer_group_heartbeat(
+        group_id="g", member_id=member_id, member_epoch=epoch,
+        **({} if epoch else joins | {"topic_partitions": {}}) | given,
+    )  # fmt: skip
+
+
+def commit(coordinator, offset):
+    coordinator.offset_commit(
+        group_id="g", topics={"clicks": {1: offset}}, member_id="a", member_epoch=EPOCH
+    )
+
+
+def committed(coordinator):
+    found = coordinator.offset_fetch(group_id="g", topics={"clicks": [1]})
+    return found["topics"]["clicks"][1]["committed_offset"]
+
+
+def kinds(here):
+    """Kafka's types of what the follower has."""
+    return [one.key[1] for some in read_batches(here.pair.follower.raw) for one in some.records]
+
+
+def test_the_next_coordinator_has_the_group_as_it_was(here):
+    first = here.elect()
+    joined = beat(first)
+    assert joined.member_epoch == EPOCH
+    commit(first, 7)
+    count = len(kinds(here))
+    assert {1, 3, 5, 6, 7, 8} == set(kinds(here))
+    second = here.elect()
+    again = beat(second, epoch=EPOCH, topic_partitions=joined.assignment)
+    assert again.member_epoch == EPOCH  # its topics are the same by Kafka's hash
+    assert len(kinds(here)) == count
+    assert committed(second) == 7
+    commit(second, 9)
+    third = here.elect()
+    assert committed(third) == 9
+
+
+def test_what_kafka_would_compute_is_its_own_hash(here):
+    beat(here.elect())
+    view = make_view(here.catalog.topics())
+    log = here.log()
+    (batch,) = log.replay()
+    (group,) = [one for one in batch.records if isinstance(one, GroupMetadata)]
+    assert group.metadata_hash == sum(view.by_name[n].hash for n in ("clicks", "orders")) % 2**64
+
+
+def test_a_commit_that_does_not_count_is_not_acknowledged(here):
+    first = here.elect()
+    beat(first)
+    here.pair.follower.follows = False
+    with pytest.raises(GroupError, match="try again"):
+        commit(first, 7)
+    here.pair.follower.follows = True
+    here.pair.follower.pull()
+    second = here.elect()
+    assert committed(second) == 7  # it was written
+
+
+def test_who_leads_no_longer_says_so(here):
+    first = here.elect()
+    beat(first)
+    here.led.stop()
+    with pytest.raises(GroupError, match="Another coordinator"):
+        commit(first, 7)
+    assert first.status == Status.FENCED.value
+
+
+def test_what_cannot_be_read_is_no_empty_group(here):
+    beat(here.elect())
+    here.led.append([Change([(b"\0\3\0\1g", b"\0\0\1")], 5)])
+    here.led = here.pair.elect()
+    with pytest.raises(CorruptLog, match="offset"):
+        list(here.log().replay())
+
+
+def test_groups_of_other_kinds_are_left_to_brokers(here):
+    here.elect()
+    here.led.append([Change([(b"\0\13\0\1g", b"\0\0x")], 5)])
+    here.led = here.pair.elect()
+    with pytest.raises(CorruptLog, match="share or streams groups"):
+        list(here.log().replay())
+
+
+def test_a_transaction_that_is_open_is_left_to_brokers(here):
+    here.elect()
+    raw = bytearray(write_batch([Change([(OFFSET_KEY, None)], 5)], here.led.end, 5))
+    raw[ATTRIBUTES] = TRANSACTIONAL
+    raw[CHECKSUM] = crc32c(bytes(raw[CHECKED_FROM:])).to_bytes(4)
+    here.pair.file.append(Accepted(list(split_batches(bytes(raw))), None))
+    here.led = here.pair.elect()
+    with pytest.raises(CorruptLog, match="open since offset 0"):
+        list(here.log().replay())
+
+
+def test_no_replica_in_sync_is_no_reason_to_answer(here):
+    beat(here.elect())
+    here.led = here.pair.elect(isr=(NODE,))
+    with pytest.raises(CommitFailed):
+        list(here.log().replay())
