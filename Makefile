@@ -7,7 +7,7 @@ export SPARK_LOCAL_IP ?= 127.0.0.1
 # where it is set, each of the hundreds of commands that tests start would recompile the project
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo classes test check test-fast test-spark test-clients test-java test-kafka test-cluster-kafka test-foreign test-s3 test-readers test-cluster test-matrix test-web test-install soak-web sim faults bench docs lock clean
+.PHONY: help setup demo classes test check test-fast test-spark test-clients test-java test-kafka test-cluster-kafka test-foreign test-s3 test-readers test-cluster test-matrix test-web test-install soak-web sim faults bench release docs lock clean
 
 help:            ## show this list
 	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/: .*## /\t/' | expand -t 14
@@ -107,6 +107,9 @@ faults: $(READY) ## kill, stop, fill up and damage what is real, and write docs/
 bench: $(READY)  ## measure, print tables, write docs/design/benchmarks.md
 	@$(BIN)/python -m benchmarks
 
+release: $(READY) ## wheel and sdist, the same bytes twice, a bill of materials, tried on each Python: needs PyPI once
+	@$(BIN)/python tools/release.py
+
 docs: $(READY)   ## build the documentation site into build/docs; a warning is an error
 	@rm -rf build/docs
 	@$(BIN)/sphinx-build -M html docs build/docs -q -W --keep-going -n
@@ -124,6 +127,8 @@ lock: $(READY)   ## resolve dependencies again (needs uv)
 	  --group connect --output-file tests/cluster/connect.lock
 	uv pip compile --quiet --no-header --universal --python-version 3.11 --generate-hashes \
 	  --group readers --output-file tests/storage/readers.lock
+	uv pip compile --quiet --no-header --universal --python-version 3.11 --generate-hashes \
+	  --group release --output-file tools/release.lock
 
 clean:           ## remove what set-up and tests made here (the cache stays)
 	rm -rf $(VENV) build dist demo-output *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis spark-warehouse metastore_db

@@ -412,7 +412,7 @@ def test_killed_run_leaves_the_old_or_the_new_content(muster_here, tables, momen
 
 def test_help_and_version(muster_here):
     assert b"assign" in muster_here("--help").stdout
-    assert muster_here("--version").stdout == b"muster 0.2.0\n"
+    assert muster_here("--version").stdout == b"muster 0.3.0\n"
     assert muster_here("no-such-command").returncode == 2
 
 
