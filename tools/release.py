@@ -44,7 +44,8 @@ def main() -> None:
             files.append(bill_of_materials(tools, server, project["version"]))
     write_sums(files)
     tried = [version for version in pythons(project) if tried_on(version, files[1])]
-    unreleased = f"[{project['version']}] – unreleased" in (setup.ROOT / "CHANGELOG.md").read_text()
+    name = f"[{project['version']}] \u2013 unreleased"
+    unreleased = name in (setup.ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     for file in [*files, DIST / "SHA256SUMS"]:
         print(f"{file.relative_to(setup.ROOT)}  {file.stat().st_size:,} bytes")
     print(f"the wheel works on Python {', '.join(tried)}")
