@@ -43,7 +43,7 @@ test-spark: classes ## tests that need Spark, the largest too
 test-clients: $(READY) ## groups of real Kafka clients for Python, the longer lives too
 	@MUSTER_LONG=1 $(BIN)/pytest tests/clients/test_groups.py tests/clients/test_classic_clients.py \
 	  tests/clients/test_shards.py \
-	  tests/clients/test_upgrade.py tests/wire/test_commands.py tests/wire/test_hostile.py \
+	  tests/clients/test_upgrade.py tests/deploy/test_versions.py tests/wire/test_commands.py tests/wire/test_hostile.py \
 	  tests/member/test_processes.py tests/push/test_processes.py \
 	  tests/watcher/test_watch_killed.py tests/watcher/test_watched_store.py
 

@@ -124,6 +124,9 @@ class LogReader:
         try:
             self._table = _open_table(self.store, opened)
             self._parts = list_parts(self._table)
+        except CorruptLog:
+            refuse_shards(store)  # it has a log that no version opens
+            raise
         except NoLog:
             refuse_shards(store)
             raise SpecError(

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Literal, TypeVar
+from uuid import uuid4
 
 import msgspec
 
@@ -20,8 +21,13 @@ from coordinator.core.java_hash import place_of
 from coordinator.storage.delta_log import find_root, make_root
 from coordinator.storage.store_marks import refuse_incomplete
 from coordinator.storage.store_modes import filesystem_of
-from coordinator.storage.tables.files import SwapLostError, hold_to_swap
-from coordinator.storage.tables.recovery import log_folder
+from coordinator.storage.tables.files import Files, SwapLostError, hold_to_swap
+from coordinator.storage.tables.newest_version import (
+    FORMAT_OF_SHARDS,
+    FORMAT_PROPERTY,
+    RESTORE_FILE,
+)
+from coordinator.storage.tables.recovery import commit_file, log_folder
 from coordinator.storage.tables.store_files import MEMORY, files_at, is_remote, refuse_silence
 
 FILE, FOLDER, ROOT = "_shards.json", "shards", "root"
@@ -30,6 +36,9 @@ NODES, SHARDS_TOPIC = "muster.nodes", "muster.shards"
 SHARDS_MOST = 1_024
 _PART = re.compile(rf"(?P<whole>.+)/(?:{FOLDER}/(?P<shard>\d{{4}})|{ROOT})", re.DOTALL)
 LOCK_S = 10.0
+SCHEMA = (
+    '{"type":"struct","fields":[{"name":"none","type":"string","nullable":true,"metadata":{}}]}'
+)
 AT_ONCE = 16
 """How many shards of a bucket are asked something at once: each answer takes 10 to 100 ms."""
 T = TypeVar("T")
@@ -225,6 +234,8 @@ def write_shards(root: str, wanted: Shards, config: Config) -> Shards:
         raise ConfigError(f"--store {root} is in memory: shards need a folder or a bucket")
     disk = filesystem_of(root, folder_mode(config.log))
     if disk.is_folder(log_folder(f"{root}/log")):
+        if disk.is_folder(f"{root}/{ROOT}"):
+            raise ConfigError(f"{root} has shards, but its file {FILE} is gone: {RESTORE_FILE}")
         raise ConfigError(
             f"{root} is a store of one shard, permanently: give --shards with a new store"
         )
@@ -236,9 +247,35 @@ def write_shards(root: str, wanted: Shards, config: Config) -> Shards:
             with suppress(SwapLostError):  # another node was faster
                 disk.swap(f"{root}/{FILE}", content, None)
             found = read_shards(root)
+        if found is not None:
+            _keep_out(disk, root)
     if found is None:
         raise ConfigError(f"{root}/{FILE} was removed as soon as it was written: start again")
     return found
+
+
+def _keep_out(disk: Files, root: str) -> None:
+    """Put a log where that of a store of one shard is, which no version opens.
+
+    Muster 0.2 knows no shards, and would serve the store as a new one. So would any version if
+    `_shards.json` were lost.
+    """
+    actions = (
+        {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}},
+        {
+            "metaData": {
+                "id": str(uuid4()),
+                "format": {"provider": "parquet", "options": {}},
+                "schemaString": SCHEMA,
+                "partitionColumns": [],
+                "configuration": {FORMAT_PROPERTY: str(FORMAT_OF_SHARDS)},
+            }
+        },
+    )
+    content = b"\n".join(map(msgspec.json.encode, actions)) + b"\n"
+    disk.make_folder(log_folder(f"{root}/log"))
+    with suppress(SwapLostError):
+        disk.swap(commit_file(f"{root}/log", 0), content, None)
 
 
 def check_count(count: int, name: str) -> None:

@@ -109,7 +109,11 @@ class Coordinators:
         More options of `muster serve`; they count where one is given twice.
     kafka
         The address of a cluster before which they are gateways; None: they have topics alone.
+    program
+        The command that those are which start next.
     """
+
+    program: tuple[object, ...] = (sys.executable, "-m", "coordinator")
 
     def __init__(self, folder, topics, settings=SETTINGS, words=(), kafka=None):
         self.folder, self.words, self.kafka = folder, words, kafka
@@ -140,7 +144,7 @@ class Coordinators:
         what = ["serve", "--topics", str(self.topics)]
         if self.kafka is not None:
             what = ["gateway", "--kafka", self.kafka]
-        command = [sys.executable, "-m", "coordinator", *what, "--config", str(self.settings)]
+        command = [*self.program, *what, "--config", str(self.settings)]
         command += ["--store", str(self.store)]
         command += ["--listen", listen or self.address, *self.words, *words]
         self.servers.append(Process(command, self.folder, f"server-{len(self.servers)}"))

@@ -84,6 +84,19 @@ def test_a_file_that_says_something_else_is_refused_by_its_name(tmp_path, conten
             read(tmp_path)
 
 
+def test_a_store_whose_file_is_gone_is_not_served_as_an_empty_one(tmp_path):
+    make_shards(str(tmp_path), 4, Config())
+    (tmp_path / "root").mkdir()  # as the first node makes it
+    (tmp_path / "_shards.json").unlink()
+    for read in (lambda: Coordinator.open(tmp_path), lambda: frame(tmp_path, "groups")):
+        with pytest.raises(
+            Exception, match=r"its store has shards, but the file _shards\.json is gone"
+        ):
+            read()
+    with pytest.raises(ConfigError, match=r"its file _shards\.json is gone"):
+        make_shards(str(tmp_path), 4, Config())
+
+
 def test_a_group_is_where_kafka_hashes_it(store):
     # from Kafka: Utils.abs("g0".hashCode()) % 4 and so on; "g0" is 31 * 103 + 48
     assert [Shards(4).shard_of(g) for g in GROUPS] == [(31 * 103 + 48 + n) % 4 for n in range(6)]

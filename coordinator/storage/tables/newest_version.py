@@ -39,6 +39,9 @@ from coordinator.storage.tables.store_errors import find_refusal
 from coordinator.storage.tables.store_files import explain, is_remote, open_delta
 
 FORMAT = 1
+FORMAT_OF_SHARDS = 2
+"""Of no log: it keeps a store of shards from being opened as a store of one."""
+RESTORE_FILE = "restore it from a backup of the store"
 FORMAT_PROPERTY = "muster.format"
 PROPERTIES = {
     FORMAT_PROPERTY: str(FORMAT),
@@ -117,6 +120,11 @@ def check_format(table: DeltaTable, path: str) -> DeltaTable:
         )
     if unknown := find_unread(table):
         raise _refuse_unread(path, unknown)
+    if int(found) == FORMAT_OF_SHARDS:
+        raise CorruptLog(
+            f"{path} is no log: its store has shards, but the file _shards.json is gone: "
+            f"{RESTORE_FILE}"
+        )
     if int(found) > FORMAT:
         raise NewerLog(
             f"{path} has format {found}, this version of Muster knows formats up to {FORMAT}: "
