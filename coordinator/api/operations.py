@@ -13,16 +13,31 @@ from typing import Any
 import msgspec
 
 from coordinator.api.parameters import AFTER, AS_OF, PAGING, PARTITION, TOPIC, Parameter
-from coordinator.api.shapes import ROWS, FindingsPage, make_one, make_page
+from coordinator.api.plans import ApplyRequest, DecideRequest, PlanRequest, RollbackRequest
+from coordinator.api.shapes import (
+    ROWS,
+    Decision,
+    FindingsPage,
+    PlanAnswer,
+    make_one,
+    make_page,
+)
 from coordinator.core.state.groups import GroupState
 from coordinator.history.findings import LEVELS
 from coordinator.history.nodes_view import NodeRow, ShardRow
+from coordinator.history.plan_view import STATUSES
 
 BASE = "/api/v1"
 STATES = tuple(one.value for one in GroupState if one is not GroupState.DEAD)
 READING = (
     HTTPStatus.BAD_REQUEST, HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND,
     HTTPStatus.SERVICE_UNAVAILABLE,
+)  # fmt: skip
+
+
+WRITING = (
+    *READING, HTTPStatus.CONFLICT, HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+    HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
 )  # fmt: skip
 
 
@@ -111,6 +126,38 @@ OPERATIONS = (
         "listOffsets", "/groups/{group}/offsets", "Its committed offsets.",
         (TOPIC, AS_OF, *PAGING),
         make_page("OffsetsPage", ROWS["offsets"], "Committed offsets of a group."),
+    ),
+    Operation(
+        "listPlans", "/groups/{group}/plans", "Its plans and what became of them.",
+        (Parameter("status", "Only plans of this status.", choices=STATUSES), AS_OF, *PAGING),
+        make_page("PlansPage", ROWS["plans"], "Plans of a group."),
+    ),
+    Operation(
+        "getPlan", "/groups/{group}/plans/{plan}", "One plan, with its moves.", (AS_OF,),
+        make_one("PlanRowAnswer", "plan", ROWS["plans"], "A plan."),
+    ),
+    Operation(
+        "makePlan", "/groups/{group}/plan",
+        "Show the target that the group would get. Nothing is changed, and nothing kept.",
+        (), PlanAnswer, "POST", PlanRequest, WRITING,
+    ),
+    Operation(
+        "makeRollback", "/groups/{group}/rollback",
+        "Show a plan that returns to the target of an earlier epoch.",
+        (), PlanAnswer, "POST", RollbackRequest, WRITING,
+    ),
+    Operation(
+        "applyPlan", "/groups/{group}/plans",
+        "Make the target of a plan that was shown the group's target, or let it wait for approval.",
+        (), Decision, "POST", ApplyRequest, WRITING,
+    ),
+    Operation(
+        "approvePlan", "/groups/{group}/plans/{plan}/approve", "Apply a plan that waits.",
+        (), Decision, "POST", DecideRequest, WRITING,
+    ),
+    Operation(
+        "rejectPlan", "/groups/{group}/plans/{plan}/reject", "Reject a plan that waits.",
+        (), Decision, "POST", DecideRequest, WRITING,
     ),
     Operation(
         "listFindings", "/doctor",

@@ -115,7 +115,7 @@ class PlanSummaryRow(PlanSummary, frozen=True, kw_only=True):
     findings: list[FindingTotal] | UnsetType = UNSET
 
 
-class ShownPlan(Struct, kw_only=True):
+class PlanAnswer(Struct, kw_only=True):
     """A plan that was computed and is kept nowhere: send `plan` back to apply or propose it."""
 
     summary: PlanSummaryRow

@@ -15,6 +15,7 @@ import msgspec
 import typer
 
 from assignors import SpecError
+from coordinator.api.plans import NAMED, summarize, tell_decision
 from coordinator.cli import plan_files, render
 from coordinator.cli.inspect import say_watched
 from coordinator.cli.main import load_config
@@ -29,8 +30,7 @@ from coordinator.display.printable import as_json, visible_values
 from coordinator.engines.engine import LOCAL, open_engine
 from coordinator.history.findings import Finding, examine, find_end
 from coordinator.history.former_targets import read_basis, read_former_targets
-from coordinator.history.json_rows import to_json_rows
-from coordinator.history.log_reader import LogReader, format_time, open_logs
+from coordinator.history.log_reader import LogReader, open_logs
 from coordinator.history.log_rows import LogRows
 from coordinator.history.view_rows import list_rows
 from coordinator.runtime.ask_coordinator import ask_coordinator, user_name
@@ -45,8 +45,6 @@ Reason = Annotated[str, typer.Option(help="Why; shown in the log and in the view
 Output = Annotated[
     Path | None, typer.Option("--output", "-o", help="Write the plan to this file, for `apply`.")
 ]
-NAMED = 10
-"""Members that have too much, of which so many are named; and rows of each finding."""
 RESTLESS = ("unowned_partitions", "ownership_gaps", "flapping_partitions")
 """What the command adds to a plan for a group that Kafka coordinates."""
 PlanId = Annotated[str, typer.Argument(help="The plan's id, as `muster plans` lists it.")]
@@ -176,7 +174,7 @@ def apply(
             made,
             reason,
         )
-    _say_done(made.group_id, made.plan_id, "waiting" if propose else "applied", epoch, json_=json_)
+    _say_done(made.group_id, made.plan_id, "propose" if propose else "apply", epoch, json_=json_)
 
 
 def approve(
@@ -193,7 +191,7 @@ def approve(
         epoch = ask_coordinator(
             store_of(store, group), settings, "approve", group, plan_id, reason=reason
         )
-    _say_done(group, plan_id, "applied", epoch, json_=json_)
+    _say_done(group, plan_id, "approve", epoch, json_=json_)
 
 
 def reject(
@@ -208,7 +206,7 @@ def reject(
     settings = load_config(config)
     with progress.show("asking the coordinator"):
         ask_coordinator(store_of(store, group), settings, "reject", group, plan_id, reason=reason)
-    _say_done(group, plan_id, "rejected", 0, json_=json_)
+    _say_done(group, plan_id, "reject", 0, json_=json_)
 
 
 def plans(
@@ -293,20 +291,7 @@ def _show(
     if json_ or not sys.stdout.isatty():
         for row in moves:
             sys.stdout.write(as_json(row) + "\n")
-        overloaded = [{"member_id": name, "load": load} for name, load in shown.overloaded[:NAMED]]
-        found = [
-            {
-                "finding": one.name,
-                "total": len(one.rows),
-                "rows": to_json_rows(one.rows.slice(0, NAMED)),
-            }
-            for one in findings
-        ]
-        row = (
-            _summary(shown.plan)
-            | {"overloaded": overloaded}
-            | ({"findings": found} if found else {})
-        )
+        row = msgspec.to_builtins(summarize(shown.plan, shown.overloaded, findings))
         sys.stdout.write(as_json(row) + "\n")
         return
     members = [
@@ -337,25 +322,14 @@ def _move_row(move: Any) -> dict[str, Any]:  # noqa: ANN401 - a PlannedMove
 
 
 def _summary(made: PlanMade) -> dict[str, Any]:
-    return {
-        "plan_id": made.plan_id,
-        "plan_digest": made.plan_digest,
-        "group_id": made.group_id,
-        "group_epoch": made.group_epoch,
-        "assignor": made.assignor,
-        **msgspec.structs.asdict(made.summary),
-        "drains": list(made.drains),
-        "supposes": made.supposes or None,
-        "expires_at": format_time(made.expires_ms),
-        "inputs": made.inputs,
-    }
+    row: dict[str, Any] = msgspec.to_builtins(summarize(made))
+    return row
 
 
-def _say_done(group_id: str, plan_id: str, decision: str, epoch: int, *, json_: bool) -> None:
-    row = {"group_id": group_id, "plan_id": plan_id, "decision": decision}
-    found = row | ({"group_epoch": epoch} if epoch else {})
+def _say_done(group_id: str, plan_id: str, action: str, epoch: int, *, json_: bool) -> None:
+    found = tell_decision(group_id, plan_id, action, epoch)
     if json_ or not sys.stdout.isatty():
         sys.stdout.write(as_json(found) + "\n")
     else:
         began = f" as group epoch {epoch}" if epoch else ""
-        typer.echo(f"plan {plan_id} of group {group_id}: {decision}{began}")
+        typer.echo(f"plan {plan_id} of group {group_id}: {found['decision']}{began}")

@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 
 from assignors import SpecError
+from coordinator.api.plans import find_unknown
 from coordinator.core.state.records import PlanMade
 
 
@@ -35,7 +36,7 @@ def read_plan(path: Path) -> PlanMade:
     try:
         given = msgspec.json.decode(path.read_bytes().removeprefix(codecs.BOM_UTF8))
         plan = msgspec.convert(given, PlanMade)
-        more = _find_unknown(given, msgspec.to_builtins(plan))
+        more = find_unknown(given, msgspec.to_builtins(plan))
     except OSError as error:
         raise SpecError(f"{path} cannot be read: {error.strerror}") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -45,16 +46,3 @@ def read_plan(path: Path) -> PlanMade:
             f"{path} is not a plan: it has an unknown field {more!r}; `muster plan -o` writes one"
         )
     return plan
-
-
-def _find_unknown(given: object, known: object) -> str | None:
-    """Return a key of objects in objects that is not known; None where all are."""
-    if isinstance(given, dict) and isinstance(known, dict):
-        for key, value in given.items():
-            found = key if key not in known else _find_unknown(value, known[key])
-            if found is not None:
-                return str(found)
-    elif isinstance(given, list) and isinstance(known, list | tuple):
-        pairs = zip(given, known, strict=False)
-        return next((found for pair in pairs if (found := _find_unknown(*pair)) is not None), None)
-    return None

@@ -21,6 +21,7 @@ from coordinator.history.log_rows import LogRows
 from coordinator.history.view_schemas import VIEW_SCHEMAS
 
 WAITING = "waiting"
+STATUSES = (WAITING, "applied", "rejected", "expired", "superseded")
 COLUMNS = (
     *("position", "at", "kind", "tombstone", "group_id", "plan_id", "group_epoch", "decision"),
     *("assignor", "owner", "reason", "expires_ms", "summary", "planned_moves"),

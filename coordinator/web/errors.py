@@ -21,6 +21,18 @@ class QueryError(SpecError):
     """An address says something that cannot be: status 400."""
 
 
+class LargeError(QueryError):
+    """What was sent is too long: status 413."""
+
+
+class MediaError(QueryError):
+    """What was sent is not JSON: status 415."""
+
+
+class RefusedError(SpecError):
+    """The coordinator refused a decision: status 409."""
+
+
 class NoGroupError(SpecError):
     """The group does not exist, or the viewer may not see it: status 404, the same for both."""
 
@@ -67,6 +79,12 @@ def status_of(error: SpecError) -> HTTPStatus:
             return HTTPStatus.NOT_FOUND
         case ForbiddenError():
             return HTTPStatus.FORBIDDEN
+        case RefusedError():
+            return HTTPStatus.CONFLICT
+        case LargeError():
+            return HTTPStatus.REQUEST_ENTITY_TOO_LARGE
+        case MediaError():
+            return HTTPStatus.UNSUPPORTED_MEDIA_TYPE
         case _:
             return HTTPStatus.BAD_REQUEST
 

@@ -12,6 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 from coordinator.config import LeaseConfig
 from coordinator.core.events import Action, DecidePlan
+from coordinator.core.state.records import PlanMade
 from coordinator.engines.plan_answers import ask_about_plan
 from coordinator.history.log_reader import LogReader
 from coordinator.history.watched import refuse_watched
@@ -43,7 +44,14 @@ class PlanDecider:
         self._threads = ThreadPoolExecutor(AT_ONCE, "muster-web-decide")
 
     def decide(
-        self, action: Action, group_id: str, plan_id: str, after: int, by: str, reason: str
+        self,
+        action: Action,
+        group_id: str,
+        plan_id: str,
+        after: int,
+        by: str,
+        reason: str,
+        plan: PlanMade | None = None,
     ) -> Future[int]:
         """Ask, and return the group epoch that begins, or 0, once the coordinator has answered.
 
@@ -53,6 +61,8 @@ class PlanDecider:
             A position of the log before now.
         by, reason
             Who decides, and why.
+        plan
+            The plan itself, to apply or propose it.
 
         Raises
         ------
@@ -61,7 +71,7 @@ class PlanDecider:
         BusyError
             No coordinator is there, or it did not answer: nothing was decided.
         """
-        request = DecidePlan(action, group_id, plan_id, None, by, reason, uuid.uuid4().hex)
+        request = DecidePlan(action, group_id, plan_id, plan, by, reason, uuid.uuid4().hex)
 
         def ask() -> int:
             store = store_of(self._store, group_id)

@@ -9,14 +9,34 @@ from urllib.parse import parse_qsl
 
 from starlette.requests import ClientDisconnect, Request
 
-from coordinator.web.errors import QueryError
+from coordinator.api.plans import REASON_MAX
+from coordinator.web.errors import LargeError, QueryError
 from coordinator.web.paging import TEXT_MAX
 
 BYTES_MAX = 16_384
 BODY_S = 10.0
 """How long a browser may take to send a form."""
 FIELDS_MAX = 10
-REASON_MAX = 1_000
+
+
+async def read_body(request: Request, bytes_max: int, name: str, within_s: float = BODY_S) -> bytes:
+    """Return what was sent with a request.
+
+    Raises
+    ------
+    QueryError
+        It was not sent in time. LargeError, a subclass: it is too long.
+    """
+    body = bytearray()
+    try:
+        async with asyncio.timeout(within_s):
+            async for piece in request.stream():
+                body += piece
+                if len(body) > bytes_max:
+                    raise LargeError(f"the {name} is longer than {bytes_max:,} bytes")
+    except (TimeoutError, ClientDisconnect):
+        raise QueryError(f"the {name} was not sent within {within_s:g} s") from None
+    return bytes(body)
 
 
 async def read_form(request: Request) -> dict[str, str]:
@@ -27,15 +47,7 @@ async def read_form(request: Request) -> dict[str, str]:
     QueryError
         It is too long, not a form, or was not sent in time.
     """
-    body = b""
-    try:
-        async with asyncio.timeout(BODY_S):
-            async for piece in request.stream():
-                body += piece
-                if len(body) > BYTES_MAX:
-                    raise QueryError(f"the form is longer than {BYTES_MAX:,} bytes")
-    except (TimeoutError, ClientDisconnect):
-        raise QueryError(f"the form was not sent within {BODY_S:g} s") from None
+    body = await read_body(request, BYTES_MAX, "form")
     try:
         fields = parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=FIELDS_MAX)
     except ValueError as error:  # UnicodeDecodeError is one

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pyarrow.compute as pc
 
+from coordinator.api.plans import REASON_MAX
 from coordinator.history.json_rows import to_json_rows
 from coordinator.history.log_reader import format_time
+from coordinator.history.plan_view import STATUSES, WAITING
 from coordinator.web.access import Viewer
 from coordinator.web.errors import QueryError
 from coordinator.web.pages import (
@@ -21,14 +23,11 @@ from coordinator.web.pages import (
 )
 from coordinator.web.paging import TEXT_MAX, Paging
 from coordinator.web.plan_diff import MEMBERS, MOVES, PlanDiff, read_plan
-from coordinator.web.plan_form import REASON_MAX
 
 LISTED = (
     "position", "status", "recorded_at", "principal", "moved", "placed", "makespan_after",
     "decided_at",
 )  # fmt: skip
-STATUSES = ("waiting", "applied", "rejected", "expired", "superseded")
-WAITING = STATUSES[0]
 
 
 class PlanPages:

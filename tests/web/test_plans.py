@@ -144,7 +144,7 @@ def test_only_who_may_decides_and_only_from_our_own_page(live):
         (decide(client, plan, headers={"origin": "null"}), 403),
         (decide(client, plan, "apply"), 400),
         (decide(client, plan, reason="x" * 1_001), 400),
-        (decide(client, plan, reason="x" * BYTES_MAX), 400),
+        (decide(client, plan, reason="x" * BYTES_MAX), 413),
         (client.post(path, params=query, content=b"\xff=1", auth=ANN, headers=OURS), 400),
         (client.post(path, params={"id": "g"}, auth=ANN, headers=OURS), 400),
         (client.post(path, params={"id": "none", "plan": "x"}, auth=BOB, headers=OURS), 404),

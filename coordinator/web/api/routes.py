@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 from http import HTTPStatus
 
 import msgspec
@@ -16,7 +17,7 @@ from coordinator.api.parameters import parse_path, parse_query
 from coordinator.api.problems import MEDIA_TYPE, make_problem
 from coordinator.display.printable import as_json, visible
 from coordinator.web.access import Viewer
-from coordinator.web.api import reads
+from coordinator.web.api import plans, reads
 from coordinator.web.api.asking import Ask, Handler
 from coordinator.web.errors import explain
 from coordinator.web.guard import Site, challenge, pass_guarded, reply
@@ -34,11 +35,15 @@ HANDLERS: dict[str, Handler] = {
     "listEpochs": reads.list_epochs,
     "listEvents": reads.list_events,
     "listOffsets": reads.list_offsets,
+    "listPlans": plans.list_plans,
+    "getPlan": plans.get_plan,
     "listFindings": reads.list_findings,
     "listNodes": reads.list_nodes,
     "listShards": reads.list_shards,
 }
-"""What answers each operation."""
+"""What answers each operation that reads."""
+SHOWN = {"makePlan", "makeRollback"}
+"""Operations that compute a plan; others that are sent something decide about one."""
 logger = logging.getLogger("muster.web")
 
 
@@ -80,6 +85,8 @@ class Api:
             operation, names = found[method]
             given = parse_query(request.scope["query_string"], operation.parameters)
             ask = Ask(operation, self._site.pages, viewer, path, names, given, self._site.config)
+            if operation.body is not None:
+                return await self._write(ask, request)
             return await self._read(ask, request.headers.get("if-none-match", ""))
 
         return await pass_guarded(self._site, request, respond, self._refuse)
@@ -97,6 +104,15 @@ class Api:
         if body is None:
             return reply(b"", HTTPStatus.NOT_MODIFIED, JSON, headers)
         return reply(body, kind=JSON, headers=headers)
+
+    async def _write(self, ask: Ask, request: Request) -> Response:
+        """Answer an operation that shows a plan, or decides about one."""
+        ask = replace(ask, body=await plans.read_request(ask, request))
+        if ask.operation.name in SHOWN:
+            values = await self._site.read(plans.make_shown_plan, ask)
+        else:
+            values = await plans.decide(ask, self._site)
+        return reply(shape(ask.operation, values), kind=JSON)
 
     def _refuse(
         self, code: HTTPStatus, why: str, headers: Mapping[str, str] | None = None
