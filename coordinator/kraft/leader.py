@@ -16,8 +16,9 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Any
 
-from coordinator.config import Config
-from coordinator.core.events import Answer, CatalogTopic, Event
+from coordinator.config import Config, ConfigError
+from coordinator.config.kafka import GROUP_NAMES, KafkaConfig, group_settings
+from coordinator.core.events import Answer, CatalogTopic, ConfigureGroup, Event
 from coordinator.core.java_hash import place_of
 from coordinator.core.state.groups import TopicView
 from coordinator.errors import ErrorCode, GroupError
@@ -48,6 +49,8 @@ PATIENCE_S = 15.0
 """How long a coordinator may fail to read its log, until a broker had better lead the partition."""
 BATCH_BYTES, ISR_LEAST = 1_048_588, 1
 """Kafka's defaults of `max.message.bytes` and `min.insync.replicas`."""
+GROUP_SETTINGS = 32
+"""The kind of resource that groups are."""
 logger = logging.getLogger("muster.node")
 
 
@@ -72,11 +75,19 @@ class Term:
 
 
 class ImageCatalog:
-    """The topics of the cluster's metadata, for coordinators."""
+    """The topics of the cluster's metadata, for coordinators, and its settings of groups.
 
-    def __init__(self) -> None:
+    Attributes
+    ----------
+    settings
+        By group, those that Muster has, too, within its bounds.
+    """
+
+    def __init__(self, config: KafkaConfig) -> None:
+        self._config = config
         self._topics: dict[str, CatalogTopic] = {}
         self.view = TopicView()
+        self.settings: dict[str, dict[str, str]] = {}
 
     def topics(self) -> Mapping[str, CatalogTopic]:
         """Return all topics; any thread may ask."""
@@ -87,6 +98,15 @@ class ImageCatalog:
         found = dict(sorted(read_topics(image).items()))
         if found != self._topics:
             self._topics, self.view = found, make_view(found)
+
+    def update_settings(self, image: MetadataImage) -> list[ConfigureGroup]:
+        """Take the settings of groups; return what has changed of them."""
+        before, self.settings = self.settings, read_group_settings(image, self._config)
+        return [
+            ConfigureGroup(name, self.settings.get(name, {}))
+            for name in sorted(before.keys() | self.settings.keys())
+            if before.get(name) != self.settings.get(name)
+        ]
 
 
 class LeaderOf:
@@ -115,7 +135,7 @@ class LeaderOf:
         self._node_id, self._standing, self._assignors = node_id, standing, tuple(assignors)
         self.config = replace(config, engine=replace(config.engine, engine="local"))
         self.metrics = NodeMetrics(config.metrics.groups_max)
-        self.catalog = ImageCatalog()
+        self.catalog = ImageCatalog(config.kafka)
         self.changed: Callable[[], object] = lambda: None
         self._terms: dict[int, Term] = {}
         self.leaders: Leaders | None = None
@@ -144,6 +164,9 @@ class LeaderOf:
             return
         self.catalog.update(image)
         self._count = len(topic.partitions)
+        changed = self.catalog.update_settings(image)
+        if changed:  # what is being loaded has them already, or is given them again
+            self.submit(changed)
         least = _read_number(image, "min.insync.replicas", ISR_LEAST)
         for number, replica in held.items():
             one = topic.partitions[number]
@@ -205,7 +228,12 @@ class LeaderOf:
         """Load a partition's groups, in a thread of its own, until that works or it has ended."""
         said, began = "", time.monotonic()
         while not term.led.has_ended:
-            log = PartitionRecords(term.led, lambda: self.catalog.view, self._assignors)
+            log = PartitionRecords(
+                term.led,
+                lambda: self.catalog.view,
+                self._assignors,
+                lambda: self._settings_of(term.led.number),
+            )
             try:
                 log.claim("", "", 0)
                 opened = Coordinator.open_led(
@@ -234,7 +262,15 @@ class LeaderOf:
             )  # fmt: skip
             if not self._take_in(term, opened):
                 opened.close()
+            else:  # what was changed while it was loaded
+                now = self._settings_of(term.led.number)
+                self.submit([ConfigureGroup(name, one) for name, one in now.items()])
             return
+
+    def _settings_of(self, number: int) -> dict[str, dict[str, str]]:
+        """Return the settings of the groups of a partition."""
+        found = self.catalog.settings.items()
+        return {name: one for name, one in found if place_of(name, self._count) == number}
 
     def _take_in(self, term: Term, opened: Coordinator) -> bool:
         """Serve a partition's groups from now on; False where it is no longer led."""
@@ -386,6 +422,20 @@ def read_topics(image: MetadataImage) -> dict[str, CatalogTopic]:
         ]
         known = tuple(places) if any(places) else ()
         found[topic.name] = CatalogTopic(from_uuid(topic.topic_id), len(places), known)
+    return found
+
+
+def read_group_settings(image: MetadataImage, config: KafkaConfig) -> dict[str, dict[str, str]]:
+    """Return the cluster's settings of groups, of those that Muster knows and can have."""
+    found: dict[str, dict[str, str]] = {}
+    for (kind, name), settings in image.settings.items():
+        known = {key: value for key, value in settings.items() if key in GROUP_NAMES}
+        if kind != GROUP_SETTINGS or not known:
+            continue
+        try:
+            found[name] = group_settings(config, known)
+        except ConfigError as error:
+            logger.warning("group %s has its settings from Muster's own: %s", name, error)
     return found
 
 

@@ -1,17 +1,19 @@
 """The log of a partition that is led, as a coordinator's: with records as Kafka's reads them.
 
-What Kafka has no record for is not kept (`record_writer.LEFT_OUT`).
+What Kafka has no record for is not kept (`record_writer.LEFT_OUT`): settings of groups are in the
+cluster's metadata, weights are read again, and a plan ends with the epoch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
 from coordinator.core.events import CatalogTopic
 from coordinator.core.state.groups import State, TopicView
 from coordinator.core.state.records import (
+    GroupConfigured,
     GroupMetadata,
     Record,
     TargetMetadata,
@@ -45,6 +47,8 @@ class PartitionRecords:
     ----------
     topics
         Asked for the topics of the cluster.
+    settings
+        Asked for the cluster's settings of groups, by group.
     state
         Asked for the coordinator's state, as of the records that are appended.
     assignors
@@ -58,9 +62,10 @@ class PartitionRecords:
         led: LedPartition,
         topics: Callable[[], TopicView],
         assignors: Sequence[str],
+        settings: Callable[[], Mapping[str, Mapping[str, str]]] = dict,
         state: Callable[[], State] = State,
     ) -> None:
-        self._led, self._topics, self.state = led, topics, state
+        self._led, self._topics, self.state, self._settings = led, topics, state, settings
         self._writer = RecordWriter(assignors)
         self.epoch = self.position = 0
         self._last_ms = 0
@@ -110,17 +115,25 @@ class PartitionRecords:
         if translator.faults.count:
             offset, why = translator.faults.undecodable[-1]
             raise CorruptLog(f"partition {self._led.number}, offset {offset}: {why}")
-        records = [*_topic_records(view), *found.records]
+        settings = [GroupConfigured(name, dict(one)) for name, one in self._settings().items()]
+        records = [*_topic_records(view), *settings, *found.records]
         loaded = State()
         replay_all(loaded, records)
         self._writer = RecordWriter(self._writer.assignors)
         self._writer.load(loaded)
         self._last_ms = max(self._last_ms, found.at_ms)
-        self.position = end
-        yield Batch(end, found.at_ms, self.epoch, [_with_our_hash(one, loaded) for one in records])
+        self.position = max(self.position, end)
+        yield Batch(
+            self.position, found.at_ms, self.epoch, [_with_our_hash(one, loaded) for one in records]
+        )
 
     def append(self, records: Sequence[Record], at_ms: int | Sequence[int]) -> int:
-        """Write records, wait until all replicas in sync have them, and return the end of the log.
+        """Write records, and wait until all replicas in sync have them.
+
+        Returns
+        -------
+        int
+            A position that rises with every record, those that Kafka has none for too.
 
         Raises
         ------
@@ -131,9 +144,9 @@ class PartitionRecords:
         """
         _, last_ms = rise_each(self._last_ms, at_ms)
         state = self.state()
-        written = []
+        written, rows = [], merge_advances(records)
         try:
-            for some in _split_changes(merge_advances(records)):
+            for some in _split_changes(rows):
                 one = self._writer.write(some, lambda record: hash_of(record, state))
                 self._writer.keep(one)  # what fails is followed by a replay, which begins again
                 if one.records:
@@ -141,8 +154,11 @@ class PartitionRecords:
         except UnwritableError as error:
             raise CommitFailed(str(error)) from None
         if written:
-            self.position = self._led.append(written)
-            self._last_ms = last_ms
+            self._led.append(written)
+        else:  # who appends takes the log for its own
+            self._led.look()
+        self._last_ms = last_ms
+        self.position += len(rows)
         return self.position
 
     def look(self) -> None:

@@ -188,9 +188,10 @@ class Coordinator(ServiceRequests):
         log
             Claimed. It is asked for no lease, and has no store.
         """
+        source, config = _open_weights(None, _use(config))
         processor = EventProcessor(log, config, wall_ms, topics, metrics, monotonic_ms)
         log.state = lambda: processor.state
-        return cls._serve(processor, None, None, None, "refuse")
+        return cls._serve(processor, None, None, source, "refuse")
 
     @classmethod
     def _serve(

@@ -99,6 +99,24 @@ def test_groups_are_served_from_an_election_to_the_next(node):
     assert not node.leader.must_step_down
 
 
+def test_groups_have_the_settings_that_the_cluster_has_of_them(node):
+    name, key = node.group(), "consumer.session.timeout.ms"
+    node.image.settings[32, name] = {key: "50000", "share.auto.offset.reset": "latest"}
+    node.see()
+    until(lambda: node.code() is None)
+    coordinator = node.leader.find(name)
+    assert coordinator.describe_group_config(name)[key] == "50000"
+    node.image.settings[32, name] = {key: "55000"}
+    node.see()
+    until(lambda: coordinator.describe_group_config(name)[key] == "55000")
+    del node.image.settings[32, name]
+    node.see()
+    until(lambda: key not in coordinator.describe_group_config(name))
+    node.image.settings[32, name] = {key: "1"}
+    node.see()
+    assert key not in coordinator.describe_group_config(name)
+
+
 def test_what_no_follower_has_is_not_served(node):
     node.image.settings[TOPICS, TOPIC] = {"min.insync.replicas": "2"}
     node.see()

@@ -1,10 +1,15 @@
 """A coordinator keeps groups in a partition that it leads, and the next one has them as they were."""
 
+import time
+from dataclasses import replace
+
+import pyarrow as pa
 import pytest
 from crc32c import crc32c
 
 from coordinator.clock import monotonic_ms
-from coordinator.config import Config, EngineConfig, LogConfig
+from coordinator.config import Config, EngineConfig, LogConfig, WeightsConfig
+from coordinator.config.kafka import kafka_config
 from coordinator.core.state.records import GroupMetadata
 from coordinator.errors import GroupError
 from coordinator.errors.status import Status
@@ -13,12 +18,15 @@ from coordinator.kraft.partition_log import Accepted, split_batches
 from coordinator.kraft.partition_records import PartitionRecords, make_view
 from coordinator.runtime.coordinator import Coordinator
 from coordinator.runtime.metrics import Metrics
+from coordinator.runtime.plan_tasks.weight_poller import WeightPoller
+from coordinator.runtime.plan_tasks.weight_source import WeightTables
 from coordinator.runtime.topic_catalog import DictCatalog
 from coordinator.storage.record_log import CommitFailed, CorruptLog
 from coordinator.watcher.record_batches import CHECKED_FROM, TRANSACTIONAL, read_batches
 
 from .leads import NODE, Led
 
+BY_WEIGHT = {"group.consumer.assignors": ["weighted"], "group.consumer.assignment.interval.ms": 0}
 EPOCH = 2
 """Of a group with its first member."""
 CONFIG = Config(engine=EngineConfig(engine="local"), log=LogConfig(answer_ms=2_000))
@@ -36,7 +44,7 @@ class Here:
         self.pair = Led(folder)
         self.pair.standing.hear(monotonic_ms(), is_fenced=False)
         self.catalog = DictCatalog({"clicks": 4, "orders": 2})
-        self.led = self.coordinator = None
+        self.led, self.coordinator, self.config = None, None, CONFIG
 
     def elect(self, **given):
         self.resign()
@@ -44,7 +52,7 @@ class Here:
         log = self.log()
         log.claim("", "", 0)
         self.coordinator = Coordinator.open_led(
-            log, config=CONFIG, topics=self.catalog, metrics=Metrics(9)
+            log, config=self.config, topics=self.catalog, metrics=Metrics(9)
         )
         return self.coordinator
 
@@ -143,6 +151,48 @@ def test_what_cannot_be_read_is_no_empty_group(here):
     here.led = here.pair.elect()
     with pytest.raises(CorruptLog, match="offset"):
         list(here.log().replay())
+
+
+def test_what_kafka_has_no_record_for_moves_no_offset_but_is_checked(here):
+    first = here.elect()
+    end = here.led.end
+    first.alter_group_config("g", {"consumer.session.timeout.ms": "50000"})
+    assert here.led.end == end
+    here.led.stop()
+    with pytest.raises(GroupError, match="Another coordinator"):
+        first.alter_group_config("g", {"consumer.session.timeout.ms": "55000"})
+
+
+def test_weights_move_partitions_and_the_next_coordinator_has_them_there(here):
+    here.config = replace(
+        CONFIG,
+        kafka=kafka_config(BY_WEIGHT),
+        weights=WeightsConfig(half_life_ms=0, interval_ms=1),
+    )
+    heavy = pa.table({"topic": ["clicks"] * 4, "partition": range(4), "weight": [9.0, 1, 1, 1]})
+    first = here.elect()
+    only = ["clicks"]
+    for member in "ab":
+        epoch = beat(first, member, subscribed_topic_names=only).member_epoch
+    WeightPoller(first._loop, lambda: WeightTables(heavy)).run()
+    time.sleep(0.01)
+    WeightPoller(first._loop, lambda: WeightTables(heavy)).run()
+    beat(first, "b", epoch)
+    targets = targets_of(first)
+    assert sorted(map(len, targets.values())) == [1, 3]
+    assert targets_of(here.elect()) == targets
+
+
+def targets_of(coordinator):
+    (found,) = coordinator.consumer_group_describe("g")
+    return {
+        one["member_id"]: sorted(
+            number
+            for topic in one["target_assignment"]["topic_partitions"]
+            for number in topic["partitions"]
+        )
+        for one in found["members"]
+    }
 
 
 def test_groups_of_other_kinds_are_left_to_brokers(here):
