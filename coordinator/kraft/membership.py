@@ -15,6 +15,7 @@ from coordinator.kraft.registration import (
     choose_rack,
     find_replicas,
     find_strays,
+    why_not_lead,
 )
 
 ELR_FEATURE = "eligible.leader.replicas.version"
@@ -252,6 +253,7 @@ def check_cluster(
         *_check_place(image, node_id, rack, is_ours=is_ours),
         _check_cordon(image),
         *_check_topic(image),
+        _check_leading(image, node_id),
         *_check_tools(image),
         *_check_held(image, node_id),
     ]
@@ -329,6 +331,13 @@ def _check_topic(image: MetadataImage) -> list[Finding]:
             )
         ]
     return [Finding(OK, TOPIC, says)]
+
+
+def _check_leading(image: MetadataImage, node_id: int | None) -> Finding:
+    why = why_not_lead(image, node_id)
+    if why is not None:
+        return Finding(WARNING, "leading", f"a node can only follow here: {why}")
+    return Finding(OK, "leading", "a node that has --listen can lead here")
 
 
 def _check_tools(image: MetadataImage) -> list[Finding]:

@@ -91,7 +91,6 @@ class PartitionRecords:
             A record cannot be read, a transaction is open, or a group is of a kind that Muster does
             not coordinate: a broker must lead the partition.
         """
-        self._led.wait_until_counted(self._led.end)
         end, load = self._led.end, PartitionLoad()
         try:
             for batches in self._led.read():
@@ -121,6 +120,7 @@ class PartitionRecords:
         replay_all(loaded, records)
         self._writer = RecordWriter(self._writer.assignors)
         self._writer.load(loaded)
+        self._led.wait_until_counted(end)
         self._last_ms = max(self._last_ms, found.at_ms)
         self.position = max(self.position, end)
         yield Batch(

@@ -152,6 +152,23 @@ def must_not_lead(image: MetadataImage, node_id: int) -> bool:
     )
 
 
+def why_not_lead(image: MetadataImage, node_id: int | None) -> str | None:
+    """Return why no node of Muster can lead in a cluster; None where one can."""
+    protocols = {
+        one.name: one.security_protocol
+        for broker in image.brokers.values()
+        for one in broker.endpoints
+        if broker.node_id != node_id
+    }
+    secured = sorted(name for name, protocol in protocols.items() if protocol != PLAINTEXT)
+    if secured:
+        return (
+            f"the listeners {', '.join(secured)} of the cluster have TLS or a login, which a node "
+            "that leads cannot serve yet"
+        )
+    return "the cluster has ACLs, which a node that leads does not heed yet" if image.acls else None
+
+
 def find_replicas(image: MetadataImage, node_id: int) -> dict[int, Partition]:
     """Return the partitions of Kafka's topic of groups of which the node is a replica."""
     topic = image.topic(TOPIC)

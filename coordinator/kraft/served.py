@@ -23,6 +23,7 @@ from coordinator.gateway.offer import FORWARDED, Versions
 from coordinator.gateway.relay import Relay
 from coordinator.kraft.leader import LeaderOf
 from coordinator.kraft.metadata_image import Broker, MetadataImage
+from coordinator.kraft.registration import why_not_lead
 from coordinator.kraft.replica_apis import ReplicaApis
 from coordinator.wire.call import Call, Cluster
 from coordinator.wire.codec import CLASSIC_VERSIONS, Api, Request
@@ -33,7 +34,6 @@ from coordinator.wire.server import Server
 Listeners: TypeAlias = Mapping[str, tuple[str, int]]
 """By the names of the cluster's listeners, where the node has them."""
 CONNECT_S = 5.0
-PLAINTEXT = 0
 OWN: Mapping[Api, tuple[int, int]] = {
     Api.FETCH: (4, 18),
     Api.LIST_OFFSETS: (1, 11),
@@ -169,17 +169,9 @@ def read_listeners(image: MetadataImage, given: str, node_id: int) -> Listeners:
         A listener is missing, is not the cluster's, or is not plain; or the cluster has ACLs.
     """
     known = _names(one for one in image.brokers.values() if one.node_id != node_id)
-    secured = sorted(name for name, protocol in known.items() if protocol != PLAINTEXT)
-    if secured:
-        raise ConfigError(
-            f"--listen: the listeners {', '.join(secured)} of the cluster have TLS or a login, "
-            "which a node that leads cannot serve yet: leave --listen out, and the node follows"
-        )
-    if image.acls:
-        raise ConfigError(
-            "--listen: the cluster has ACLs, which a node that leads does not heed yet: leave "
-            "--listen out, and the node follows"
-        )
+    why = why_not_lead(image, node_id)
+    if why is not None:
+        raise ConfigError(f"--listen: {why}: leave --listen out, and the node follows")
     if any(host in given for host in ("0.0.0.0", "[::]")):  # noqa: S104 - refused, not bound
         raise ConfigError(
             f"--listen is {given}: every address of this machine; name one that brokers and "
@@ -189,7 +181,7 @@ def read_listeners(image: MetadataImage, given: str, node_id: int) -> Listeners:
     if len(parts) == 1 and not parts[0][1] and len(known) == 1:
         return {next(iter(known)): parse_address(parts[0][2], "--listen")}
     found = {name: parse_address(address, "--listen") for name, _, address in parts}
-    if found.keys() != known.keys():
+    if found.keys() != known:
         raise ConfigError(
             f"--listen has {', '.join(sorted(found)) or given}, but the brokers have the listeners "
             f"{', '.join(sorted(known))}: give each as NAME=host:port, with commas between"
@@ -197,5 +189,5 @@ def read_listeners(image: MetadataImage, given: str, node_id: int) -> Listeners:
     return found
 
 
-def _names(brokers: Iterable[Broker]) -> dict[str, int]:
-    return {one.name: one.security_protocol for broker in brokers for one in broker.endpoints}
+def _names(brokers: Iterable[Broker]) -> set[str]:
+    return {one.name for broker in brokers for one in broker.endpoints}
