@@ -22,6 +22,7 @@ from coordinator.core.state.target_assignment import WholeTarget
 from coordinator.storage import target_table
 from coordinator.storage.data_files import (
     SNAPSHOT,
+    Part,
     list_parts,
     read_batches,
     read_log_parts,
@@ -67,11 +68,7 @@ from coordinator.storage.tables.commit_writer import (
 )
 from coordinator.storage.tables.fenced_table import FencedTable, VersionConflict
 from coordinator.storage.tables.files import Files
-from coordinator.storage.tables.newest_version import (
-    OpenTable,
-    follow_table,
-    open_to_read,
-)
+from coordinator.storage.tables.newest_version import OpenTable, follow_table, open_to_read
 from coordinator.storage.tables.read_table import open_table
 from coordinator.storage.tables.recovery import (
     RESTORE,
@@ -167,7 +164,8 @@ class DeltaLog:
                 if self.config.fsync and self._disk.needs_sync:
                     set_aside_torn(self._disk, self._snapshots.path)
                 snapshots = list_snapshots(self._disk, self._snapshots.path)
-                table.open(SCHEMA, remains=self._remains())
+                if not table.open(SCHEMA, remains=self._remains()):
+                    self._known, self._claims = -1, Claims(numbers_of(table.path, table.load))
                 self._refuse_lost_rows(snapshots)
             except OSError as error:
                 if is_remote(self.store):
@@ -175,7 +173,8 @@ class DeltaLog:
                 raise CommitFailed(f"the store {self.store} cannot be opened: {error}") from None
             epoch = table.epoch + 1
             for _ in range(CLAIM_TRIES):
-                self._find_end()
+                if self._known != table.version:
+                    self._find_end()
                 claim = Claim(self.position + 1, claim_id)
                 self._at_ms = rise(self._at_ms, at_ms or self._at_ms)
                 try:
@@ -275,9 +274,9 @@ class DeltaLog:
         if self._known != table.version:
             self._find_end()
 
-    def _find_end(self) -> None:
+    def _find_end(self, parts: list[Part] | None = None) -> None:
         """Find the position and the time of the last row of the version that we know."""
-        parts = list_parts(self._table.load())
+        parts = list_parts(self._table.load()) if parts is None else parts
         self.position = max((part.last for part in parts), default=0)
         self._at_ms = max((part.at_ms for part in parts), default=0)
         self._known = self._table.version

@@ -7,12 +7,13 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from coordinator.storage.data_files import list_parts, read_batches
-from coordinator.storage.delta_log import DeltaLog, open_log_table
+from coordinator.storage.delta_log import DeltaLog, find_root
 from coordinator.storage.loaded_state import LoadedState
 from coordinator.storage.record_decoder import ValueCache
 from coordinator.storage.record_log import Batch, LogError, NoLog
 from coordinator.storage.snapshot_table import read_snapshot_at
-from coordinator.storage.tables.claims import Claim, Claims, has_history, numbers_of
+from coordinator.storage.store_marks import refuse_incomplete
+from coordinator.storage.tables.claims import Claim, has_history
 
 logger = logging.getLogger("muster.coordinator")
 
@@ -48,10 +49,12 @@ class LogAhead(DeltaLog):
         return self._ahead.position
 
     def _read_ahead(self) -> _Ahead:
-        opened = open_log_table(self.store)
-        claims = Claims(numbers_of(self._table.path, lambda: opened))
-        epoch, parts = claims.newest_epoch, list_parts(opened)
-        until = max((part.last for part in parts), default=0)
+        refuse_incomplete(find_root(self.store))
+        with self._table.lock:
+            parts = list_parts(self._table.refresh())
+            self._find_end(parts)
+        claims, until = self._claims, self.position
+        epoch = claims.newest_epoch
         seen, loaded = ValueCache(), LoadedState()
         loaded.read(read_snapshot_at(self._disk, self._snapshots.path, claims, until, seen))
         loaded.read(read_batches(self._disk, self._table.path, parts, loaded.position, seen))
@@ -70,6 +73,10 @@ class LogAhead(DeltaLog):
     def _read_rest(self, ahead: _Ahead) -> Iterator[Batch]:
         with self._table.lock:
             self._settle()
+            is_all = self.position == ahead.position + 1
+        if is_all:  # but for our claim
+            yield Batch(self.position, self._at_ms, self.epoch, [])
+            return
         parts = list_parts(self._table.read())
         for batch in read_batches(self._disk, self._table.path, parts, ahead.position, ahead.seen):
             self._care.refuse_stopped()

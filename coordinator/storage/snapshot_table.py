@@ -142,6 +142,8 @@ def list_snapshots(disk: Files, path: str) -> list[Snapshot]:
 
 def find_lost_rows(snapshots: Sequence[Snapshot], log: DeltaTable, path: str) -> str | None:
     """Explain that a log ends before a snapshot of it; None if it does not."""
+    if not snapshots:
+        return None
     last = max((part.last for part in list_parts(log)), default=0)
     claims = Claims(numbers_of(path, lambda: log))
     ahead = [one.position for one in snapshots if one.position > last and one.is_of(claims)]

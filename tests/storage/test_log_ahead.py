@@ -10,8 +10,9 @@ import pytest
 from coordinator.core.state.records import GroupMetadata
 from coordinator.storage.delta_log import DeltaLog
 from coordinator.storage.log_ahead import LogAhead
-from coordinator.storage.record_log import CorruptLog
+from coordinator.storage.record_log import CorruptLog, WriterFenced
 from coordinator.storage.state_loader import load_state
+from coordinator.storage.tables.read_table import open_table
 
 
 def groups_of(log):
@@ -83,3 +84,27 @@ def test_what_cannot_be_read_yet_is_left_to_the_claim(store):
     assert log.read_ahead() == 0
     log.claim("new", "", 1)
     assert groups_of(log) == []
+
+
+@pytest.mark.parametrize("moved", ["not", "by rows", "by a claim"])
+def test_the_table_is_opened_again_only_where_another_wrote_meanwhile(store, moved):
+    """What was read says nothing of who may write: the entry after it does."""
+    old = written(store, "a")
+    opened = []
+
+    def count(disk, path):
+        opened.append(path)
+        return open_table(disk, path)
+
+    log = LogAhead(store, open_table=count)
+    log.read_ahead()
+    if moved == "by rows":
+        add(old, "b")
+    elif moved == "by a claim":
+        old = written(store, "b")
+    log.claim("new", "", 3)
+    assert (log.epoch, log.position) == (old.epoch + 1, old.position + 1)
+    assert groups_of(log) == (["a"] if moved == "not" else ["a", "b"])
+    assert opened == [f"{store}/log"] * (1 if moved == "not" else 2)
+    with pytest.raises(WriterFenced):
+        add(old, "c")

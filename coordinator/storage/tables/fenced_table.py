@@ -131,8 +131,10 @@ class FencedTable:
 
     def open(
         self, schema: pa.Schema, partition_by: str | None = None, remains: Sequence[str] = ()
-    ) -> None:
-        """Open the table, or create it; a torn newest commit is set aside.
+    ) -> bool:
+        """Open the table, or create it; return whether it is as it was read before.
+
+        A torn newest commit is set aside.
 
         Parameters
         ----------
@@ -141,10 +143,12 @@ class FencedTable:
             not created again beside them.
         """
         with self.lock:
+            before = self._handle
             if self._sync:
                 set_aside_torn(self._disk, self.path)
             try:
-                self.refresh()
+                self._seen = None  # look at the entry itself: it was written by another
+                self.look()
             except NoLog:
                 if remains:
                     raise CorruptLog(
@@ -165,6 +169,7 @@ class FencedTable:
                 raise CorruptLog(reason)
             # Its writer may have been killed before this.
             self._disk.permit(commit_file(self.path, self.version))
+            return self._handle is before
 
     def _create(self, schema: pa.Schema, partition_by: str | None) -> None:
         try:
@@ -401,7 +406,9 @@ class FencedTable:
             if self.unsure:
                 self.refresh()
             try:
-                columns = find_new_columns(pa.schema(self.load().schema().to_arrow()), schema)
+                assert self._handle is not None, "a table is opened before it is written"
+                # What came since it was read is ours, and adds no column but here.
+                columns = find_new_columns(pa.schema(self._handle.schema().to_arrow()), schema)
             except pa.ArrowException as error:
                 raise CorruptLog(
                     f"{self.path} has a column of another type than Muster gives it "
@@ -409,6 +416,7 @@ class FencedTable:
                 ) from None
             if columns:
                 self.commit(columns, epoch)
+                self.load()
 
     def discard(self, actions: Sequence[TableAction]) -> None:
         """Remove data files that no version will ever name."""

@@ -121,7 +121,8 @@ def test_a_table_that_was_cleaned_up_since_it_was_opened_is_an_error_of_the_log(
         return real(found, name)
 
     monkeypatch.setattr(DeltaTable, "transaction_version", look_up)
-    ask = {"log": lambda: log.claim("two", "", 2), "snapshots": lambda: write_snapshot(log, 2)}
+    other = DeltaLog.open(tmp_path, LogConfig())
+    ask = {"log": lambda: other.claim("two", "", 2), "snapshots": lambda: write_snapshot(log, 2)}
     with pytest.raises(CommitFailed, match=f"{table} cannot be read as it was opened"):
         ask[table]()
     log.close()
