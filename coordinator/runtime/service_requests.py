@@ -58,6 +58,11 @@ class ServiceRequests(GroupRequests):
         return STUCK if self._processor.is_stuck else self.status
 
     @property
+    def stuck_ms(self) -> int:
+        """For how long the log has not let it answer."""
+        return self._processor.health.stuck_ms
+
+    @property
     def epoch(self) -> int:
         """The coordinator epoch of its claim of the log."""
         return self._processor.log.epoch

@@ -15,6 +15,7 @@ import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Self
 
@@ -34,7 +35,7 @@ from coordinator.runtime.topic_catalog import DictCatalog, TopicCatalog, catalog
 from coordinator.shards.catalog import SharedCatalog
 from coordinator.shards.inbox_rounds import InboxRounds
 from coordinator.shards.node_metrics import NodeMetrics
-from coordinator.shards.root import Root
+from coordinator.shards.root import Root, session_ms_of
 from coordinator.shards.router import Router
 from coordinator.shards.shard_loads import ShardLoads
 from coordinator.shards.shards_here import (
@@ -312,6 +313,7 @@ class Node:
         hold = partial(self._holds.hold, self.address, self._leaving, self._ending)
         self._holding = self._start(hold, "muster-root")
         self._start(self._take_part, "muster-node")
+        self._start(self._leave_where_cut_off, "muster-store")
         rounds = InboxRounds(self._root, self._shards, self.config, self._find_part)
         self._start(lambda: rounds.run(self._ending), "muster-inbox")
         return serving
@@ -375,6 +377,9 @@ class Node:
     def _take_part(self) -> None:
         """Be a member of the group of the nodes, for as long as this one serves."""
         while not self._leaving.is_set():
+            if self._is_cut_off():
+                self._leaving.wait(RETRY_S)
+                continue
             member = Member(
                 self.here.address,
                 tls=self._tls,
@@ -394,6 +399,32 @@ class Node:
             except Exception:
                 logger.exception("the node is no longer a member of %s: joining again", NODES)
             self._leaving.wait(RETRY_S)
+
+    def _is_cut_off(self) -> bool:
+        """Whether the store lets this node say nothing, nor a shard of it answer, for a session."""
+        session_ms, patience_ms = session_ms_of(self.config), int(2_000 * self.nodes.every_s)
+        is_stuck = self.here.stuck_ms > session_ms
+        return self.nodes.silent_ms > (session_ms if is_stuck else max(session_ms, patience_ms))
+
+    def _leave_where_cut_off(self) -> None:
+        """Let others have the shards while this node cannot reach the store.
+
+        Its heartbeats need no store, and would keep shards that no one can be served from.
+        """
+        asking: threading.Thread | None = None
+        while not self._leaving.wait(RETRY_S):
+            # A shard alone may be stuck, and its next owner would be too.
+            if self.here.stuck_ms > RETRY_S * 1000 and not (asking and asking.is_alive()):
+                asking = self._start(self._ask_store, "muster-asks")
+            member = self._member
+            if member is not None and self._is_cut_off():
+                logger.warning("%s cannot be reached: others may have its shards", self._root)
+                self._member = None
+                member.leave()
+
+    def _ask_store(self) -> None:
+        with suppress(OSError):
+            self.nodes.renew()
 
     def _tell(self) -> None:
         """Tell the other nodes what we have."""

@@ -26,6 +26,9 @@ logger = logging.getLogger("muster.shards")
 LEAST_SHARE = "consumer.assignor.least.share"
 """The setting that says how much each node has at least, of its even share."""
 
+BEATS = 5
+"""Heartbeats of a node in the time of a lease."""
+
 
 class _LeavesError(Exception):
     """Ends the waiting for a lease that we no longer want."""
@@ -153,14 +156,19 @@ def set_least_share(root: Coordinator) -> None:
         root.alter_group_config(NODES, settings | {LEAST_SHARE: "80%"})
 
 
+def session_ms_of(config: Config) -> int:
+    """Return for how long the root waits for a node that is not heard of."""
+    beat_ms = max(1, config.lease.ttl_ms // BEATS)
+    return max(3, config.lease.ttl_ms - 2 * beat_ms)
+
+
 def config_of_nodes(config: Config) -> Config:
     """Return the settings of the coordinator of the nodes.
 
-    A session ends a heartbeat before a lease does, for with their next heartbeat the others learn
-    of it. It may: what fences a node is the next claim of a shard, and no clock.
+    A session ends well before a lease does: with their next heartbeat the others learn of it, and
+    then they load. It may: what fences a node is the next claim of a shard, and no clock.
     """
-    beat_ms = max(1, config.lease.ttl_ms // 5)
-    session_ms = max(2, config.lease.ttl_ms - beat_ms)
+    beat_ms, session_ms = max(1, config.lease.ttl_ms // BEATS), session_ms_of(config)
     return replace(
         config_of_part(config),
         weights=replace(config.weights, source=""),

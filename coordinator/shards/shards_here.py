@@ -139,6 +139,11 @@ class ShardsHere:
         """Whether others have claimed all shards that we have claimed, or are about to."""
         return not self._loading and all(one.confirm_status() in LOST for one in self.list_open())
 
+    @property
+    def stuck_ms(self) -> int:
+        """For how long the store has kept a shard from answering."""
+        return max((one.stuck_ms for one in self.list_open()), default=0)
+
     def list_asked(self) -> dict[int, tuple[int, int]]:
         """Return how much was asked of each shard that is served, with the epoch of its claim."""
         with self._changing:

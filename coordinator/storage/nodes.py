@@ -23,7 +23,7 @@ from typing import Annotated, NamedTuple, TypeAlias
 import msgspec
 from msgspec import Meta
 
-from coordinator.clock import Clock, wall_ms
+from coordinator.clock import Clock, monotonic_ms, wall_ms
 from coordinator.config import LeaseConfig
 from coordinator.storage.store_modes import filesystem_of
 from coordinator.storage.tables.files import Files, Listed, SwapLostError, hold_to_swap
@@ -138,6 +138,12 @@ class StoreNodes:
         self.every_s = max(config.renew_ms / 1000, 5 * self._disk.poll_s)
         self._gone_ms = max(config.ttl_ms, int(3_000 * self.every_s))
         self.others: tuple[Node, ...] = ()
+        self._written_ms = monotonic_ms()
+
+    @property
+    def silent_ms(self) -> int:
+        """For how long the store has not let this server say that it is there."""
+        return monotonic_ms() - self._written_ms
 
     @property
     def is_registered(self) -> bool:
@@ -338,7 +344,7 @@ class StoreNodes:
         return now - since < self._gone_ms
 
     def _write(self, node_id: int, address: str, tag: str | None) -> None:
-        shards = dict(self._shards())
+        began_ms, shards = monotonic_ms(), dict(self._shards())
         own = Node(
             *(node_id, address, self._epoch(), self._clock(), self._token),
             shards,
@@ -351,7 +357,7 @@ class StoreNodes:
         self._disk.make_folder(self._folder)
         tag = self._disk.swap(self._path(node_id), content, tag)
         self._files[node_id] = _Read(Listed(len(content), tag), own, tag, self._turns)
-        self._own = own
+        self._own, self._written_ms = own, began_ms
 
     def _path(self, node_id: int) -> str:
         return f"{self._folder}/{node_id}{SUFFIX}"

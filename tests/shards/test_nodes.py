@@ -108,6 +108,20 @@ def test_nodes_learn_of_a_dead_one_before_its_lease_ends(ttl_ms):
     assert kafka.session_timeout_ms >= 3 * kafka.heartbeat_interval_ms, "two beats may be lost"
 
 
+def test_who_cannot_reach_the_store_lets_others_have_its_shards_until_it_can(store, monkeypatch):
+    """Its heartbeats go to the root, which needs no store of its own to be asked."""
+
+    def fail():
+        raise OSError("the network is down")
+
+    with node(store, 1) as one, node(store, 2) as two:
+        wait_for(lambda: has(2, 2)(one, two))
+        with monkeypatch.context() as cut:
+            cut.setattr(two.nodes, "renew", fail)
+            wait_for(lambda: len(one.owned) == SHARDS)
+        wait_for(lambda: has(2, 2)(one, two))
+
+
 def counted(a_node):
     """Return how many shards a node serves and loads, and 1 if it coordinates the nodes."""
     found = a_node.metrics.registry.get_sample_value
