@@ -19,6 +19,8 @@ import pyarrow as pa
 import typer
 from typer.core import TyperArgument
 
+from coordinator.api.operations import BASE, OPERATIONS
+from coordinator.api.problems import KINDS, MEANINGS, PREFIX
 from coordinator.cli.main import ENTRY_POINTS
 from coordinator.config import Config
 from coordinator.config.kafka import KafkaConfig, group_defaults
@@ -147,6 +149,31 @@ def findings() -> str:
     return table(("finding", "is", "columns"), lines)
 
 
+def http() -> str:
+    """Return the operations of the HTTP API: paths, parameters, what they do."""
+    rows = [
+        (
+            code(f"{one.method} {BASE}{one.path}"),
+            ", ".join(code(parameter.name) for parameter in one.parameters),
+            one.doc,
+        )
+        for one in OPERATIONS
+    ]
+    return table(("operation", "parameters", "answers"), rows)
+
+
+def problems() -> str:
+    """Return the kinds of problems that the HTTP API answers with."""
+    statuses: dict[str, list[str]] = {}
+    for status, kind in KINDS.items():
+        statuses.setdefault(kind, []).append(str(int(status)))
+    rows = [
+        (code(f"{PREFIX}{kind}"), ", ".join(found), MEANINGS[kind])
+        for kind, found in statuses.items()
+    ]
+    return table(("type", "status", "means"), rows)
+
+
 def link_of(view: str) -> str:
     """Return the place in the guide that says what a view's columns mean."""
     for heading in re.findall(
@@ -249,7 +276,9 @@ TABLES: dict[str, Callable[[], str]] = {
     "errors": errors,
     "findings": findings,
     "group_settings": group_settings,
+    "http": http,
     "metrics": metrics,
+    "problems": problems,
     "settings": settings,
     "reasons": reasons,
     "views": views,

@@ -84,6 +84,9 @@ class Operation:
 
 OPERATIONS = (
     Operation(
+        "getDocument", "/openapi.json", "This API in OpenAPI 3.1.", (), dict[str, Any],
+    ),
+    Operation(
         "listGroups", "/groups",
         "The groups that you may see, by their ids: states, epochs and sizes.",
         (Parameter("state", "Only groups in this state.", choices=STATES), AS_OF, *PAGING),

@@ -11,6 +11,8 @@ from importlib.metadata import entry_points
 
 import pytest
 
+from coordinator.api.operations import OPERATIONS
+from coordinator.api.problems import Kind
 from coordinator.cli.main import ENTRY_POINTS
 from coordinator.config import Config
 from coordinator.config.kafka import GROUP_NAMES, KAFKA_NAMES
@@ -46,7 +48,9 @@ ALL = {
     "errors": lambda: {code.name for code in ErrorCode if code},
     "findings": lambda: set(SCHEMAS),
     "group_settings": lambda: set(GROUP_NAMES),
+    "http": lambda: {one.path for one in OPERATIONS},
     "metrics": metrics,
+    "problems": lambda: {f"urn:muster:problem:{one}" for one in Kind},
     "reasons": lambda: {reason.code for reason in Reason},
     "settings": settings,
     "views": lambda: set(VIEW_SCHEMAS),

@@ -12,13 +12,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from coordinator.api.openapi import make_document
 from coordinator.api.operations import BASE, OPERATIONS, Operation
 from coordinator.api.parameters import parse_path, parse_query
 from coordinator.api.problems import MEDIA_TYPE, make_problem
 from coordinator.display.printable import as_json, visible
 from coordinator.web.access import Viewer
 from coordinator.web.api import plans, reads
-from coordinator.web.api.asking import Ask, Handler
+from coordinator.web.api.asking import Answer, Ask, Handler
 from coordinator.web.errors import explain
 from coordinator.web.guard import Site, challenge, pass_guarded, reply
 
@@ -27,6 +28,7 @@ JSON = "application/json"
 HEADERS = {"Cache-Control": "private, no-cache", "Vary": "Authorization"}
 """A cache asks whether the answer that it keeps still holds."""
 HANDLERS: dict[str, Handler] = {
+    "getDocument": lambda _ask: Answer("", make_document),
     "listGroups": reads.list_groups,
     "getGroup": reads.get_group,
     "listMembers": reads.list_members,
