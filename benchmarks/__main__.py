@@ -38,6 +38,7 @@ from benchmarks.shards import section as shards
 from benchmarks.stores import section as stores
 from benchmarks.streams import section as streams
 from benchmarks.watch import section as watch
+from benchmarks.web import api
 from benchmarks.web import section as web
 from benchmarks.weights import rules
 from benchmarks.weights import section as weights
@@ -77,6 +78,7 @@ SECTIONS: dict[str, Callable[[Bench], report.Section]] = {
     "gateway": gateway.run,
     "streams": streams.run,
     "web": web.run,
+    "api": api.run,
 }
 """The sections, in the order of the document."""
 

@@ -59,7 +59,7 @@ def run(bench: Bench) -> Section:
 
     def add(store: Path, url: str, path: str, name: str, *goals: float) -> None:
         group = GROUP if path.endswith(f"={GROUP}") else small_group_id(0)
-        taken, size = _ask(url, path, lambda: _change(store, group))
+        taken, size = _ask(url, path, lambda: change(store, group))
         ms, kb = goals or (None, None)
         figures.append(Figure.of(f"{name}: elapsed", [taken[1] * 1000], goal=ms))
         figures.append(Figure.of(f"{name}: size", [size / 1000], goal=kb, unit="KB"))
@@ -69,13 +69,13 @@ def run(bench: Bench) -> Section:
     with temporary_store() as store:
         bench.say(f"web: writing {groups:,} groups")
         _write_groups(store, groups)
-        with _served(store) as (url, _):
+        with served(store) as (url, _):
             add(store, url, "/", LIST, 200.0, 100.0)
             add(store, url, f"/group?id={small_group_id(0)}", "one of these groups")
     with temporary_store() as store:
         bench.say(f"web: writing a group of {members:,} members")
         write_group(store, Shape(members, 100))
-        with _served(store) as (url, _):
+        with served(store) as (url, _):
             add(store, url, f"/group?id={GROUP}", LARGE, 1_500.0, 300.0)
             add(store, url, f"/picture?id={GROUP}", "its picture")
             add(store, url, f"/history?id={GROUP}", "its history")
@@ -111,7 +111,7 @@ def _write_groups(store: Path, count: int) -> None:
 
 
 @contextmanager
-def _served(store: Path) -> Iterator[tuple[str, int]]:
+def served(store: Path) -> Iterator[tuple[str, int]]:
     """Serve a store in a process; yield its address and the process's id."""
     words = [sys.executable, "-u", "-m", "coordinator", "web", "--store", str(store)]
     process = subprocess.Popen(  # noqa: S603 - our own program
@@ -147,7 +147,7 @@ def _ask(url: str, path: str, change: Callable[[], None]) -> tuple[list[float], 
     return taken, size
 
 
-def _change(store: Path, group: str) -> None:
+def change(store: Path, group: str) -> None:
     """Begin an epoch of a group."""
     log = DeltaLog.open(store, Config().log)
     log.claim("benchmark", "", wall_ms())
@@ -160,13 +160,13 @@ def _follow(store: Path, seconds: int) -> tuple[float, float]:
     with Coordinator.open(store, topics={"clicks": 16}) as coordinator:
         beat = _beats(coordinator, GROUP)
         beat("a", 0)
-        with _served(store) as (url, pid):
+        with served(store) as (url, pid):
             alone_ms = _rebalance(coordinator, beat, seconds)
             path = f"/live?view=group&id={GROUP}"
             with _browsers(url, path):
-                before, begun = _cpu_s(pid), time.perf_counter()
+                before, begun = cpu_s(pid), time.perf_counter()
                 beside_ms = _rebalance(coordinator, beat, seconds)
-                share = 100 * (_cpu_s(pid) - before) / (time.perf_counter() - begun)
+                share = 100 * (cpu_s(pid) - before) / (time.perf_counter() - begun)
     return share, beside_ms - alone_ms
 
 
@@ -224,6 +224,6 @@ def _beats(coordinator: Coordinator, group: str) -> Beat:
     return beat
 
 
-def _cpu_s(pid: int) -> float:
+def cpu_s(pid: int) -> float:
     fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
