@@ -124,7 +124,7 @@ def bill_of_materials(tools: Path, server: Path, version: str) -> Path:
     ]  # fmt: skip
     setup.run([str(word) for word in command], "the bill of materials")
     there = {
-        (part["name"].lower(), part["version"])
+        (part["name"].lower().replace("_", "-"), part["version"])
         for part in json.loads(bill.read_text())["components"]
     }
     if missing := locked(DEPLOYED) - there:

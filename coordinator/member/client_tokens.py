@@ -10,7 +10,7 @@ from http.client import HTTPException
 from typing import TypeAlias
 from urllib.parse import quote, urlencode
 
-from coordinator.wire.oauth.tokens import SEPARATOR, is_safe_url
+from coordinator.wire.oauth.tokens import SEPARATOR, is_safe_url, open_url
 
 GetToken: TypeAlias = Callable[[], str]
 Login: TypeAlias = tuple[str, str, str] | GetToken
@@ -51,13 +51,11 @@ class ClientCredentials:
 
         words = {"grant_type": "client_credentials"} | ({"scope": self.scope} if self.scope else {})
         pair = f"{quote(self.client_id, safe='')}:{quote(self.secret, safe='')}"
-        asked = urllib.request.Request(  # noqa: S310 - looked at above
-            self.url,
-            urlencode(words).encode(),
-            {"Authorization": f"Basic {base64.b64encode(pair.encode()).decode()}"},
-        )
+        asked = urllib.request.Request(self.url, urlencode(words).encode())  # noqa: S310 - see above
+        secret = f"Basic {base64.b64encode(pair.encode()).decode()}"
+        asked.add_unredirected_header("Authorization", secret)  # wherever the server sends us
         try:
-            with urllib.request.urlopen(asked, timeout=ASK_S) as answer:  # noqa: S310 - the same
+            with open_url(asked, ASK_S) as answer:
                 said = json.loads(answer.read(ANSWER_MAX))
         except (ValueError, HTTPException) as error:
             raise OSError(f"{self.url} gives no token: {type(error).__name__}") from None

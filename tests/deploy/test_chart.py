@@ -47,7 +47,8 @@ def values():
 
 
 def helm(*words, given=None):
-    command = [HELM, *words, "--values", "-"]
+    version = ("--kube-version", "1.30.0")
+    command = [HELM, *words, *version, "--values", "-"]
     return subprocess.run(
         command, input=yaml.safe_dump(given or {}), cwd=CHART, capture_output=True, text=True,
         check=False,

@@ -6,6 +6,7 @@ import asyncio
 import base64
 import json
 import time
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
@@ -15,6 +16,7 @@ from coordinator.config import Config, ConfigError
 from coordinator.errors import GroupError
 from coordinator.history import frame
 from coordinator.member.client_settings import read_access
+from coordinator.member.client_tokens import ClientCredentials
 from coordinator.member.member import Member
 from coordinator.runtime.coordinator import Coordinator
 from coordinator.web.access import WebAccess
@@ -337,6 +339,18 @@ def settings_of(url, **changed):
         f"{prefix}.client.secret": "se:cret", f"{prefix}.scope": "groups",
     }  # fmt: skip
     return found | {f"{prefix}.{name}": value for name, value in changed.items()}
+
+
+@pytest.mark.parametrize("place", ["http://127.0.0.1:{}/other", "http://elsewhere.invalid/"])
+def test_a_secret_goes_to_no_server_that_its_own_one_names(place):
+    with Publisher(b'{"access_token": "abc"}') as elsewhere, Publisher(b"") as own:
+        own.status = 302
+        own.headers = {"Location": place.format(elsewhere.server_address[1])}
+        credentials = ClientCredentials(own.url, "jo", "secret")
+        with suppress(OSError):
+            credentials()
+        assert [secret is not None for secret, _ in own.posted] == [True]
+        assert elsewhere.logins == [None] * ("127" in place)
 
 
 def test_settings_of_a_client_get_tokens_of_a_server():

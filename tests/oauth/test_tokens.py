@@ -193,6 +193,7 @@ def test_keys_that_lead_elsewhere_or_never_end_are_refused(publisher, caplog):
     TokenKeys(publisher.url, 60)
     assert f"has more than {KEYS_BYTES_MAX} bytes" in caplog.text
     assert caplog.text.count("no token can be checked") == 2
+    assert "leads to http://keys.example.invalid/" in caplog.text
 
 
 @pytest.mark.parametrize(

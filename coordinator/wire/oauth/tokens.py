@@ -14,13 +14,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from coordinator.config import ConfigError, OAuthConfig
 from coordinator.extras import require
 
 if TYPE_CHECKING:
+    from http.client import HTTPMessage, HTTPResponse
+    from urllib.request import Request
+
     from jwt import PyJWK
 
 OAUTHBEARER = "OAUTHBEARER"
@@ -174,16 +177,41 @@ def _fetch(url: str) -> bytes:
     import urllib.request  # noqa: PLC0415 - takes 20 ms, and few have tokens
 
     try:
-        with urllib.request.urlopen(url, timeout=ASK_S) as answer:  # noqa: S310 - see is_safe_url
+        with open_url(urllib.request.Request(url), ASK_S) as answer:  # noqa: S310 - is_safe_url
             text: bytes = answer.read(KEYS_BYTES_MAX + 1)
-            whence = answer.url  # it may have been sent elsewhere
     except (OSError, ValueError, HTTPException) as error:
         raise TokenError(f"{url} cannot be read: {error}") from None
-    if not is_safe_url(whence):
-        raise TokenError(f"{url} leads to {whence}, which anyone between could change")
     if len(text) > KEYS_BYTES_MAX:
         raise TokenError(f"{url} has more than {KEYS_BYTES_MAX} bytes")
     return text
+
+
+def open_url(request: Request, patience_s: float) -> HTTPResponse:
+    """Open a URL as urllib does, and follow it only to where `is_safe_url`, at every step.
+
+    Raises
+    ------
+    OSError
+        It cannot be opened, or leads elsewhere.
+    """
+    from urllib.request import HTTPRedirectHandler, build_opener  # noqa: PLC0415 - as above
+
+    class Redirects(HTTPRedirectHandler):
+        def redirect_request(
+            self,
+            req: Request,
+            fp: IO[bytes],
+            code: int,
+            msg: str,
+            headers: HTTPMessage,
+            newurl: str,
+        ) -> Request | None:
+            if not is_safe_url(newurl):
+                raise OSError(f"it leads to {newurl}, which anyone between could read and change")
+            return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+    found: HTTPResponse = build_opener(Redirects).open(request, timeout=patience_s)
+    return found
 
 
 def is_safe_url(url: str) -> bool:
