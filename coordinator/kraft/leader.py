@@ -16,6 +16,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Any
 
+from coordinator.clock import monotonic_ms
 from coordinator.config import Config, ConfigError
 from coordinator.config.kafka import GROUP_NAMES, KafkaConfig, group_settings
 from coordinator.core.events import Answer, CatalogTopic, ConfigureGroup, Event
@@ -43,6 +44,7 @@ from coordinator.wire.call import from_uuid
 from coordinator.wire.codec import Api
 
 COMMIT_S, RETRY_S, ISR_S, LAG_S = 5.0, 0.25, 0.1, 30.0
+REFUSED_S = 1.0
 """How long an append waits for its replicas; between two tries to load; between two looks at who
 is in sync; and how long a follower may lag, as Kafka's `replica.lag.time.max.ms`."""
 PATIENCE_S = 15.0
@@ -64,6 +66,8 @@ class Term:
         Of its groups; None until they are loaded.
     failed_s
         Since when that has failed; None while it has not.
+    ask_again_s
+        Not before that are its replicas in sync asked for: the controller has refused that.
     is_hopeless
         Whether the log cannot be read here at all: a broker has to lead it.
     """
@@ -71,6 +75,7 @@ class Term:
     led: LedPartition
     coordinator: Coordinator | None = None
     failed_s: float | None = None
+    ask_again_s: float = 0.0
     is_hopeless: bool = False
 
 
@@ -185,7 +190,7 @@ class LeaderOf:
         self, number: int, replica: Replica, one: Partition, least: int, image: MetadataImage
     ) -> None:
         log = replica.file.log
-        leadership = Leadership(log, self._node_id, one, least, time.monotonic(), LAG_S)
+        leadership = Leadership(log, self._node_id, one, least, monotonic_ms() / 1000, LAG_S)
         most = _read_number(image, "max.message.bytes", BATCH_BYTES)
         led = LedPartition(
             number, replica.file, leadership, most, self._standing, self._tell, COMMIT_S
@@ -363,7 +368,8 @@ class LeaderOf:
             return found
         for number, term in self._terms.items():
             alive = find_alive(image.brokers, topic.partitions[number].replicas)
-            change = term.led.ask_isr(alive)
+            waits = time.monotonic() < term.ask_again_s
+            change = None if waits else term.led.ask_isr(alive)
             if change is not None:
                 found[number] = {
                     "partition_index": number,
@@ -383,6 +389,7 @@ class LeaderOf:
         before = term.led.isr
         term.led.take_isr(found)
         if int(found.error_code):
+            term.ask_again_s = time.monotonic() + REFUSED_S
             logger.warning(
                 "%s-%d: the replicas in sync stay %s: %s",
                 TOPIC, term.led.number, before, found.error_code.name,

@@ -14,8 +14,8 @@ from coordinator.kraft.metadata_image import Partition
 from coordinator.kraft.partition_log import NO_EPOCH, EpochEnd, PartitionLog
 
 NONE, OUT_OF_RANGE, FENCED_EPOCH, UNKNOWN_EPOCH = 0, 1, 74, 75
-INELIGIBLE_REPLICA = 107
-GIVEN_UP = {INELIGIBLE_REPLICA}
+NOT_ATTEMPTED, INELIGIBLE_REPLICA = 55, 107
+GIVEN_UP = {NOT_ATTEMPTED, INELIGIBLE_REPLICA}
 """Errors of AlterPartition that say for sure that the replicas in sync stay as they are."""
 MARK_MAX = 2**63 - 1
 """What a follower says as its high watermark that does not tell it."""

@@ -172,6 +172,24 @@ def test_a_follower_that_has_all_gets_in_sync(node):
     assert control.asked == [[1, NODE]]
 
 
+def test_a_change_that_is_refused_is_asked_again_a_little_later(node):
+    node.see()
+    until(lambda: node.code() is None)
+    led, control = node.leader.leaders.led[0], Control(node)
+    led.note_fetch(1, node.image.brokers[1].epoch, led.end, 9, -1)
+
+    async def keep():
+        control.code = ErrorCode.invalid_update_version
+        task = asyncio.create_task(node.leader.keep_isr(control, lambda: node.image, 7))
+        await asyncio.sleep(0.5)
+        assert len(control.asked) == 1
+        control.code = ErrorCode.none
+        await asyncio.to_thread(until, lambda: led.isr == (1, NODE))
+        task.cancel()
+
+    asyncio.run(keep())
+
+
 def test_topics_have_the_racks_of_their_replicas(image):
     image.brokers[1] = image.brokers[1]._replace(rack="b")
     image.brokers[2] = image.brokers[2]._replace(rack="a")
