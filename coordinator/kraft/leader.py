@@ -121,11 +121,17 @@ class LeaderOf:
     ----------
     config
         Of each coordinator.
-    changed
-        Called when there is something new to fetch, in any thread.
+    assignors
+        Those of the cluster's brokers, the default one first.
+    commit_s
+        How long an append waits for its replicas.
+    patience_s
+        How long a coordinator may fail to read or write its log.
 
     Attributes
     ----------
+    changed
+        Called when there is something new to fetch, in any thread.
     leaders
         What is known of the topic of groups.
     """
@@ -136,7 +142,10 @@ class LeaderOf:
         config: Config,
         standing: Standing,
         assignors: Sequence[str] = ASSIGNORS,
+        commit_s: float = COMMIT_S,
+        patience_s: float = PATIENCE_S,
     ) -> None:
+        self._commit_s, self._patience_s = commit_s, patience_s
         self._node_id, self._standing, self._assignors = node_id, standing, tuple(assignors)
         self.config = replace(config, engine=replace(config.engine, engine="local"))
         self.metrics = NodeMetrics(config.metrics.groups_max)
@@ -193,7 +202,7 @@ class LeaderOf:
         leadership = Leadership(log, self._node_id, one, least, monotonic_ms() / 1000, LAG_S)
         most = _read_number(image, "max.message.bytes", BATCH_BYTES)
         led = LedPartition(
-            number, replica.file, leadership, most, self._standing, self._tell, COMMIT_S
+            number, replica.file, leadership, most, self._standing, self._tell, self._commit_s
         )
         term = self._terms[number] = Term(led)
         logger.info("%s-%d: leads in epoch %d, from offset %d", TOPIC, number, led.epoch, log.end)
@@ -291,11 +300,11 @@ class LeaderOf:
         for term in list(self._terms.values()):
             coordinator = term.coordinator
             fails = coordinator is not None and coordinator.status == Status.FAILED.value
-            if not fails or len(term.led.isr) < 2:  # noqa: PLR2004 - with another one
+            if not fails or not term.led.is_held_by_others:
                 term.failed_s = None
             elif term.failed_s is None:
                 term.failed_s = now_s
-            is_late = term.failed_s is not None and now_s - term.failed_s > PATIENCE_S
+            is_late = term.failed_s is not None and now_s - term.failed_s > self._patience_s
             found |= term.is_hopeless or is_late
         return found
 

@@ -234,6 +234,11 @@ class LedPartition:
         """The replicas in sync."""
         return self._led.isr
 
+    @property
+    def is_held_by_others(self) -> bool:
+        """Whether a broker is in sync, and enough are: then it could do what fails here."""
+        return self._led.is_writable and len(self._led.isr) > 1
+
     def stop(self) -> None:
         """End it: another leads by now, or the node does not know who."""
         with self._state:

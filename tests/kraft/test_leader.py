@@ -45,12 +45,13 @@ class Node:
         self.standing.hear(monotonic_ms(), is_fenced=False)
         for _ in range(2):
             self.standing.hear_metadata()
-        self.leader = LeaderOf(NODE, Config(), self.standing)
+        self.leader = LeaderOf(NODE, Config(), self.standing, commit_s=0.1, patience_s=0.1)
 
     def see(self, number=0, **changes):
         """See the metadata change."""
-        given = {"leader": NODE, "leader_epoch": 9, "isr": (NODE,)} | changes
-        give(self.image, TOPIC, number, (NODE, 1), **given)
+        given = {"leader": NODE, "leader_epoch": 9, "isr": (NODE,), "replicas": (NODE, 1)}
+        partitions = self.image.topic(TOPIC).partitions
+        partitions[number] = partitions[number]._replace(**given | changes)
         self.leader.end_others(self.image)
         self.replicas.update(self.image)
         self.leader.begin_ours(self.image, self.replicas.held)
@@ -123,6 +124,22 @@ def test_what_no_follower_has_is_not_served(node):
     time.sleep(0.3)
     assert node.code() == Code.COORDINATOR_LOAD_IN_PROGRESS
     assert not node.leader.must_step_down  # no broker could do better
+
+
+@pytest.mark.parametrize(("least", "steps_down"), [("2", True), ("3", False)])
+def test_a_broker_leads_where_it_can_do_what_fails_here(node, least, steps_down):
+    node.see(replicas=(NODE, 1, 2), partition_epoch=1)
+    until(lambda: node.code() is None)
+    coordinator = node.leader.find(node.group())
+    node.image.settings[TOPICS, TOPIC] = {"min.insync.replicas": least}
+    node.see(replicas=(NODE, 1, 2), isr=(NODE, 1), partition_epoch=2)
+    joins = {"rebalance_timeout_ms": 60_000, "subscribed_topic_names": ["t"]}
+    with pytest.raises(GroupError):  # broker 1 does not fetch
+        beat(coordinator, node, 0, topic_partitions={}, **joins)
+    until(lambda: coordinator.status == "failed")
+    assert not node.leader.must_step_down
+    time.sleep(0.2)
+    assert node.leader.must_step_down is steps_down
 
 
 def test_a_log_that_cannot_be_read_is_left_to_brokers(node):
