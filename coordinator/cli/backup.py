@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from coordinator.cli.inspect import SHARDS, Json, print_done, say_watched
 from coordinator.cli.main import load_config
 from coordinator.cli.plan import Settings
 from coordinator.display import progress
@@ -24,16 +24,16 @@ def backup(
         typer.Option("--into", "--to", help="The backup: a new or empty folder, or a URL."),
     ],
     verify: Check = True,
+    json_: Json = False,
 ) -> None:
     """Copy a store, live or closed, into a backup.
 
     The copy is consistent: it has the log up to one position, and the snapshots and targets that
     belong to it. In a store of shards, this holds for each shard and the root. Every command
-    refuses a backup that was interrupted. Prints one line of JSON.
+    refuses a backup that was interrupted.
     """
     # Imported here because it is slow to import, and other commands do not need it.
     from coordinator.backup import backup as backed_up  # noqa: PLC0415
-    from coordinator.cli.inspect import say_watched  # noqa: PLC0415
     from coordinator.history.log_reader import LogReader  # noqa: PLC0415
     from coordinator.storage.shards import read_shards  # noqa: PLC0415
 
@@ -41,12 +41,12 @@ def backup(
         from coordinator.backup.shard_copies import backup_shards  # noqa: PLC0415
 
         with progress.show("backup"):
-            _print_shards("backup", into, backup_shards(store, into, check=verify))
+            _print_shards("backup", into, backup_shards(store, into, check=verify), json_=json_)
         return
     with progress.show("backup"):
         done = backed_up(store, into, check=verify)
     say_watched(LogReader(into))
-    typer.echo(json.dumps(asdict(done)))
+    print_done(asdict(done), SHARDS, asked=json_)
 
 
 def restore(
@@ -59,15 +59,15 @@ def restore(
         ),
     ] = None,
     verify: Check = True,
+    json_: Json = False,
 ) -> None:
     """Make a new store from a backup, as of a position or a time.
 
     Stop the coordinators of the old store first. A store of shards is restored as of a time, not a
-    position. Prints one line of JSON.
+    position.
     """
     # Imported here for the same reason.
     from coordinator.backup import restore as restored  # noqa: PLC0415
-    from coordinator.cli.inspect import say_watched  # noqa: PLC0415
     from coordinator.history.log_reader import LogReader  # noqa: PLC0415
     from coordinator.storage.shards import read_shards  # noqa: PLC0415
 
@@ -75,18 +75,20 @@ def restore(
         from coordinator.backup.shard_copies import restore_shards  # noqa: PLC0415
 
         with progress.show("restore"):
-            _print_shards("store", store, restore_shards(source, store, to, check=verify))
+            _print_shards(
+                "store", store, restore_shards(source, store, to, check=verify), json_=json_
+            )
         return
     with progress.show("restore"):
         done = restored(source, store, to, check=verify)
     say_watched(LogReader(store))
-    typer.echo(json.dumps(asdict(done)))
+    print_done(asdict(done), SHARDS, asked=json_)
 
 
-def _print_shards(name: str, made: Path, done: Mapping[str, Any]) -> None:
+def _print_shards(name: str, made: Path, done: Mapping[str, Any], *, json_: bool) -> None:
     """Print what was copied of each shard."""
     rows = [{"shard": shard, **asdict(one)} for shard, one in sorted(done.items())]
-    typer.echo(json.dumps({name: str(made), "shards": rows}))
+    print_done({name: str(made), SHARDS: rows}, SHARDS, asked=json_)
 
 
 def reshard(
@@ -95,16 +97,17 @@ def reshard(
         str, typer.Argument(metavar="TO", help="The new store: a new or empty folder, or a URL.")
     ],
     shards: Annotated[int, typer.Option(help="How many shards the new store has; 1: it has none.")],
+    json_: Json = False,
     config: Settings = None,
 ) -> None:
     """Make a store with another number of shards from the groups of a store.
 
     Stop its coordinators first. The new store has the groups as they are now; their history stays
-    in the old one. Prints one line of JSON.
+    in the old one.
     """
     from coordinator.backup.reshard import reshard as resharded  # noqa: PLC0415
 
     settings = load_config(config)
     with progress.show("reshard"):
         done = resharded(source, store, shards, settings)
-    typer.echo(json.dumps(asdict(done)))
+    print_done(asdict(done), SHARDS, asked=json_)

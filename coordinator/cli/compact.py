@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import asdict
 from pathlib import Path
@@ -10,18 +9,20 @@ from typing import Annotated
 
 import typer
 
+from coordinator.cli.inspect import SHARDS, Json, print_done
 from coordinator.cli.main import load_config
 from coordinator.display import progress
 
 
 def compact(
     store: Annotated[str, typer.Option(help="The folder of the store, or its URL.")],
+    json_: Json = False,
     config: Annotated[Path | None, typer.Option(help="Settings, see conf/muster.toml.")] = None,
 ) -> None:
     """Compact the log of a store, and drop targets older than the retention.
 
     A live coordinator is asked to compact its log; without one, this process does. No row of the
-    log is deleted. Prints one line of JSON, or one per shard of a store of shards.
+    log is deleted. Prints what was done; with --json one line, or one per shard.
     """
     settings = load_config(config)
     # Imported here because it is slow to import, and other commands do not need it.
@@ -34,4 +35,4 @@ def compact(
         with progress.show("compacting"):
             done = asdict(compacted(one, settings, wall_ms()))
         named = {} if one == store else {"shard": os.path.basename(one)}
-        typer.echo(json.dumps(named | done))
+        print_done(named | done, SHARDS, asked=json_)

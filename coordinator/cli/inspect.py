@@ -20,7 +20,7 @@ from coordinator.cli import render
 from coordinator.cli.main import load_config
 from coordinator.cli.terminal import Terminal
 from coordinator.display import progress
-from coordinator.display.printable import as_json, visible
+from coordinator.display.printable import as_json, visible, visible_values
 from coordinator.history.json_rows import to_json_rows
 from coordinator.history.log_reader import LogReader, format_time, open_logs
 from coordinator.history.past_target import explain_past_partition
@@ -43,6 +43,7 @@ AsOf = Annotated[
         help="A position of the log, or a time such as 2026-03-01T12:00Z.", show_default="now"
     ),
 ]
+SHARDS = "shards"
 NAMED = 5
 """Groups that cannot be read, of which so many are named."""
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, one object per line.")]
@@ -214,6 +215,24 @@ def say_watched(reading: LogReader) -> bool:
 def wants_json(asked: bool) -> bool:  # noqa: FBT001 - the option's value
     """Whether rows are to be printed as JSON."""
     return asked or not sys.stdout.isatty()
+
+
+def print_done(row: Mapping[str, Any], rows: str, *, asked: bool) -> None:
+    """Print what a command did: one line of JSON, or on a terminal a table.
+
+    Parameters
+    ----------
+    rows
+        Which of its values is a list of rows, if it has one: a table of its own.
+    """
+    if wants_json(asked):
+        print_json([row])
+        return
+    console, shown = Terminal(), visible_values(row)
+    listed = shown.pop(rows, None)
+    render.print_facts(console, shown)
+    if listed:
+        render.print_rows(console, listed)
 
 
 def print_json(rows: Iterable[Mapping[str, Any]]) -> None:

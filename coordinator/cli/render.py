@@ -36,6 +36,16 @@ def print_rows(console: Console, rows: Sequence[Row], names: Sequence[str] | Non
         console.print(f"… these are the first {ROWS_SHOWN:,} rows; --json prints all")
 
 
+def print_facts(console: Console, row: Row) -> None:
+    """Print a row as a table of names and values."""
+    table = Table(show_header=False)
+    table.add_column(style="bold")
+    table.add_column(overflow="fold")
+    for name, value in row.items():
+        table.add_row(name, _format_cell(value))
+    console.print(table)
+
+
 def print_groups(console: Console, rows: Sequence[Row]) -> None:
     """Print rows of `groups`."""
     names = ("group_id", "state", "group_epoch", "assignment_epoch", "assignor", "members")

@@ -33,6 +33,7 @@ from coordinator.cli.service import (
 )
 from coordinator.cli.terminal import log_to_stderr
 from coordinator.config import Config, ConfigError
+from coordinator.display.printable import as_json
 from coordinator.runtime.threads_left import end_process
 from coordinator.storage.record_log import Unreachable
 from coordinator.storage.shards import (
@@ -170,6 +171,7 @@ def user(
         int | None,
         typer.Option(help="Iterations of the password's hash [server.scram_iterations]."),
     ] = None,
+    json_: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Print a user's line for server.sasl_users. Asks for the password, or reads it from stdin."""
     from coordinator.wire.sasl import HASHES, Verifier, check_iterations  # noqa: PLC0415
@@ -186,7 +188,10 @@ def user(
     if not password:
         raise ConfigError("the password is empty: give one")
     verifiers = [str(Verifier.of(one, password, iterations=iterations)) for one in wanted]
-    typer.echo(f"{json.dumps(name, ensure_ascii=False)} = {json.dumps(verifiers)}")
+    if json_:  # only if asked for: its line goes into a file of TOML
+        typer.echo(as_json({"name": name, "verifiers": verifiers}))
+    else:
+        typer.echo(f"{json.dumps(name, ensure_ascii=False)} = {json.dumps(verifiers)}")
 
 
 def _find_shards(

@@ -2,31 +2,28 @@
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import asdict
-from typing import Annotated
 
-import typer
-
+from coordinator.cli.inspect import SHARDS, Json, Store, print_done, say_watched
 from coordinator.cli.main import FAILURE, exit_with_error
 from coordinator.display.progress import show
 from coordinator.storage.record_log import CorruptLog
 
 
 def verify(
-    store: Annotated[str, typer.Option(help="The folder of the store, or its URL.")],
+    store: Store,
+    json_: Json = False,
 ) -> None:
     """Check a store: its log, snapshots and targets, owners and epochs.
 
     Reads everything, writes nothing, and does not disturb a live coordinator. If the store is
-    sound, prints one line of JSON and exits with 0. If it is damaged, prints the first damage to
+    sound, prints what was counted and exits with 0. If it is damaged, prints the first damage to
     stderr and exits with 1. If the store is missing, exits with 2. If an object store does not
     return all of it now, the rest is unknown: exits with 3, try again. In a store of shards,
     every shard is checked.
     """
     # Imported here because they are slow to import, and other commands do not need them.
-    from coordinator.cli.inspect import say_watched  # noqa: PLC0415
     from coordinator.history.log_reader import LogReader  # noqa: PLC0415
     from coordinator.storage.shards import stores_of  # noqa: PLC0415
     from coordinator.verify import verify as verified  # noqa: PLC0415
@@ -40,9 +37,9 @@ def verify(
     for one in stores:
         say_watched(LogReader(one))
     if stores == [store]:
-        typer.echo(json.dumps({"sound": True, **found[0]}))
+        print_done({"sound": True, **found[0]}, SHARDS, asked=json_)
         return
     named = [
         {"shard": os.path.basename(one), **row} for one, row in zip(stores, found, strict=True)
     ]
-    typer.echo(json.dumps({"sound": True, "shards": named}))
+    print_done({"sound": True, SHARDS: named}, SHARDS, asked=json_)
