@@ -14,6 +14,7 @@ from coordinator.errors import ErrorCode, GroupError, UnavailableError
 from coordinator.member.client_tokens import Login
 from coordinator.member.events import MemberSettings
 from coordinator.member.kafka_connection import NO_ERROR, KafkaConnection
+from coordinator.member.requests import UNHEARD
 from coordinator.member.transport import Offsets, TopicPartition
 from coordinator.wire.call import from_uuid, to_uuid
 from coordinator.wire.codec import Api
@@ -207,7 +208,10 @@ class Kafka:
         return ids <= self._topics.keys()
 
     async def _session_timeout_ms(self) -> int | None:
-        """Return the group's session timeout; None where the coordinator does not tell it."""
+        """Return the group's session timeout; None where the coordinator does not tell it.
+
+        One that is not ready yet is asked again, with the next heartbeat.
+        """
         name = "consumer.session.timeout.ms"
         resource = {
             "resource_type": GROUP_RESOURCE,
@@ -221,8 +225,15 @@ class Kafka:
                 include_synonyms=False,
                 include_documentation=False,
             )
-        except GroupError:
+        except GroupError as error:
+            if error.code in UNHEARD:
+                raise
             return None
+        for found in answer.results:
+            # It would be as long as this member's own, and another may have its partitions sooner.
+            if int(found.error_code) in UNHEARD:
+                await self.close()
+                _raise_for(found.error_code, found.error_message)
         values = {one.name: one.value for found in answer.results for one in found.configs}
         return int(values[name]) if str(values.get(name)).isdecimal() else None
 

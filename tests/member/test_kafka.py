@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import ssl
 import struct
-import threading
 from contextlib import suppress
 from dataclasses import fields, is_dataclass, replace
 from random import Random
+from types import SimpleNamespace
 from uuid import UUID
 
 import pytest
@@ -17,54 +18,20 @@ from kio.serial import entity_reader as kio_reader
 
 from coordinator import Coordinator, Fenced, GroupError, Member
 from coordinator.config import ServerConfig
+from coordinator.core.events import Heartbeat
 from coordinator.errors import ErrorCode
+from coordinator.member.events import MemberSettings
+from coordinator.member.kafka import Kafka
 from coordinator.member.kafka_connection import VERSIONS, _read_response
 from coordinator.wire.codec import Api
 from coordinator.wire.decoder import field_shape
 from coordinator.wire.encoder import entity_writer
+from tests.member.cut_network import Proxy
 from tests.member.runs import PATIENCE_S, QUICK, Diary, Running, until
 from tests.wire.test_access import acls, certificates, tls_of, users
 from tests.wire.test_server import served
 
 __all__ = ["acls", "certificates", "users"]
-
-
-class Proxy:
-    """A network between members and a server; while it is cut, bytes wait, both ways."""
-
-    def __init__(self):
-        self.listening = socket.create_server(("127.0.0.1", 0))
-        self.address = f"127.0.0.1:{self.listening.getsockname()[1]}"
-        self.whole = threading.Event()
-        self.whole.set()
-        self.sockets = [self.listening]
-
-    def begin(self, target):
-        threading.Thread(target=self._accept, args=(target,), daemon=True).start()
-
-    def close(self):
-        self.whole.set()
-        for one in self.sockets:
-            with suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
-            one.close()
-
-    def _accept(self, target):
-        with suppress(OSError):
-            while True:
-                near = self.listening.accept()[0]
-                far = socket.create_connection(target)
-                self.sockets += [near, far]
-                for ends in ((near, far), (far, near)):
-                    threading.Thread(target=self._carry, args=ends, daemon=True).start()
-
-    def _carry(self, source, to):
-        with suppress(OSError):
-            while data := source.recv(1 << 16):
-                self.whole.wait()
-                to.sendall(data)
-        with suppress(OSError):
-            to.shutdown(socket.SHUT_RDWR)
 
 
 @pytest.fixture
@@ -115,6 +82,26 @@ def test_a_member_goes_on_with_a_connection_of_another_time(network):
         member.commit({("clicks", 0): 5})
         assert member.committed(("clicks", 0)) == 5
         assert member.owned == first.owned
+
+
+@pytest.mark.parametrize("how", ["by its answer", "before it"])
+def test_who_cannot_learn_the_session_yet_does_not_join(monkeypatch, how):
+    """By a longer one of its own it would work on what the coordinator has given to another."""
+    transport = Kafka("h:1", MemberSettings("g", "m"))
+    loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    result = SimpleNamespace(error_code=loading, error_message="loading", configs=())
+    asked = []
+
+    async def ask(api, **_fields):
+        asked.append(api)
+        if how == "before it":
+            raise GroupError(loading, "loading")
+        return SimpleNamespace(results=[result])
+
+    monkeypatch.setattr(transport, "_ask", ask)
+    with pytest.raises(GroupError, match="loading"):
+        asyncio.run(transport.heartbeat(Heartbeat("g", "m", 0)))
+    assert asked == [Api.DESCRIBE_CONFIGS]
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
