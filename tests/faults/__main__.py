@@ -15,7 +15,19 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from . import crash, damage, disk, drivers, object_store, plans, registers, session, standby, zombie
+from . import (
+    crash,
+    damage,
+    disk,
+    drivers,
+    nodes,
+    object_store,
+    plans,
+    registers,
+    session,
+    standby,
+    zombie,
+)
 from .report import Outcome, Row, write
 
 
@@ -38,6 +50,10 @@ SCENARIOS = {
     "weather-s3": Scenario("requests to S3 fail in every way", object_store.braved, 100),
     "linear": Scenario("histories of offsets and epochs", registers.checked, 20),
     "linear-s3": Scenario("histories of offsets and epochs on S3", object_store.checked, 10),
+    "nodes": Scenario("nodes of a store of shards fail in turns", nodes.broken_up, 18),
+    "nodes-s3": Scenario(
+        "nodes of a store of shards on S3 fail in turns", object_store.broken_up, 8
+    ),
     "late": Scenario("takeover by force from a live one", zombie.confirms, 20),
     "standby": Scenario("two stand-bys", standby.two_wait, 10),
     "full": Scenario("full disk", disk.full, 20),

@@ -16,7 +16,7 @@ from typing import Any
 
 from tests.support.s3.client import S3Server, Versitygw
 
-from . import crash, registers, weather, zombie
+from . import crash, nodes, registers, weather, zombie
 from .node import serve_with_clock
 from .process import QUICK, Node
 from .report import Outcome
@@ -67,6 +67,14 @@ def checked(_store: Path, seed: int, times: int) -> Outcome:
     with _weather(server, seed) as made:
         outcome = registers.checked(server.new_store(), seed, times)
     return Outcome(times, f"{outcome.seen}; {sum(made.values())} requests failed; {server.name}")
+
+
+def broken_up(_store: Path, seed: int, times: int) -> Outcome:
+    """Have nodes of a store of shards fail, and be cut off the server."""
+    server = serve_s3()
+    port = int(server.endpoint.rpartition(":")[2])
+    outcome = nodes.broken_up(server.new_store(), seed, times, port)
+    return Outcome(times, f"{outcome.seen}; {server.name}")
 
 
 @cache

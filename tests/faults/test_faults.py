@@ -19,7 +19,18 @@ from coordinator.storage.tables.table_io import BusyError
 from coordinator.storage.target_table import targets_path
 from spark_jobs.jobs import target_job
 from spark_jobs.jobs.spark_engine import _failures_in_one_line
-from tests.faults import crash, damage, disk, drivers, plans, session, standby, weather, zombie
+from tests.faults import (
+    crash,
+    damage,
+    disk,
+    drivers,
+    nodes,
+    plans,
+    session,
+    standby,
+    weather,
+    zombie,
+)
 from tests.faults.__main__ import SCENARIOS
 from tests.faults.report import BEGIN, PAGE
 from tests.support.longer import longer
@@ -61,6 +72,11 @@ def test_a_woken_zombie_answers_not_coordinator_at_once(store):
 
 def test_who_is_confirmed_by_the_one_before_loses_nothing_to_others(store):
     zombie.confirms(store, seed=1, times=1)
+
+
+@longer("make faults")
+def test_groups_of_nodes_that_fail_go_on_at_others_and_lose_nothing(store):
+    nodes.broken_up(store, seed=1, times=3, bound_s=60.0)  # of a machine that does much else
 
 
 def test_one_of_two_stand_bys_takes_over(store):

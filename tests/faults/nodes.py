@@ -1,0 +1,355 @@
+"""Nodes of a store of shards are killed, stopped and cut off, while members commit and work.
+
+Members reach nodes, and nodes each other and a store in S3, over links that can be cut. A prober
+asks every node directly, and so sees for how long a group has no coordinator.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections import Counter, defaultdict
+from contextlib import ExitStack, closing, suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from coordinator.config import Config, LeaseConfig, ServerConfig
+from coordinator.config.kafka import kafka_config
+from coordinator.errors import GroupError
+from coordinator.history import frame
+from coordinator.member.member import Member
+from coordinator.storage.shards import make_shards, read_shards, root_at, shard_at
+from coordinator.storage.tables.store_options import use_settings
+from coordinator.wire.codec import Api
+from tests.member.cut_network import Proxy, free_port
+from tests.support.members import wait_for
+from tests.support.wire_client import Client
+
+from . import process
+from .crowd import Broken
+from .node import Teller, listen
+from .report import Outcome
+from .shadow import Shadow
+
+SHARDS, NODES, TOPIC, PARTITIONS = 6, 3, "t", 4
+GROUPS = [f"g{number}" for number in range(8)]
+TTL_MS, MORE_S = 4_000, 2.0
+"""A lease, and how much longer than it a group may have no coordinator."""
+CONFIG = Config(
+    lease=LeaseConfig(ttl_ms=TTL_MS, renew_ms=500, check_ms=200),
+    kafka=kafka_config(
+        {
+            "group.consumer.assignment.interval.ms": 0,
+            "group.consumer.min.session.timeout.ms": 1_000,
+            "group.consumer.session.timeout.ms": 9_000,
+            "group.consumer.min.heartbeat.interval.ms": 100,
+            "group.consumer.heartbeat.interval.ms": 500,
+        }
+    ),
+)
+ANSWER_S, EVERY_S, COMMIT_S = 1.0, 0.05, 0.1
+Key: TypeAlias = tuple[str, int]
+"""A group, and a partition of the topic."""
+
+
+def serve(config: Config, pipe: Connection, store: str, _: Config, __: str) -> None:
+    """Be a node until the pipe ends."""
+    from coordinator.shards.node import Node
+
+    tell = Teller(pipe)
+    listen(tell)
+    use_settings(config.store)
+    tell("began", time.monotonic())
+    shards = read_shards(store)
+    assert shards is not None, "it was made with some"
+    with Node(store, shards, config, topics={TOPIC: PARTITIONS}) as one:
+        one.serve()
+        tell("serves", time.monotonic())
+        with suppress(EOFError, OSError):
+            pipe.recv()
+
+
+class Host:
+    """A place where a node runs, in each of its lives.
+
+    Parameters
+    ----------
+    endpoint
+        The port of the server in S3, None on a disk.
+
+    Attributes
+    ----------
+    link, store_link
+        How others reach it, and how it reaches its store.
+    is_well
+        Whether it is expected to answer.
+    """
+
+    def __init__(self, store: str, number: int, endpoint: int | None) -> None:
+        self.store, self.port = store, free_port()
+        self.link, self.store_link = Proxy(), Proxy()
+        self.link.begin(("127.0.0.1", self.port))
+        server = ServerConfig(
+            listen=f"127.0.0.1:{self.port}", advertised=self.link.address, node_id=number
+        )
+        self.config = replace(CONFIG, server=server)
+        if endpoint is not None:
+            self.store_link.begin(("127.0.0.1", endpoint))
+            reached = replace(CONFIG.store, endpoint=f"http://{self.store_link.address}")
+            self.config = replace(self.config, store=reached)
+        self.is_well = False
+        self.start()
+
+    def start(self) -> None:
+        """Begin a life."""
+        self.process = process.Node(self.store, main=partial(serve, self.config))
+        self.process.wait_serves()
+        self.is_well = True
+
+    def close(self) -> None:
+        """End it, and its links."""
+        self.is_well = False
+        self.process.close()
+        self.link.close()
+        self.store_link.close()
+
+
+@dataclass
+class Journal:
+    """What was acknowledged, and who works on what."""
+
+    def __post_init__(self) -> None:
+        self.lock = threading.Lock()
+        self.value = 0
+        self.acknowledged: dict[Key, int] = defaultdict(lambda: -1)
+        self.tried: dict[Key, set[int]] = defaultdict(set)
+        self.hands: dict[Key, dict[str, Any]] = defaultdict(dict)
+        self.count = 0
+        self.broken: list[str] = []
+
+    def take(self, key: Key, member_id: str, stop: Any) -> None:
+        """Note that a member begins to work: no other one may be at it by its own clock."""
+        with self.lock:
+            for other, its in self.hands[key].items():
+                if other != member_id and not its.is_set():
+                    self.broken.append(f"{key} is worked on by {other} and {member_id}")
+            self.hands[key][member_id] = stop
+
+    def leave(self, key: Key, member_id: str) -> None:
+        """Note that a member has ended its work."""
+        with self.lock:
+            del self.hands[key][member_id]
+
+    def next(self, key: Key) -> int:
+        """Return an offset that no one has committed."""
+        with self.lock:
+            self.value += 1
+            self.tried[key].add(self.value)
+            return self.value
+
+    def acknowledge(self, key: Key, value: int) -> None:
+        """Note that a commit was acknowledged."""
+        with self.lock:
+            self.count += 1
+            self.acknowledged[key] = max(value, self.acknowledged[key])
+            self.tried[key] = {one for one in self.tried[key] if one > value}
+
+    def check(self, key: Key, found: int, floor: int) -> None:
+        """See that an answer has all that was acknowledged before it was asked for."""
+        if found < floor:
+            self.broken.append(f"{key} has offset {found}, and {floor} was acknowledged")
+
+
+class Crew:
+    """Two members of each group, which commit what they count in their work."""
+
+    def __init__(self, addresses: list[str], journal: Journal) -> None:
+        self._journal = journal
+        self._members = [
+            Member(addresses, group_id=group_id, topics=[TOPIC]).open()
+            for group_id in GROUPS
+            for _ in range(2)
+        ]
+        self._threads = [
+            threading.Thread(target=member.run, args=(partial(self._work, member),), daemon=True)
+            for member in self._members
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def _work(self, member: Member, partition: Any, stop: Any) -> None:
+        key, journal = (member.group_id, partition.partition), self._journal
+        journal.take(key, member.member_id, stop)
+        while not stop.wait(COMMIT_S):
+            value = journal.next(key)
+            with suppress(GroupError):  # it may have been written all the same
+                member.commit({(TOPIC, partition.partition): value}, timeout=ANSWER_S)
+                journal.acknowledge(key, value)
+        journal.leave(key, member.member_id)
+
+    def close(self) -> None:
+        """Leave, all of them."""
+        for member in self._members:
+            member.leave()
+        for thread in self._threads:
+            thread.join()
+
+
+class Prober(threading.Thread):
+    """Asks for the offsets of each group at whichever node answers."""
+
+    def __init__(self, hosts: list[Host], journal: Journal) -> None:
+        super().__init__(daemon=True)
+        self._hosts, self._journal = hosts, journal
+        self._over = threading.Event()
+        self._clients: dict[int, Client] = {}
+        self._owners: dict[str, int] = {}
+        self.answered = dict.fromkeys(GROUPS, 0.0)
+        """When a coordinator answered last."""
+        self.longest_s = dict.fromkeys(GROUPS, 0.0)
+        """For how long none did, at most."""
+        self.start()
+
+    def run(self) -> None:
+        """Ask again and again."""
+        while not self._over.wait(EVERY_S):
+            for group_id in GROUPS:
+                if self._ask_any(group_id):
+                    now, before = time.monotonic(), self.answered[group_id]
+                    self.longest_s[group_id] = max(
+                        self.longest_s[group_id], now - before if before else 0.0
+                    )
+                    self.answered[group_id] = now
+
+    def close(self) -> None:
+        """Ask no more."""
+        self._over.set()
+        self.join()
+        for client in self._clients.values():
+            client.socket.close()
+
+    def wait_for_all(self) -> None:
+        """Wait until each group has answered from now on."""
+        now = time.monotonic()
+        wait_for(lambda: min(self.answered.values()) > now)
+
+    def _ask_any(self, group_id: str) -> bool:
+        """Ask who answered last; else all that are well."""
+        first = self._owners.get(group_id, 0)
+        well = [at for at, host in enumerate(self._hosts) if host.is_well]
+        for at in sorted(well, key=lambda at: at != first):
+            if self._ask(at, group_id):
+                self._owners[group_id] = at
+                return True
+        return False
+
+    def _ask(self, at: int, group_id: str) -> bool:
+        floors = {n: self._journal.acknowledged[group_id, n] for n in range(PARTITIONS)}
+        wanted = {"name": TOPIC, "partition_indexes": sorted(floors)}
+        try:
+            if at not in self._clients:
+                self._clients[at] = Client(f"127.0.0.1:{self._hosts[at].port}")
+                self._clients[at].socket.settimeout(ANSWER_S)
+            answer = self._clients[at].ask(
+                Api.OFFSET_FETCH, 8, groups=[{"group_id": group_id, "topics": [wanted]}]
+            )
+        except Exception:  # noqa: BLE001 - it is gone, or does not answer
+            if at in self._clients:
+                self._clients.pop(at).socket.close()
+            return False
+        (group,) = answer.groups
+        for topic in group.topics if not group.error_code else ():
+            for one in topic.partitions:
+                index = one.partition_index
+                self._journal.check((group_id, index), one.committed_offset, floors[index])
+        return not group.error_code
+
+
+def broken_up(
+    store: Path | str,
+    seed: int,
+    times: int,
+    endpoint: int | None = None,
+    bound_s: float = TTL_MS / 1000 + MORE_S,
+) -> Outcome:
+    """Have nodes fail in turns, each in some way, and see that their groups go on elsewhere.
+
+    Parameters
+    ----------
+    endpoint
+        The port of the server that has the store, where that is in S3.
+    bound_s
+        For how long a group may have no coordinator.
+    """
+    chance, journal, made = random.Random(seed), Journal(), Counter[str]()
+    longest_s: dict[str, float] = defaultdict(float)
+    make_shards(str(store), SHARDS, CONFIG)
+    faults = ["kill", "stop", "cut off clients", *(["cut off the store"] if endpoint else [])]
+    with ExitStack() as opened:
+        hosts = [
+            opened.enter_context(closing(Host(str(store), number, endpoint)))
+            for number in range(1, NODES + 1)
+        ]
+        prober = opened.enter_context(closing(Prober(hosts, journal)))
+        opened.enter_context(closing(Crew([host.link.address for host in hosts], journal)))
+        prober.wait_for_all()
+        for number in range(times):
+            fault = faults[number % len(faults)]
+            made[fault] += 1
+            prober.longest_s = dict.fromkeys(GROUPS, 0.0)
+            _break(chance.choice(hosts), fault, prober, chance)
+            longest_s[fault] = max(longest_s[fault], *prober.longest_s.values())
+            if journal.broken:
+                raise Broken("; ".join(journal.broken[:5]))
+            if longest_s[fault] > bound_s:
+                raise Broken(f"{fault}: no coordinator of a group for {longest_s[fault]:.1f} s")
+    _check_end(store, journal)
+    words = ", ".join(f"{made[one]} x {one}: at most {s:.1f} s" for one, s in longest_s.items())
+    return Outcome(
+        times,
+        f"{journal.count:,} commits acknowledged, none lost; no partition in two hands; without a "
+        f"coordinator, where the lease lives {TTL_MS / 1000:.0f} s: {words}",
+    )
+
+
+def _break(host: Host, fault: str, prober: Prober, chance: random.Random) -> None:
+    """Let a node fail until its groups are answered by others, and then come back."""
+    time.sleep(chance.uniform(0.5, 1.5))
+    if fault == "cut off clients":  # it is well, and has its groups for those that reach it
+        host.link.whole.clear()
+        time.sleep(chance.uniform(0.5, 1.5) * TTL_MS / 1000)
+        host.link.whole.set()
+    elif fault == "cut off the store":
+        host.store_link.whole.clear()
+        time.sleep(2 * TTL_MS / 1000)
+        prober.wait_for_all()
+        host.store_link.whole.set()
+    elif fault == "stop":
+        host.process.stop()
+        host.is_well = False
+        prober.wait_for_all()
+        host.process.wake()
+        host.is_well = True  # whatever it answers from now on must not be stale
+    else:
+        host.process.kill()
+        host.is_well = False
+        prober.wait_for_all()
+        host.start()
+    prober.wait_for_all()
+
+
+def _check_end(store: Path | str, journal: Journal) -> None:
+    """See in the logs what was acknowledged, and that each partition had one owner at a time."""
+    for path in [root_at(str(store)), *(shard_at(str(store), n) for n in range(SHARDS))]:
+        Shadow(path).follow()
+    found = {
+        (row["group_id"], row["partition"]): row["offset"]
+        for row in frame(str(store), "offsets").to_pylist()
+    }
+    for key, value in journal.acknowledged.items():
+        if found.get(key) != value and found.get(key) not in journal.tried[key]:
+            raise Broken(f"{key} has offset {found.get(key)}, acknowledged is {value}")
