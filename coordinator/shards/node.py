@@ -47,7 +47,14 @@ from coordinator.shards.shards_here import (
 )
 from coordinator.storage.delta_log import make_root
 from coordinator.storage.nodes import StoreNodes
-from coordinator.storage.shards import FILE, NODES, ROOT, SHARDS_TOPIC, Shards
+from coordinator.storage.shards import (
+    FILE,
+    NODES,
+    ROOT,
+    SHARDS_TOPIC,
+    Shards,
+    refuse_other_count,
+)
 from coordinator.storage.tables.store_files import is_remote
 from coordinator.wire.call import ClusterNode, FindOffsets
 from coordinator.wire.codec import Api
@@ -152,6 +159,10 @@ class Node:
 
     def _refuse_other_count(self) -> None:
         """Refuse a file of shards that was changed: a group would be in several of them."""
+        try:
+            refuse_other_count(self._root, self._shards)
+        except OSError as error:
+            logger.warning("how many shards %s was made with is unknown: %s", self._root, error)
         self._read_nodes()
         other = {one.of: one.address for one in self.nodes.others if one.of}
         other.pop(self._shards.count, None)

@@ -35,6 +35,7 @@ NODES, SHARDS_TOPIC = "muster.nodes", "muster.shards"
 """The group whose members are the nodes, and the topic whose partitions are the shards."""
 SHARDS_MOST = 1_024
 _PART = re.compile(rf"(?P<whole>.+)/(?:{FOLDER}/(?P<shard>\d{{4}})|{ROOT})", re.DOTALL)
+COUNT_PROPERTY = "muster.shards"
 LOCK_S = 10.0
 SCHEMA = (
     '{"type":"struct","fields":[{"name":"none","type":"string","nullable":true,"metadata":{}}]}'
@@ -248,14 +249,37 @@ def write_shards(root: str, wanted: Shards, config: Config) -> Shards:
                 disk.swap(f"{root}/{FILE}", content, None)
             found = read_shards(root)
         if found is not None:
-            _keep_out(disk, root)
+            _keep_out(disk, root, found.count)
     if found is None:
         raise ConfigError(f"{root}/{FILE} was removed as soon as it was written: start again")
     return found
 
 
-def _keep_out(disk: Files, root: str) -> None:
-    """Put a log where that of a store of one shard is, which no version opens.
+def refuse_other_count(root: str, shards: Shards) -> None:
+    """Refuse a store whose file says another number of shards than it was made with.
+
+    Raises
+    ------
+    ConfigError
+        It does: a group would be in several shards.
+    OSError
+        The store cannot be read.
+    """
+    try:
+        entry = files_at(root).read(commit_file(f"{root}/log", 0))
+        lines = map(msgspec.json.decode, entry.splitlines())
+        made = next(one["metaData"]["configuration"] for one in lines if "metaData" in one)
+    except (FileNotFoundError, ValueError, LookupError, TypeError, StopIteration):
+        return  # of an older version
+    if (count := made.get(COUNT_PROPERTY, str(shards.count))) != str(shards.count):
+        raise ConfigError(
+            f"{root}/{FILE} says {shards.count} shards, and the store was made with {count}, which "
+            "never changes: restore the file as it was"
+        )
+
+
+def _keep_out(disk: Files, root: str, count: int) -> None:
+    """Put a log where that of a store of one shard is, which no version opens; it keeps the number.
 
     Muster 0.2 knows no shards, and would serve the store as a new one. So would any version if
     `_shards.json` were lost.
@@ -268,7 +292,10 @@ def _keep_out(disk: Files, root: str) -> None:
                 "format": {"provider": "parquet", "options": {}},
                 "schemaString": SCHEMA,
                 "partitionColumns": [],
-                "configuration": {FORMAT_PROPERTY: str(FORMAT_OF_SHARDS)},
+                "configuration": {
+                    FORMAT_PROPERTY: str(FORMAT_OF_SHARDS),
+                    COUNT_PROPERTY: str(count),
+                },
             }
         },
     )

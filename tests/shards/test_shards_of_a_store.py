@@ -16,11 +16,14 @@ from coordinator.config import Config, ConfigError
 from coordinator.history import frame
 from coordinator.history.log_reader import LogReader
 from coordinator.history.nodes_view import list_nodes
+from coordinator.shards.node import Node
 from coordinator.storage.shards import (
+    FILE,
     Shards,
     ask_each,
     make_shards,
     read_shards,
+    refuse_other_count,
     shard_at,
     store_of,
     stores_of,
@@ -259,3 +262,16 @@ def test_a_copy_with_only_some_of_its_shards_is_not_read(store, muster_here):
         done = muster_here(words, "--store", store)
         assert done.returncode == 2
         assert b"is incomplete" in done.stderr
+
+
+@pytest.mark.parametrize("count", [2, 8])
+def test_a_number_of_shards_that_was_changed_while_no_node_ran_is_refused(tmp_path, count):
+    """A group would be looked for in another shard than it is in, and be a new one there."""
+    root = str(tmp_path / "made")
+    make_shards(root, 4, Config())
+    file = tmp_path / "made" / FILE
+    file.write_text(file.read_text().replace("4", str(count)))
+    with pytest.raises(ConfigError, match=f"says {count} shards, and the store was made with 4"):
+        Node(root, read_shards(root), Config(), {"t": 1})
+    (tmp_path / "made/log/_delta_log" / f"{0:020}.json").unlink()
+    refuse_other_count(root, read_shards(root))  # of an older version, which did not note it
