@@ -49,6 +49,9 @@ PLANTED = {
         ShardsHere, "_try_to_claim", lambda self, shard: self.claim(shard) is None, 0
     ),
     "the state of a shard that went is kept": (ShardsHere, "_close_once_lost", lambda *_: None, 2),
+    "a node that cannot reach the store keeps its shards": (
+        Node, "_leave_where_cut_off", lambda _self: None, 4722
+    ),
 }  # fmt: skip
 """Where, what is replaced, by what, and a seed that finds it."""
 
