@@ -63,3 +63,4 @@ class Proxy:
                 to.sendall(data)
         with suppress(OSError):
             to.shutdown(socket.SHUT_RDWR)
+        source.close()  # the other end ends as well, and closes its own
