@@ -24,6 +24,7 @@ from coordinator.storage.shards import make_shards, read_shards, store_of, store
 from coordinator.verify import verify
 from coordinator.wire.later_answer import LaterAnswer
 from tests.support.fingerprint import fingerprint
+from tests.support.inside import state_of
 from tests.support.members import AT_ONCE, Members, beat, join, wait_for
 
 TOPICS = {"a": 6, "b": 2}
@@ -52,7 +53,7 @@ def one(tmp_path_factory):
         opened.alter_group_config("absent", {"consumer.session.timeout.ms": "50001"})
         opened.offset_commit(group_id="simple", topics={"b": {1: 5}})
         join_classic(opened)
-        wait_for(lambda: opened._processor.state.groups["g1"].regexes)
+        wait_for(lambda: state_of(opened).groups["g1"].regexes)
     return str(store)
 
 
@@ -109,7 +110,7 @@ def test_groups_are_the_same_in_another_number_of_shards(one, tmp_path, counts, 
 def test_a_regex_is_resolved_again_with_the_topics_of_all_shards(one, tmp_path):
     reshard(one, tmp_path / "two", 2)
     with Coordinator.open(shard_of(tmp_path / "two", "g1"), topics=TOPICS, config=CONFIG) as opened:
-        state = opened._processor.state
+        state = state_of(opened)
         assert state.groups["g1"].regexes["[ab]"].topics == ("a", "b")
         assert state.groups["g1"].regexes["[ab]"].version < state.new_topics_version, "it is due"
 

@@ -16,6 +16,7 @@ from coordinator.history.log_reader import LogReader
 from coordinator.history.past_target import explain_past_partition
 from coordinator.runtime.topic_catalog import DictCatalog
 from tests.runtime.test_plans import Running
+from tests.support.inside import state_of
 from tests.support.longer import EVERY
 
 ASSIGNORS = ("uniform", "range", "sticky", "weighted")
@@ -41,7 +42,7 @@ def drain(group, *members, assignor="weighted"):
 
 
 def targets(group):
-    state = group.coordinator._processor.state
+    state = state_of(group.coordinator)
     found = state.groups["g"].targets
     return {m: sum(end - first for _, first, end in found[m]) for m in sorted(found)}
 
@@ -54,7 +55,7 @@ def test_whatever_comes_and_goes_a_drained_member_stays_empty(running, assignor,
         size, catalog = 6, DictCatalog({"clicks": 6})
         group = running(assignor, topics=catalog)
         group.beat("m1", "m2", "m3")
-        first = group.coordinator._processor.state.groups["g"].epoch
+        first = state_of(group.coordinator).groups["g"].epoch
         drain(group, "m2", assignor=assignor if planned == "own" else planned)
         group.beat("m2", "m1", "m3")
         here = ["m1", "m2", "m3"]
@@ -82,7 +83,7 @@ def test_whatever_comes_and_goes_a_drained_member_stays_empty(running, assignor,
 def test_a_rollback_does_not_refill_a_drained_member(running, assignor):
     group = running(assignor)
     group.beat("m1", "m2")
-    epoch = group.coordinator._processor.state.groups["g"].epoch
+    epoch = state_of(group.coordinator).groups["g"].epoch
     drain(group, "m2")
     group.coordinator.apply_plan(group.coordinator.plan_rollback("g", epoch))
     assert targets(group) == {"m1": 6, "m2": 0}
@@ -115,7 +116,7 @@ def test_explain_names_the_drain_in_a_group_of_equal_members(running, tmp_path):
     group.beat("m1", "m2")
     drain(group, "m2")
     group.beat("m2", "m1", "m3", "m2", "m1", "m3")
-    epoch = group.coordinator._processor.state.groups["g"].assignment_epoch
+    epoch = state_of(group.coordinator).groups["g"].assignment_epoch
     group.coordinator.close()
     _, found = explain_past_partition(LogReader(tmp_path / "s"), "g", "clicks", 0, epoch)
     refused = {one.member_id: one.refused for one in found.candidates}
@@ -151,7 +152,7 @@ class Group:
 
     def settle(self):
         """Beat until the target is there and all members have reached it."""
-        state = self.coordinator._processor.state
+        state = state_of(self.coordinator)
         for _ in range(200):
             for member_id in [*self.epochs]:
                 self.beat(member_id)
@@ -163,7 +164,7 @@ class Group:
 
     def shares(self):
         """Return what each member is to have, as "topic-partition"."""
-        found = self.coordinator._processor.state.groups["g"].targets
+        found = state_of(self.coordinator).groups["g"].targets
         return {
             m: [f"{k.name}-{n}" for k, f, e in found[m] for n in range(f, e)] for m in sorted(found)
         }

@@ -20,6 +20,7 @@ from coordinator.storage.lease import Lease
 from coordinator.storage.record_log import LogError
 from coordinator.storage.state_loader import write_snapshot
 from tests.support.fingerprint import fingerprint
+from tests.support.inside import state_of
 
 from .crowd import Broken
 from .node import LARGE, SMALL
@@ -163,7 +164,7 @@ def _opened(store: Path, harmed: Path, lived: Lived) -> str:
                 raise Broken(f"refused without the file's name: {error}") from None
             return "refused by the file's name"
         with coordinator:
-            found = fingerprint(coordinator._processor.state)
+            found = fingerprint(state_of(coordinator))
     if found == lived.whole:
         return "opened with everything"
     if harmed.name == lived.newest.name and found == lived.without_newest:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+import threading
 import time
 from contextlib import ExitStack
 
@@ -154,10 +155,13 @@ def test_who_is_silent_gives_up_its_partitions_when_it_has_stopped_by_itself(
     with push(coordinator, worker, other):
         assert until(lambda: len(owned(worker)) == len(owned(other)) == 1)
         (place,) = worker.offsets
-        since = time.monotonic()
+        since, over = time.monotonic(), threading.Event()
         for kind in ("ping", "register"):
-            worker.instead[kind] = lambda *_: (time.sleep(4), (200, b"{}"))[1]
-        assert until(lambda: [at for at in other.when("start", place) if at > since])
+            worker.instead[kind] = lambda *_: (over.wait(PATIENCE_S), (200, b"{}"))[1]
+        try:
+            assert until(lambda: [at for at in other.when("start", place) if at > since])
+        finally:
+            over.set()
         started = other.when("start", place)[-1]
         answered = max(at for at, _, _ in worker.log if at < started)
         assert started - answered >= SESSION_MS / 1_000

@@ -11,6 +11,7 @@ import pytest
 from coordinator import Coordinator
 from coordinator.config import Config, LogConfig
 from coordinator.runtime.log_maintenance import LogMaintenance
+from tests.support.inside import log_of
 from tests.support.members import code_of, wait_for
 
 PATIENCE_S = 120.0
@@ -61,7 +62,7 @@ def test_who_closes_does_not_wait_for_maintenance(tmp_path, monkeypatch):
             go.wait(PATIENCE_S)
             ended.set()
 
-        monkeypatch.setattr(coordinator._processor.log, "maintain", maintain)
+        monkeypatch.setattr(log_of(coordinator), "maintain", maintain)
         commit(coordinator, 2)
         assert begun.wait(PATIENCE_S)
         coordinator.close()
@@ -76,7 +77,7 @@ def test_commits_slow_down_for_maintenance_that_is_late(tmp_path, monkeypatch):
     """They share commits then; none is refused, and it catches up."""
     config = Config(log=LogConfig(reopen_commits=1, fsync=False))
     with Coordinator.open(tmp_path, topics={"a": 1}, config=config) as coordinator:
-        log = coordinator._processor.log
+        log = log_of(coordinator)
         with monkeypatch.context() as patch:
             patch.setattr(log, "maintain", lambda **_: None)
             commit(coordinator, 12)

@@ -23,6 +23,7 @@ from coordinator.runtime.plan_tasks.weight_source import WeightTables
 from coordinator.storage.record_log import Batch, CommitFailed, CorruptLog, NewerLog
 from tests.conftest import ROOT
 from tests.runtime.test_plans import running, weights
+from tests.support.inside import position_of, state_of
 from tests.support.members import code_of
 from tests.support.stories import stored
 
@@ -55,9 +56,9 @@ def coordinator(tmp_path_factory):
 @pytest.fixture
 def unharmed(coordinator):
     """Nothing is written, nothing is reported as a bug of ours, and all others are served."""
-    before = coordinator._processor.position
+    before = position_of(coordinator)
     yield
-    assert coordinator._processor.position == before
+    assert position_of(coordinator) == before
     coordinator.consumer_group_heartbeat(group_id="g", member_id="m1", member_epoch=2)
     assert coordinator.status == "active"
 
@@ -320,7 +321,7 @@ def test_tables_that_cannot_be_used_change_nothing(running, tables, said, caplog
     assert group.coordinator.group_epochs("g") == before
     assert "stay as they were" in caplog.text
     assert said in caplog.text
-    assert "g" not in group.coordinator._processor.state.loads
+    assert "g" not in state_of(group.coordinator).loads
 
 
 def test_tables_without_rows_say_nothing(running, caplog):
@@ -328,12 +329,12 @@ def test_tables_without_rows_say_nothing(running, caplog):
     group.beat("m1", "m2")
     group.tables = members(capacity=[2.0, 1.0])
     group.poll()
-    assert group.coordinator._processor.state.loads["g"].capacities != ()
+    assert state_of(group.coordinator).loads["g"].capacities != ()
     none = pa.table({})
     group.tables = WeightTables(none, none, none)
     group.poll()
     assert caplog.text == ""
-    assert group.coordinator._processor.state.loads["g"].capacities == ()
+    assert state_of(group.coordinator).loads["g"].capacities == ()
 
 
 @pytest.mark.parametrize(

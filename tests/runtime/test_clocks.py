@@ -22,6 +22,7 @@ from coordinator.runtime.event_processor import EventProcessor
 from coordinator.runtime.regex_jobs import prepare_resolution
 from coordinator.runtime.topic_catalog import DictCatalog
 from coordinator.storage.record_log import MemoryLog, MemoryRecords
+from tests.support.inside import processor_of
 
 HOUR_MS = 3_600_000
 YEAR_MS = 365 * 24 * HOUR_MS
@@ -209,8 +210,8 @@ def test_the_machines_own_clock_may_be_set(monkeypatch):
 def test_an_idle_loop_wakes_rarely_unless_its_clock_may_be_set(clock, most):
     """A node has hundreds of loops: at 50 ms each, 1,000 took a core."""
     with Coordinator.open(None, topics={"t": 1}, **clock) as coordinator:
-        waits, wait_ms = [], coordinator._processor.wait_ms
-        coordinator._processor.wait_ms = lambda most: waits.append(most) or wait_ms(most)
+        waits, wait_ms = [], processor_of(coordinator).wait_ms
+        processor_of(coordinator).wait_ms = lambda most: waits.append(most) or wait_ms(most)
         time.sleep(0.6)
         assert len(waits) <= most
         assert clock == {} or len(waits) >= 4

@@ -13,6 +13,7 @@ from coordinator import Coordinator
 from coordinator.config import Config, LeaseConfig, LogConfig
 from coordinator.core.events import DescribeGroup, ListGroups
 from coordinator.runtime.event_loop import REQUESTS_A_ROUND
+from tests.support.inside import processor_of
 from tests.support.members import code_of, wait_for
 
 
@@ -70,14 +71,14 @@ def test_a_heartbeat_does_not_wait_for_requests_about_groups_that_came_before_it
 def test_a_call_that_is_cancelled_while_it_is_decided_cannot_be(coordinator):
     """Its records may be durable already, so the future must get its result."""
     started, let = threading.Event(), threading.Event()
-    run = coordinator._processor.run
+    run = processor_of(coordinator).run
 
     def slow(events):
         started.set()
         assert let.wait(30)
         return run(events)
 
-    coordinator._processor.run = slow
+    processor_of(coordinator).run = slow
     future = coordinator.submit([ListGroups()])
     assert started.wait(30)
     assert not future.cancel()
@@ -128,7 +129,7 @@ def test_when_the_loop_dies_all_get_an_error_and_a_stand_by_takes_over(tmp_path,
     with Coordinator.open(tmp_path, config=config) as first:
         let = held(first)
         asked = [first.submit([ListGroups()]) for _ in range(5)]
-        first._processor.run = lambda _events: 1 / 0  # what no test foresaw
+        processor_of(first).run = lambda _events: 1 / 0  # what no test foresaw
         let.set()
         assert [future.result(30)[0].code.name for future in asked] == (
             ["COORDINATOR_NOT_AVAILABLE"] * 5

@@ -16,6 +16,7 @@ from coordinator.engines.plan_answers import find_answer
 from coordinator.errors.status import our_fault
 from coordinator.storage.delta_log import read_log
 from coordinator.storage.inbox import OLD_FOLDERS, Compact, Inbox
+from tests.support.inside import processor_of
 from tests.support.members import AT_ONCE, Members, wait_for
 
 CONFIG = Config(kafka=AT_ONCE, engine=EngineConfig(proposals_ms=20))
@@ -112,14 +113,14 @@ def test_a_request_that_is_done_again_has_one_effect(tmp_path, opened):
 
 def test_a_request_whose_answer_cannot_be_written_is_set_aside(tmp_path, opened, monkeypatch):
     plan = opened.plan("g", drain=["m1"]).plan
-    run = opened._processor.run
+    run = processor_of(opened).run
 
     def refuses(events):
         answers = run(events)
         bad = [isinstance(e, DecidePlan) and e.request_id == "bad" for e in events]
         return [our_fault() if b else a for a, b in zip(answers, bad, strict=True)]
 
-    monkeypatch.setattr(opened._processor, "run", refuses)
+    monkeypatch.setattr(processor_of(opened), "run", refuses)
     Inbox(tmp_path).put(ask_for(plan, "bad", "reject"))
     Inbox(tmp_path).put(ask_for(plan, "right"))
     wait_for(lambda: list((tmp_path / "_set_aside").glob("inbox-*-bad.json.reason")))

@@ -18,6 +18,7 @@ from coordinator.core.classic_events import (
 from coordinator.core.events import ListGroups, Result
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.wire.later_answer import LaterAnswer
+from tests.support.inside import processor_of
 
 PATIENCE_S = 120
 NOW = {"group.initial.rebalance.delay.ms": 0}
@@ -136,7 +137,7 @@ def test_everyone_who_waits_is_refused_when_the_groups_go(end):
         found = response_of(synced)
         assert found == SyncGroupResponse(ErrorCode.REBALANCE_IN_PROGRESS), "m3 begins another"
         (other,) = ask(coordinator, join("m2"))
-        processor = coordinator._processor
+        processor = processor_of(coordinator)
         if end == "close":
             coordinator.close()
         else:
@@ -153,6 +154,6 @@ def test_no_request_waits_for_a_loop_that_died():
         def die():
             raise SystemExit
 
-        coordinator._processor.tick = die
+        processor_of(coordinator).tick = die
         coordinator._inner._thread.join(PATIENCE_S)
         assert response_of(future).error_code is ErrorCode.NOT_COORDINATOR

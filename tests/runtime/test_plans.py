@@ -27,6 +27,7 @@ from coordinator.runtime.plan_tasks.plan_submitter import PlanSubmitter
 from coordinator.runtime.plan_tasks.weight_poller import WeightPoller
 from coordinator.runtime.plan_tasks.weight_source import WeightTables
 from coordinator.storage.inbox import Inbox
+from tests.support.inside import state_of
 
 MANUAL = {"consumer.assignor.approval": "manual"}
 BY_WEIGHT = {"group.consumer.assignors": ["weighted"]}
@@ -241,9 +242,7 @@ def test_partitions_stay_in_the_racks_that_heartbeats_name(running):
     assert group.coordinator.plan("g").plan.summary.distant_before == 3
 
 
-def test_weights_of_a_classic_group_are_noted_if_its_assignor_knows_them(
-    running,
-):
+def test_weights_of_a_classic_group_are_noted_if_its_assignor_knows_them(running):
     group = running(weights=WeightTables(weights(2.0, 1.0)))
     read = Protocol("range", write_subscription(Subscription(3, ["clicks"])))
     for group_id in ("c", "other"):
@@ -253,7 +252,7 @@ def test_weights_of_a_classic_group_are_noted_if_its_assignor_knows_them(
         group.coordinator._loop.submit([join]).result()
     group.coordinator.alter_group_config("c", {"consumer.assignor.classic": "weighted"})
     group.poll()
-    noted = group.coordinator._processor.state.loads
+    noted = state_of(group.coordinator).loads
     assert {one: found.weights[0].weights for one, found in noted.items()} == {"c": (2.0, 1.0)}
 
 
@@ -262,7 +261,7 @@ def test_weights_of_partitions_that_are_not_there_take_no_room(running):
     group = running(weights=WeightTables(pa.table({**many, "weight": [Decimal("2.5"), 1, 1, 1]})))
     group.beat("m1", "m2")
     group.poll()
-    (noted,) = group.coordinator._processor.state.loads["g"].weights
+    (noted,) = state_of(group.coordinator).loads["g"].weights
     assert (noted.topic, noted.weights) == ("clicks", (2.5,))
 
 
@@ -370,12 +369,12 @@ def test_roll_back_to_a_former_epoch_and_read_it_in_the_log(running, tmp_path):
     assert {member: owned["clicks"] for member, owned in group.owned.items()} == former
     with pytest.raises(GroupError, match="has no target of epoch 99"):
         group.coordinator.plan_rollback("g", 99)
-    state = group.coordinator._processor.state
+    state = state_of(group.coordinator)
     group.coordinator.close()
     again = Running(store=tmp_path / "store")
     from tests.support.fingerprint import fingerprint
 
-    assert fingerprint(again.coordinator._processor.state)["loads"] == fingerprint(state)["loads"]
+    assert fingerprint(state_of(again.coordinator))["loads"] == fingerprint(state)["loads"]
     with pytest.raises(GroupError, match="is already applied"):
         again.coordinator.apply_plan(shown)
     again.coordinator.close()

@@ -24,6 +24,7 @@ from tests.runtime.test_parked_requests import (
     sync,
     two_members,
 )
+from tests.support.inside import log_of, processor_of, state_of
 
 GENERATION = 3
 NONE, AGAIN = ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS
@@ -34,7 +35,7 @@ class SlowLog:
     """The log of a coordinator in memory, whose next commit waits until a test says how it ends."""
 
     def __init__(self, coordinator):
-        self._log = coordinator._processor.log
+        self._log = log_of(coordinator)
         self._log._fault = self._fault
         self._begun, self._go = threading.Event(), threading.Event()
         self._error, self._when = None, "never"
@@ -90,9 +91,9 @@ def submit(coordinator, log, *events, together):
     return [lambda one=one: one.result(PATIENCE_S)[0] for one in [first, *rest]]
 
 
-def state_of(coordinator):
+def group_state(coordinator):
     """The group's state and generation, once the loop has done what it was asked."""
-    group = coordinator._loop.call(lambda: coordinator._processor.state.classic["g"])
+    group = coordinator._loop.call(lambda: state_of(coordinator).classic["g"])
     found = group.result(PATIENCE_S)
     return found.state, found.generation
 
@@ -113,7 +114,7 @@ def test_a_join_while_the_assignment_is_written(coordinator, together):
     assert led().response.assignment == b"one"
     assert response_of(follower) == SyncGroupResponse(NONE, "consumer", "range", b"two")
     waits = joined().response.future
-    assert state_of(coordinator) == (ClassicState.PREPARING, GENERATION)
+    assert group_state(coordinator) == (ClassicState.PREPARING, GENERATION)
     beats = ask(coordinator, *(ClassicHeartbeat("g", one, GENERATION) for one in ("m1", "m2")))
     assert [one.response for one in beats] == [AGAIN] * 2
     first, last = ask(coordinator, join("m1"), join("m2"))
@@ -134,7 +135,7 @@ def test_a_join_while_the_assignment_is_not_written(coordinator, how):
     assert response_of(follower) == SyncGroupResponse(ELSEWHERE)
     waits = joined().response.future
     generation = GENERATION if how == "fails after" else GENERATION - 1
-    assert state_of(coordinator) == (ClassicState.PREPARING, generation)
+    assert group_state(coordinator) == (ClassicState.PREPARING, generation)
     (beat,) = ask(coordinator, ClassicHeartbeat("g", "m2", GENERATION))
     if how == "fails after":
         assert beat.response is AGAIN, "the generation that was written is theirs"
@@ -155,8 +156,8 @@ def test_nothing_is_kept_of_a_batch_that_is_not_written(coordinator):
     log.end("fails before")
     assert [error_of(one()) for one in answers] == [TRY_AGAIN] * 3
     assert response_of(follower) == SyncGroupResponse(ELSEWHERE)
-    assert state_of(coordinator) == (ClassicState.STABLE, GENERATION - 1)
-    assert not coordinator._processor.parked.waiting
+    assert group_state(coordinator) == (ClassicState.STABLE, GENERATION - 1)
+    assert not processor_of(coordinator).parked.waiting
 
 
 @pytest.mark.behaviour("H-28", "P-28")

@@ -18,6 +18,7 @@ from coordinator.storage.lease import read_holder
 from coordinator.storage.record_log import CommitFailed, LogError, MemoryLog
 from coordinator.storage.tables.filesystem import Filesystem
 from coordinator.storage.tables.table_io import BusyError
+from tests.support.inside import log_of
 from tests.support.members import AT_ONCE, beat, code_of, join, wait_for
 
 PATIENCE_S = 120.0
@@ -104,7 +105,7 @@ def test_one_look_at_the_log_is_enough_for_a_batch_of_fetches(tmp_path, monkeypa
     fetch, one = OffsetFetch("g", {"a": [0]}), OffsetCommit("g", "", -1, {"a": {0: (1, "")}})
     with Coordinator.open(tmp_path, topics={"a": 4}) as coordinator:
         looks = []
-        log = coordinator._processor.log
+        log = log_of(coordinator)
         looking = log.look
         monkeypatch.setattr(log, "look", lambda: looks.append(1) or looking())
         coordinator._loop.submit([fetch] * 20).result()
@@ -224,7 +225,7 @@ def test_after_one_failed_sync_of_a_commit_a_stand_by_takes_over(tmp_path):
     """The process that saw it ends: what the disk has is unknown, whatever it says next."""
     with Coordinator.open(tmp_path, topics={"a": 1}) as first:
         commit(first, 1)
-        table = first._processor.log._table
+        table = log_of(first)._table
         table._disk = FailingDisk(table._disk)
         assert code_of(commit, first, 2) == NOT_NOW
         wait_for(lambda: not (tmp_path / "_lease.json").exists())
@@ -242,7 +243,7 @@ def test_who_cannot_load_again_gives_its_lease_up_and_takes_it_again(tmp_path, m
     lease = tmp_path / "_lease.json"
     with Coordinator.open(tmp_path, topics={"a": 1}, config=config) as coordinator:
         commit(coordinator, 1)
-        log = coordinator._processor.log
+        log = log_of(coordinator)
 
         def fail(*_):
             raise CommitFailed("the disk is away")

@@ -25,6 +25,7 @@ from coordinator.runtime.topic_catalog import (
     topic_id_of,
 )
 from tests.support.coordinator_core import lists
+from tests.support.inside import state_of
 
 
 def reasons(result):
@@ -277,7 +278,7 @@ def test_an_invalid_topics_table_is_refused(tmp_path, columns, message):
 
 def known(**given):
     with Coordinator.open(None, **given) as coordinator:
-        topics = coordinator._processor.state.topics
+        topics = state_of(coordinator).topics
         return {name: topic.partitions for name, topic in topics.items()}
 
 

@@ -26,6 +26,7 @@ from spark_jobs.jobs.spark_engine import SparkEngine
 from tests.engines.test_assignor_options import TOPICS, subscriptions
 from tests.engines.test_stored_targets import records
 from tests.storage.test_store_modes import wrong
+from tests.support.inside import log_of
 from tests.support.installed import install
 from tests.support.longer import EVERY, longer
 from tests.support.members import WHILE_JOBS_RUN, Members, join, wait_for
@@ -107,7 +108,7 @@ def test_group_lifecycle_on_spark(tmp_path, engine):
         coordinator.alter_group_config("g", {"consumer.assignor.engine": "local"})
         members.join("m3", topics=["c"], server_assignor="sticky")  # a small one on top
         members.settle()
-        write_snapshot(coordinator._processor.log, 0)
+        write_snapshot(log_of(coordinator), 0)
         coordinator.alter_group_config("g", {"consumer.assignor.engine": "spark"})
         catalog.set("b", 15)
         catalog.set("gone", 2)

@@ -17,6 +17,7 @@ from coordinator.storage.delta_log import read_log
 from coordinator.storage.inbox import Compact, Inbox
 from coordinator.storage.log_scan import list_data_files
 from coordinator.storage.tables.table_io import BusyError
+from tests.support.inside import log_of
 from tests.support.members import AT_ONCE, Members, wait_for
 from tests.support.table_engine import installed_runs, runs_of, write_rows
 
@@ -117,11 +118,11 @@ def test_a_live_coordinator_packs_its_own_log(tmp_path, engine):
     with opened(tmp_path, engine) as coordinator:
         for number in range(12):
             coordinator.offset_commit(group_id="simple", topics={"a": {0: number}})
-        epoch = coordinator._processor.log.epoch
+        epoch = log_of(coordinator).epoch
         done = compaction.compact(tmp_path, CONFIG, now())
         assert done.by == "coordinator"
         assert done.log_files_after < done.log_files_before
-        assert coordinator._processor.log.epoch == epoch
+        assert log_of(coordinator).epoch == epoch
         fetched = coordinator.offset_fetch(group_id="simple")
         assert fetched["topics"]["a"][0]["committed_offset"] == 11
         assert len(list_data_files(tmp_path)) == done.log_files_after

@@ -12,6 +12,7 @@ from coordinator.storage.delta_log import open_log_table
 from coordinator.storage.record_log import LogError
 from coordinator.watcher.record_batches import ABORT, COMMIT
 from coordinator.watcher.watched_store import WatchedStore
+from tests.support.inside import log_of, state_of
 from tests.support.longer import EVERY
 
 from .written import batch, current, group_of, held, offset_of, record
@@ -90,7 +91,7 @@ def read_whole(store, topic):
     for number, log in topic.items():
         store.take(number, log)
     store.flush()
-    return summary(store.coordinator._processor.state)
+    return summary(state_of(store.coordinator))
 
 
 def summary(state):
@@ -125,9 +126,9 @@ def test_a_store_that_is_stopped_or_fails_anywhere_misses_nothing(tmp_path, seed
             store.close()  # what waits for a flush is lost, as by a kill
             store = open_store(tmp_path)
     store.flush()
-    assert summary(store.coordinator._processor.state) == wanted
+    assert summary(state_of(store.coordinator)) == wanted
     epochs = {}
-    written = [one for part in store.coordinator._processor.log.replay() for one in part.records]
+    written = [one for part in log_of(store.coordinator).replay() for one in part.records]
     store.close()
     for one in written:
         if isinstance(one, GroupMetadata):
@@ -138,7 +139,7 @@ def test_a_store_that_is_stopped_or_fails_anywhere_misses_nothing(tmp_path, seed
 
 def break_appends(store, rng):
     """Let the next append but some fail: before it wrote, or after."""
-    log = store.coordinator._processor.log
+    log = log_of(store.coordinator)
     append, left, lands = type(log).append, [rng.randrange(3)], rng.random() < 0.5
 
     def broken(rows, at_ms):
@@ -153,7 +154,7 @@ def break_appends(store, rng):
 
 
 def mend_appends(store):
-    vars(store.coordinator._processor.log).pop("append", None)
+    vars(log_of(store.coordinator)).pop("append", None)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -184,7 +185,7 @@ def test_what_was_not_written_is_not_passed_over():
         store.take(0, [batch(group_of("g"))])
         at = store.next_offsets()[0]
         broken = [batch(next_epoch("g", epoch, at + 3 * (epoch - 2))) for epoch in (2, 3, 4)]
-        log = store.coordinator._processor.log
+        log = log_of(store.coordinator)
         appends = iter([LogError("no answer")])
         append = type(log).append
 
@@ -201,7 +202,7 @@ def test_what_was_not_written_is_not_passed_over():
         assert "read on from" in str(answer)
         assert store.next_offsets() == {0: at}
         store.take(0, broken)
-        assert store.coordinator._processor.state.groups["g"].epoch == 4
+        assert state_of(store.coordinator).groups["g"].epoch == 4
         read = [
             one for part in log.replay() for one in part.records if isinstance(one, PartitionRead)
         ]

@@ -26,6 +26,7 @@ from coordinator.watcher.described_state import find_known
 from coordinator.watcher.kafka_brokers import ClusterMetadata
 from coordinator.watcher.watched_store import WatchedStore
 from coordinator.wire.codec import Api
+from tests.support.inside import position_of
 
 from .recorded import FILES, change, read_lines
 from .test_watched_groups import NO_GROUP, WatchedGroups, describe
@@ -271,8 +272,8 @@ def test_a_wrong_answer_costs_its_group_until_it_is_right(poll, parts):
     before = poll()
     poll.brokers.parts, poll.brokers.epoch = {"a": parts, "b": [2]}, 2
     assert (poll(), poll()) == (None, None)
-    at = poll.store.coordinator._processor.position
-    assert (poll(), poll.store.coordinator._processor.position) == (None, at), "it is said once"
+    at = position_of(poll.store.coordinator)
+    assert (poll(), position_of(poll.store.coordinator)) == (None, at), "it is said once"
     poll.brokers.parts, poll.brokers.epoch = {"a": [0, 1], "b": [2]}, 3
     assert poll() == before
 

@@ -20,6 +20,7 @@ from coordinator.member.client_settings import ClientSettings
 from coordinator.member.kafka_connection import KafkaConnection
 from coordinator.watcher.kafka_brokers import KafkaBrokers
 from coordinator.wire.codec import Api
+from tests.support.inside import position_of
 from tests.support.processes import run_as_text
 
 from .fake_cluster import FakeCluster, following, wait_for
@@ -80,9 +81,9 @@ def test_what_does_not_change_is_not_written(tmp_path, cluster):
         wait_for(lambda: lags_of(store))
         asked = []
         cluster.end_offsets = note_asked(cluster.end_offsets, asked)
-        at = store.coordinator._processor.position
+        at = position_of(store.coordinator)
         wait_for(lambda: len(asked) > 5)
-        assert store.coordinator._processor.position == at
+        assert position_of(store.coordinator) == at
 
 
 def note_asked(ask, asked):

@@ -14,6 +14,7 @@ from coordinator.trace.kafka_json import to_camel_case
 from coordinator.watcher.records_file import RecordsFile
 from coordinator.watcher.watch import watch
 from coordinator.watcher.watched_store import WatchedStore
+from tests.support.inside import position_of
 
 from .recorded import FILES, FOLDER, read_lines
 from .test_watched_groups import NO_GROUP, normal
@@ -59,12 +60,12 @@ def test_one_that_was_stopped_goes_on(tmp_path):
             watched.wait(60)
             positions = watched.store.next_offsets()
             described = watched.coordinator.consumer_group_describe(["g", "h"])
-            at = watched.coordinator._processor.position
+            at = position_of(watched.coordinator)
     with watch(FOLDER / FILES[-1], tmp_path / "whole") as watched:
         watched.wait(60)
         assert watched.store.next_offsets() == positions
         assert watched.coordinator.consumer_group_describe(["g", "h"]) == described
-        more = at - watched.coordinator._processor.position
+        more = at - position_of(watched.coordinator)
     assert 0 <= more < 20, "claims and places that were read, and nothing twice"
 
 

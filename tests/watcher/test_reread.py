@@ -7,6 +7,7 @@ import time
 from coordinator.core.state.records import KafkaWatched
 from coordinator.watcher.watch import watch
 from coordinator.watcher.watched_store import WatchedStore
+from tests.support.inside import position_of, state_of
 
 from .fake_cluster import FakeCluster, following, wait_for
 from .test_unread_groups import end_of
@@ -21,7 +22,7 @@ def open_store(folder):
 
 
 def groups_of(store):
-    state = store.coordinator._processor.state
+    state = state_of(store.coordinator)
     return set(state.groups) | set(state.classic) | set(state.offsets)
 
 
@@ -41,7 +42,7 @@ def follow_until(folder, cluster, holds=None, **options):
         with following(cluster, store, **options):
             wait_for(is_read(cluster, store))
             wait_for(lambda: holds is None or holds(store))
-        return groups_of(store), store.coordinator._processor.position
+        return groups_of(store), position_of(store.coordinator)
 
 
 def test_what_ended_in_a_long_stop_ends(tmp_path):
@@ -103,7 +104,7 @@ def test_it_comes_back_while_it_is_watched(tmp_path):
         cluster.write(0, group_of("bad", epoch=7))
         wait_for(lambda: is_back(store))
         assert not is_unread(store)
-        state = store.coordinator._processor.state
+        state = state_of(store.coordinator)
         assert (state.groups["bad"].epoch, len(state.offsets["bad"])) == (7, 1)
 
 
@@ -128,7 +129,7 @@ def rows_of(*changes):
 def read_dump(path, store):
     with watch(path, store) as watched:
         watched.wait(20)
-        state = watched.coordinator._processor.state
+        state = state_of(watched.coordinator)
         offsets = {group_id: len(found) for group_id, found in state.offsets.items()}
         return set(state.groups), offsets, set(watched.store.watched.unread)
 

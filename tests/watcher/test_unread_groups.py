@@ -14,6 +14,7 @@ from coordinator.errors import GroupError
 from coordinator.watcher.record_batches import KafkaRecord
 from coordinator.watcher.record_schemas import KEYS, VALUES
 from coordinator.watcher.watched_store import WatchedStore
+from tests.support.inside import state_of
 
 from .written import batch, current, group_of, held, offset_of, record, write_key, write_value
 
@@ -26,7 +27,7 @@ def open_store(folder=None):
 
 def describe(store, group_id):
     """What the store has of a group, all of it: or the error that says what it lacks."""
-    state = store.coordinator._processor.state
+    state = state_of(store.coordinator)
     group = state.groups.get(group_id)
     found = None
     if group is not None:
@@ -189,7 +190,7 @@ def test_a_batch_of_several_groups_and_one_that_is_damaged(tmp_path):
         store.take(0, [batch([one._replace(offset=at + n) for n, one in enumerate(both)])])
         store.flush()
         assert list(store.watched.unread) == ["bad"]
-        offsets = store.coordinator._processor.state.offsets
+        offsets = state_of(store.coordinator).offsets
         assert {key: one.offset for key, one in offsets["good"].items()} == {
             ("t", 0): 5, ("t", 1): 1,
         }  # fmt: skip

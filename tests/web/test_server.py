@@ -28,6 +28,7 @@ from coordinator.extras import EXTRAS
 from coordinator.web.server import WebServer
 from coordinator.web.store_reader import StoreReader
 from tests.conftest import ROOT
+from tests.support.inside import processor_of
 from tests.support.processes import running
 from tests.support.stories import stored
 from tests.web.browsing import five_groups
@@ -150,7 +151,7 @@ def test_the_pages_of_a_coordinator_that_lost_its_store_say_who_has_it(tmp_path,
             while first.confirm_status() != "fenced":  # seen within `lease.check_ms`
                 time.sleep(0.1)
             if ended == "broken":
-                first._processor.status = Status.BROKEN
+                processor_of(first).status = Status.BROKEN
             for path in ("", "groups.json", "group?id=g", "live?view=groups"):
                 with pytest.raises(urllib.error.HTTPError) as refused:
                     get(f"{pages.url}{path}")

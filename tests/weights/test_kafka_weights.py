@@ -18,6 +18,7 @@ from coordinator.runtime.plan_tasks.record_sizes import (
 )
 from coordinator.runtime.plan_tasks.weight_poller import WeightPoller
 from tests.runtime.test_plans import running
+from tests.support.inside import state_of
 
 __all__ = ["running"]
 
@@ -148,7 +149,7 @@ def test_a_group_follows_its_lag_and_stays_while_the_cluster_is_away(running, ca
 
 
 def noted(group):
-    (topic,) = group.coordinator._processor.state.loads["g"].weights
+    (topic,) = state_of(group.coordinator).loads["g"].weights
     return list(topic.weights)
 
 

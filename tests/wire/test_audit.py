@@ -9,6 +9,7 @@ from coordinator.wire.acls import CLUSTER, Operation, Resource, ResourceType
 from coordinator.wire.codec import Api
 from coordinator.wire.refusal_audit import DIFFERENT_MAX, RefusalCounter
 from coordinator.wire.session import Session
+from tests.support.inside import log_of
 from tests.wire.test_access import logged_in
 from tests.wire.test_authorization import side_of
 from tests.wire.test_server import served, until
@@ -126,7 +127,7 @@ def test_failed_logins_and_denials_come_into_the_log(tmp_path):
             logged_in(address, "eve", "guess").socket.close()
         with logged_in(address) as client:
             client.ask(Api.DELETE_GROUPS, 2, groups_names=["g"])
-            log = coordinator._processor.log
+            log = log_of(coordinator)
             until(lambda: len({one.reason for one in audited(log)}) == 2)
     found = {(one.reason, one.owner, one.client_host) for one in audited(log)}
     assert found == {

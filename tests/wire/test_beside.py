@@ -10,6 +10,7 @@ from coordinator.core.events import CommittedOffset, Heartbeat, OffsetCommit
 from coordinator.errors import ErrorCode, GroupError
 from tests.runtime.test_parked_requests import PATIENCE_S, ask, opened, two_members
 from tests.runtime.test_slow_commits import SlowLog
+from tests.support.inside import processor_of, state_of
 
 LARGE = OffsetCommit(
     "large", "", -1, {"t": {number: CommittedOffset(number) for number in range(2_000)}}
@@ -40,7 +41,7 @@ def begin(coordinator):
 
 def test_a_steady_heartbeat_is_answered_and_its_session_goes_on(coordinator):
     epoch = join(coordinator, "g")
-    processor = coordinator._processor
+    processor = processor_of(coordinator)
     log, large = begin(coordinator)
     extended = []
     processor.timers.extend_session = lambda _, group, member, __: extended.append((group, member))
@@ -76,7 +77,7 @@ def test_what_changes_something_waits(coordinator):
 def test_a_steady_member_of_a_classic_group_is_answered():
     with opened() as coordinator:
         two_members(coordinator)
-        generation = coordinator._processor.state.classic["g"].generation
+        generation = state_of(coordinator).classic["g"].generation
         log, large = begin(coordinator)
         steady = coordinator.submit([ClassicHeartbeat("g", "m1", generation)])
         unknown = coordinator.submit([ClassicHeartbeat("g", "m9", generation)])
@@ -91,7 +92,7 @@ def test_a_steady_member_of_a_classic_group_is_answered():
 
 def test_no_request_is_answered_on_a_log_that_was_not_seen_to_be_ours(coordinator):
     epoch = join(coordinator, "g")
-    processor, steady = coordinator._processor, Heartbeat("g", "m", epoch)
+    processor, steady = processor_of(coordinator), Heartbeat("g", "m", epoch)
     assert processor.answer_beside([steady], ()) is not None
     assert processor.answer_beside([steady], {"g"}) is None
     processor._writer.forget_look()

@@ -16,6 +16,7 @@ from coordinator.wire.acls import parse_acls
 from coordinator.wire.authorization import authorize_request
 from coordinator.wire.codec import CLASSIC_VERSIONS, Api, encode
 from tests.support.classic_side import BEAT, JOIN, KNOWN, SYNC, WORDS, Classic, request_of
+from tests.support.inside import processor_of, state_of
 from tests.support.wire_client import Client, read_response, request_frame, take_frame
 from tests.support.wire_side import NONE
 from tests.wire.test_server import until
@@ -152,7 +153,7 @@ def joined(client):
 
 
 def members_of(coordinator):
-    group = coordinator._processor.state.classic.get("g")
+    group = state_of(coordinator).classic.get("g")
     return len(group.members) if group else 0
 
 
@@ -189,7 +190,7 @@ def test_the_software_of_a_classic_member_s_client_is_in_the_log_of_a_consumer_g
         words = {"client_software_name": "librdkafka", "client_software_version": "1.9.0"}
         client.ask(Api.API_VERSIONS, 3, **words)
         found = client.ask(Api.JOIN_GROUP, 3, **NEW | {"protocols": protocols})
-        members = coordinator._processor.state.groups["g"].members
+        members = state_of(coordinator).groups["g"].members
         assert members[found.member_id].meta.client_software == "librdkafka 1.9.0"
 
 
@@ -218,7 +219,7 @@ def test_a_waiting_client_holds_up_no_other_and_hears_of_a_fail_over():
         send_join(first)
         until(lambda: members_of(coordinator) == 1)
         assert int(other.ask(Api.LIST_GROUPS, 4).error_code) == NONE
-        processor = coordinator._processor
+        processor = processor_of(coordinator)
         coordinator._loop.call(lambda: processor.fence("by a test")).result(60)
         assert int(joined(first).error_code) == ErrorCode.NOT_COORDINATOR
 
@@ -333,7 +334,7 @@ def test_a_flood_is_refused_at_its_limit_and_others_go_on(flood):
             found.add(int(second.ask(Api.JOIN_GROUP, version, **NEW | fields).error_code))
         assert found == errors
         assert int(honest.beat("honest", "m", epoch).error_code) == NONE, "others go on"
-        state, parked = coordinator._processor.state, coordinator._processor.parked
+        state, parked = state_of(coordinator), processor_of(coordinator).parked
         assert state.classic_bytes <= QUOTAS.classic_bytes_max
         assert len(state.classic) <= QUOTAS.groups_max
         assert len(parked.waiting) == len(waits) <= QUOTAS.parked_requests_max
@@ -347,7 +348,7 @@ def test_who_closes_while_its_join_waits_counts_until_its_time_is_over_as_in_kaf
                 send_join(client)
                 until(lambda n=number: members_of(coordinator) == n)
         until(lambda: not coordinator._inner._later._futures)  # nothing of the requests is kept
-        assert len(coordinator._processor.parked.waiting) == QUOTAS.parked_requests_max
+        assert len(processor_of(coordinator).parked.waiting) == QUOTAS.parked_requests_max
         with Client(address) as client:
             send_join(client)
             assert int(joined(client).error_code) == LOADS, "newcomers try again"

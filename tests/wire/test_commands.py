@@ -31,6 +31,7 @@ from coordinator.wire.codec import Api
 from coordinator.wire.sasl import Users
 from tests.display.test_progress import terminal
 from tests.storage.test_store_modes import umask, wrong
+from tests.support.inside import log_of
 from tests.support.longer import longer
 from tests.support.processes import running, start
 from tests.support.wire_client import Client
@@ -147,7 +148,7 @@ def test_wrong_logins_of_the_last_moment_are_in_the_audit(tmp_path):
         process.send_signal(signal.SIGTERM)
         assert process.wait(PATIENCE_S) == 0
     with Coordinator.open(tmp_path / "store") as coordinator:
-        log = coordinator._processor.log
+        log = log_of(coordinator)
         (found,) = [one for one in audited(log) if one.reason == "login_failed"]
     assert (found.owner, found.client_host) == ("User:ann", "127.0.0.1")
 

@@ -15,6 +15,7 @@ from coordinator.wire.acceptor import network_of
 from coordinator.wire.codec import Api
 from coordinator.wire.connection import REQUESTS_BEFORE_LOGIN_MAX
 from coordinator.wire.quotas import BURST_S, CLIENTS_MAX, THROTTLE_S_MAX, Quotas
+from tests.support.inside import log_of
 from tests.support.wire_client import Client, read_response, request_frame, take_frame
 from tests.wire.test_access import logged_in
 from tests.wire.test_audit import audited
@@ -148,7 +149,7 @@ def test_a_client_that_reconnects_has_no_new_quota(login, by_login):
     quotas = {"requests_per_s": {"User:ann": 1, "test": 1}}
     settings = (login if by_login else {}) | {"audit_ms": 1}
     with served(settings, **quotas) as coordinator, coordinator.serve() as here:
-        log = coordinator._processor.log
+        log = log_of(coordinator)
         attack = Attack(1)
         for _ in range(60):
             client = logged_in(here.address) if by_login else Client(here.address)

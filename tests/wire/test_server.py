@@ -22,6 +22,7 @@ from coordinator.errors import ErrorCode
 from coordinator.http.page_server import PageServer
 from coordinator.wire.apis.group_apis import brings_much, encode_noted
 from coordinator.wire.codec import Api
+from tests.support.inside import state_of
 from tests.support.wire_client import Client, read_response, request_frame, take_frame
 
 WORDS = {"include_topic_authorized_operations": False}
@@ -81,7 +82,7 @@ def test_the_software_of_a_member_s_client_is_in_the_log():
     with served() as (coordinator, address):
 
         def known():
-            return coordinator._processor.state.groups["g"].members["m1"].meta.client_software
+            return state_of(coordinator).groups["g"].members["m1"].meta.client_software
 
         for name, version, wanted in (
             ("librdkafka", "2.10.0", "librdkafka 2.10.0"),

@@ -29,6 +29,7 @@ from coordinator.storage.tables.store_options import use_settings
 from coordinator.verify import verify
 from tests.conftest import ROOT
 from tests.support import members
+from tests.support.inside import log_of
 from tests.support.lives import life
 from tests.support.longer import EVERY
 from tests.support.processes import running
@@ -231,7 +232,7 @@ def test_what_cannot_be_read_now_is_no_damage(store, s3, what):
     """No message says to restore, or to remove the lease of a coordinator that is alive."""
     with Coordinator.open(store, topics=TOPICS, config=CONFIG) as coordinator:
         join(coordinator, "m0")
-        coordinator._processor.log.maintain(pack=True)
+        log_of(coordinator).maintain(pack=True)
         for kind in ("503", "cut"):
             s3.fault(kind, what, "GET", times=9_999)
             with pytest.raises((LogError, OSError)) as error:
