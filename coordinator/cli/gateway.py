@@ -18,7 +18,10 @@ from coordinator.cli.service import (
     LogLevelOption,
     Service,
     Stop,
+    StoreOption,
+    TakeoverOption,
     WebOption,
+    check_single_log,
     check_store,
     check_takeover,
     check_web,
@@ -51,13 +54,8 @@ def gateway(
         int | None,
         typer.Option(help="The lowest id of the cluster's brokers [gateway.first_broker_id]."),
     ] = None,
-    store: Annotated[
-        str | None,
-        typer.Option(help="The folder of the store, or its URL; without it, nothing is stored."),
-    ] = None,
-    takeover: Annotated[
-        str, typer.Option(help="If another process has the store: wait, refuse or force.")
-    ] = "wait",
+    store: StoreOption = None,
+    takeover: TakeoverOption = "wait",
     http: HttpOption = None,
     web: WebOption = None,
     insecure: InsecureOption = False,
@@ -78,17 +76,10 @@ def gateway(
     warn_of_readers(config, settings)
     if settings.web.listen:
         check_web(settings, store)
-    _refuse_shards(store)
+    check_single_log(store)
     check_store(store, settings)
     _serve(settings, store, _look_behind(kafka, settings), kafka, takeover)
     end_process(0)
-
-
-def _refuse_shards(store: str | None) -> None:
-    from coordinator.storage.shards import read_shards  # noqa: PLC0415
-
-    if store is not None and read_shards(store) is not None:
-        raise ConfigError(f"{store} is a store of shards, for nodes: name another folder")
 
 
 def _look_behind(kafka: str, settings: Config) -> KafkaBehind:

@@ -22,6 +22,8 @@ from coordinator.cli.service import (
     LogLevelOption,
     Service,
     Stop,
+    StoreOption,
+    TakeoverOption,
     WebOption,
     check_store,
     check_takeover,
@@ -64,10 +66,7 @@ AdvertisedOption = Annotated[
 
 
 def serve(
-    store: Annotated[
-        str | None,
-        typer.Option(help="The folder of the store, or its URL; without it, nothing is stored."),
-    ] = None,
+    store: StoreOption = None,
     listen: Annotated[
         str | None, typer.Option(help="host:port to listen on [127.0.0.1:9092].")
     ] = None,
@@ -90,9 +89,7 @@ def serve(
         int | None,
         typer.Option(help="Start this many nodes here, with consecutive ids and ports."),
     ] = None,
-    takeover: Annotated[
-        str, typer.Option(help="If another coordinator has the store: wait, refuse or force.")
-    ] = "wait",
+    takeover: TakeoverOption = "wait",
     http: HttpOption = None,
     push: Annotated[
         list[str] | None,

@@ -25,6 +25,7 @@ from coordinator.history.log_reader import format_time
 from coordinator.runtime.threads_left import leave
 from coordinator.storage.lease import TAKEOVERS
 from coordinator.storage.record_log import LogError
+from coordinator.storage.shards import refuse_shards
 from coordinator.storage.tables.filesystem import Filesystem
 from coordinator.storage.tables.patience import is_waited_for
 from coordinator.storage.tables.store_files import is_remote, root_of
@@ -46,6 +47,13 @@ all objects five times, for up to 0.1 s each, without answering meanwhile. The s
 100,000 offsets has it look at all of what that request is made of, for 0.16 s. It may be rare:
 connections and requests leave no cycles behind, of which there are few that become old."""
 T = TypeVar("T")
+StoreOption: TypeAlias = Annotated[
+    str | None,
+    typer.Option(help="The folder of the store, or its URL; without it, nothing is stored."),
+]
+TakeoverOption: TypeAlias = Annotated[
+    str, typer.Option(help="If another process has the store: wait, refuse or force.")
+]
 HttpOption: TypeAlias = Annotated[
     str | None, typer.Option(help="host:port of /metrics, /healthz and /readyz.")
 ]
@@ -280,6 +288,12 @@ def check_web(config: Config, store: str | None) -> None:
     from coordinator.web.access import WebAccess  # noqa: PLC0415 - as above
 
     WebAccess(config, config.web.listen).close()
+
+
+def check_single_log(store: str | None) -> None:
+    """Refuse a store of shards, which `muster serve` alone serves."""
+    if store is not None:
+        refuse_shards(store, "name another folder: muster serve alone serves shards")
 
 
 def check_store(store: str | None, config: Config) -> None:

@@ -16,7 +16,9 @@ from coordinator.cli.service import (
     LogLevelOption,
     Service,
     Stop,
+    TakeoverOption,
     WebOption,
+    check_single_log,
     check_store,
     check_takeover,
     check_web,
@@ -62,9 +64,7 @@ def watch(
     ] = False,
     web: WebOption = None,
     http: HttpOption = None,
-    takeover: Annotated[
-        str, typer.Option(help="If another process has the store: wait, refuse or force.")
-    ] = "wait",
+    takeover: TakeoverOption = "wait",
     insecure: InsecureOption = False,
     log_level: LogLevelOption = None,
     config: ConfigOption = None,
@@ -79,19 +79,10 @@ def watch(
     if settings.web.listen:
         check_web(settings, store)
     source = _find_source(cluster, records, settings, by, compacted=compacted)
-    _refuse_shards(store)
+    check_single_log(store)
     check_store(store, settings)
     _run(source, str(records or cluster), store, settings, takeover)
     end_process(0)
-
-
-def _refuse_shards(store: str) -> None:
-    from coordinator.storage.shards import read_shards  # noqa: PLC0415
-
-    if read_shards(store) is not None:
-        raise ConfigError(
-            f"{store} is a store of shards, for nodes: name another folder for watched groups"
-        )
 
 
 def _find_source(

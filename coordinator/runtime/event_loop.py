@@ -63,8 +63,8 @@ ANSWERS_A_ROUND = 250
 WAY_MS = 20, 200
 """How long requests wait, least and most, so that another can claim the log between commits."""
 BRIEF = Heartbeat | ClassicHeartbeat | OffsetCommit
-"""What members send all the time: a round takes `log.batch_records_max` of them. On the wire they
-are `connection.BRIEF`."""
+"""What members send all the time: a round takes `log.batch_records_max` of them. The wire, which
+has not decoded them, knows them by number: `connection.BRIEF`, which a test keeps equal."""
 MAY_WAIT = (JoinGroup, SyncGroup)
 """What may have to wait for other members of its group."""
 T = TypeVar("T")

@@ -24,7 +24,6 @@ from coordinator.core.events import (
     TargetLost,
 )
 from coordinator.core.state.target_candidate import TargetCandidate
-from coordinator.core.targets.assignor_options import AssignorOptions
 from coordinator.core.targets.basis import Basis
 from coordinator.core.targets.rebase import restore_input
 from coordinator.engines.cost_model import GroupSize, choose_engine, fits_memory
@@ -284,17 +283,16 @@ def restore_basis(processor: EventProcessor, task: ComputeTarget) -> Basis | Non
     found = group.computation if group else None
     if group is None or found is None or found.record.computation_id != task.computation_id:
         return None
-    settings = dict(processor.state.settings.get(task.group_id, {}))
     loads = processor.state.loads.get(task.group_id)
     asked = restore_input(group, found, loads, processor.steady())
-    return Basis(
-        task.group_id,
-        task.group_epoch,
+    return Basis.of(
+        (task.group_id, task.group_epoch),
         task.assignor,
-        settings,
-        AssignorOptions.of_target(task.assignor, settings, processor.config),
+        processor.state.settings.get(task.group_id, {}),
         # Other topics do not wait for those that no member may have.
         asked.without(asked.find_drained_topics()),
+        processor.config,
+        is_target=True,
         computation_id=task.computation_id,
         position=task.position,
         store=processor.log.store,

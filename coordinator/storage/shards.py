@@ -190,8 +190,13 @@ def places_of(store: str | os.PathLike[str]) -> list[str]:
     return [shard_at(root, number) for number in range(shards.count)]
 
 
-def refuse_shards(store: str | os.PathLike[str]) -> None:
+def refuse_shards(store: str | os.PathLike[str], remedy: str | None = None) -> None:
     """Refuse a store of shards where a single log is meant.
+
+    Parameters
+    ----------
+    remedy
+        What to do instead; None: serve the store, or name one of its shards.
 
     Raises
     ------
@@ -200,10 +205,11 @@ def refuse_shards(store: str | os.PathLike[str]) -> None:
     """
     shards = read_shards(store)
     if shards is not None:
-        raise ConfigError(
-            f"{store} is a store of {shards.count} shards: serve it with `muster serve --store "
-            f"{store}`, or name one of them, such as {shard_at(find_root(store), 0)}"
+        remedy = remedy or (
+            f"serve it with `muster serve --store {store}`, or name one of them, such as "
+            f"{shard_at(find_root(store), 0)}"
         )
+        raise ConfigError(f"{store} is a store of {shards.count} shards: {remedy}")
 
 
 def make_shards(store: str, count: int, config: Config) -> Shards:

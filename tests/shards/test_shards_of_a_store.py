@@ -182,7 +182,9 @@ def test_what_shards_cannot_do_is_refused_before_a_node_serves(store, muster_her
 def test_a_store_of_shards_is_no_place_for_watched_groups(store, muster_here):
     done = muster_here("watch", "kafka://127.0.0.1:1", "--store", store)
     assert done.returncode == 2
-    assert b"is a store of shards, for nodes: name another folder" in b" ".join(done.stderr.split())
+    assert b"shards: name another folder: muster serve alone serves shards" in b" ".join(
+        done.stderr.split()
+    )
 
 
 def test_each_shard_is_compacted(store, muster_here):

@@ -18,7 +18,6 @@ from coordinator.core.state.embedded import MalformedError, read_subscription, t
 from coordinator.core.state.groups import Group, State
 from coordinator.core.state.records import LoadsNoted, MemberMetadata
 from coordinator.core.state.target_assignment import Targets
-from coordinator.core.targets.assignor_options import AssignorOptions
 from coordinator.core.targets.basis import AssignorInput, Basis, MemberChange, build_input
 from coordinator.errors import ErrorCode, GroupError
 
@@ -62,17 +61,15 @@ def take_basis(state: State, config: Config, group_id: str, now_ms: int) -> Basi
         return _take_watched_classic(state, config, classic, now_ms)
     group = find_group(state, group_id)
     assignor = preferred_assignor(config, group.wishes)
-    settings = dict(state.settings.get(group_id, {}))
-    return Basis(
-        group_id,
-        group.epoch,
+    return Basis.of(
+        (group_id, group.epoch),
         assignor,
-        settings,
-        AssignorOptions.of_group(assignor, settings, config),
+        state.settings.get(group_id, {}),
         build_input(state, group, MemberChange(), now_ms),
-        group.assignment_epoch,
-        group.assignment_timestamp,
-        _suppose_muster(state),
+        config,
+        assignment_epoch=group.assignment_epoch,
+        assigned_ms=group.assignment_timestamp,
+        supposes=_suppose_muster(state),
     )
 
 
@@ -115,33 +112,29 @@ def _take_watched_classic(state: State, config: Config, group: ClassicGroup, now
         targets[member.member_id] = member.assigned
     known = {name for names in lists for name in names}
     topics = [state.topics[name] for name in sorted(known) if name in state.topics]
-    assignor = preferred_assignor(config, Counter())
-    return Basis(
-        group.group_id,
-        group.generation,
-        assignor,
+    return Basis.of(
+        (group.group_id, group.generation),
+        preferred_assignor(config, Counter()),
         {},
-        AssignorOptions.of_group(assignor, {}, config),
         AssignorInput(metas, targets, topics, as_of_ms=now_ms),
-        group.generation,
+        config,
+        assignment_epoch=group.generation,
         supposes=f"of the consumer protocol {_suppose_muster(state)}",
     )
 
 
-def take_classic_basis(state: State, group: ClassicGroup) -> Basis:
+def take_classic_basis(state: State, config: Config, group: ClassicGroup) -> Basis:
     """Return what weights of a classic group are about: its topics, and what was noted of it."""
     settings = state.settings.get(group.group_id, {})
     raw = (one.metadata for member in group.members.values() for one in member.protocols)
     names = sorted(topics_of(raw) or ())
     topics = [state.topics[name] for name in names if name in state.topics]
-    assignor = settings.get(CLASSIC_ASSIGNOR, OFF)
-    return Basis(
-        group.group_id,
-        group.generation,
-        assignor,
-        dict(settings),
-        AssignorOptions(assignor),
+    return Basis.of(
+        (group.group_id, group.generation),
+        settings.get(CLASSIC_ASSIGNOR, OFF),
+        settings,
         AssignorInput({}, Targets(), topics, loads=state.loads.get(group.group_id)),
+        config,
     )
 
 

@@ -144,7 +144,7 @@ def _apply_group(record: GroupMetadata, state: State) -> None:
         raise IllegalStateError(f"the epoch of group {record.group_id} falls: {record}")
     group.epoch = record.epoch
     group.metadata_hash = group.noticed_hash = record.metadata_hash
-    group.owner_left = group.owner_left or record.bereft
+    group.owner_left = group.owner_left or record.owner_left
 
 
 @_apply.register

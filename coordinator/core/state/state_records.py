@@ -50,7 +50,9 @@ def records_of_group(state: State, group: Group) -> Iterator[Record]:
     for member in group.members.values():
         yield member.meta
     yield from group.regexes.values()
-    yield GroupMetadata(group.group_id, group.epoch, group.metadata_hash, bereft=group.owner_left)
+    yield GroupMetadata(
+        group.group_id, group.epoch, group.metadata_hash, owner_left=group.owner_left
+    )
     if group.installed is not None:
         yield group.installed
     for member_id, spans in group.targets.own():

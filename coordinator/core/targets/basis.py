@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -11,6 +12,7 @@ import pyarrow as pa
 from assignors import GroupSpec, PartitionRanges, SpecError
 from assignors.arrays import Ints, Longs
 from assignors.registry import find_keeper, knows_loads
+from coordinator.config import Config
 from coordinator.core.state.groups import ChangePlace, Group, State, Topic, TopicList
 from coordinator.core.state.partition_spans import Spans
 from coordinator.core.state.records import LoadsNoted, MemberMetadata, Record
@@ -203,6 +205,31 @@ class Basis:
     position: int = 0
     store: str | None = None
     classes: int = 1
+
+    @classmethod
+    def of(
+        cls,
+        place: tuple[str, int],
+        assignor: str,
+        settings: Mapping[str, str],
+        given: AssignorInput,
+        config: Config,
+        *,
+        is_target: bool = False,
+        **more: Any,  # noqa: ANN401 - the other attributes
+    ) -> Self:
+        """Return a basis whose options are those that the settings give.
+
+        Parameters
+        ----------
+        place
+            The group's id and epoch.
+        is_target
+            The result is installed without an approval: one that is needed keeps owners in place.
+        """
+        options = AssignorOptions.of_target if is_target else AssignorOptions.of_group
+        own = dict(settings)
+        return cls(*place, assignor, own, options(assignor, own, config), given, **more)
 
     def candidate(
         self,

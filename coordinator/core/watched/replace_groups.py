@@ -121,7 +121,7 @@ def _records_of(state: State, group_id: str) -> set[Record]:
     if group is not None:
         found |= {one for one in records_of_group(state, group) if isinstance(one, KAFKAS)}
         found.add(GroupMetadata(group_id, group.epoch, group.metadata_hash))
-        found -= {GroupMetadata(group_id, group.epoch, group.metadata_hash, bereft=True)}
+        found -= {GroupMetadata(group_id, group.epoch, group.metadata_hash, owner_left=True)}
     if classic is not None:
         written: ClassicGroupWritten = record_of(classic)
         found.add(msgspec.structs.replace(written, reason="", member_id=None, moved=0))

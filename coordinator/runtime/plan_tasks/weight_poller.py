@@ -107,7 +107,7 @@ class WeightPoller:
                     take_basis(processor.state, processor.config, group_id, processor.steady())
                 )
         found += [
-            take_classic_basis(processor.state, group)
+            take_classic_basis(processor.state, processor.config, group)
             for group_id, group in processor.state.classic.items()
             if group_id in named or _weighs(processor.state.settings.get(group_id, {}))
         ]
