@@ -119,8 +119,8 @@ def _fitted_memory(rows: np.ndarray, mib: np.ndarray) -> dict[str, int]:
 def _replaced(text: str, form: str, found: dict[str, int]) -> str:
     for name, value in found.items():
         pattern = form.format(name=name)
-        said = f"{value:_}" if "_]" in form else str(value)
-        text, count = re.subn(pattern, rf"\g<1>{said}", text, flags=re.MULTILINE)
+        shown = f"{value:_}" if "_]" in form else str(value)
+        text, count = re.subn(pattern, rf"\g<1>{shown}", text, flags=re.MULTILINE)
         assert count == 1, f"{name} is there {count} times"
     return text
 

@@ -25,7 +25,7 @@ def main() -> None:
         # them: 20 KB for each rebalance that pages show. Read when pyarrow is imported.
         os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "jemalloc")
     try:
-        from coordinator.cli import main  # noqa: PLC0415 - as said
+        from coordinator.cli import main  # noqa: PLC0415 - as above
 
         main.main()
     except KeyboardInterrupt:  # commands end so by themselves, their imports do not

@@ -60,7 +60,7 @@ def settings() -> str:
 
 
 def read_settings(text: str) -> Iterator[tuple[str, str, list[tuple[dict[str, str], str]]]]:
-    """Yield each section: its name, what is said of it, its settings by comment."""
+    """Yield each section: its name, its introduction, its settings by comment."""
     section, about, comment = "", "", []
     groups: list[tuple[dict[str, str], str]] = []
     for line in [*text.splitlines(), "[]"]:

@@ -34,12 +34,12 @@ class Worker(BaseHTTPRequestHandler):
                 self.send_error(409)  # another's, or too late: it registers again
                 return
             Worker.until = Worker.answered + asked["session_timeout_ms"] / 1_000
-            said = [{"topic": t, "partition": p, "offset": o} for (t, p), o in self.offsets.items()]
+            rows = [{"topic": t, "partition": p, "offset": o} for (t, p), o in self.offsets.items()]
             if self.path == "/start":
                 Worker.offsets |= places
             elif self.path == "/stop":
                 Worker.offsets = {p: o for p, o in self.offsets.items() if p not in places}
-        answer = {"group_id": sys.argv[2], "topics": sys.argv[3:], "offsets": said}
+        answer = {"group_id": sys.argv[2], "topics": sys.argv[3:], "offsets": rows}
         body = json.dumps(answer).encode()
         self.send_response(200)
         self.send_header("Content-Length", str(len(body)))

@@ -95,9 +95,9 @@ class ReadOptions:
         if not store:
             raise SpecError("format 'muster' needs a store: load('STORE'), or the option path")
         if view not in SCHEMAS and view not in FUNCTION_SCHEMAS:
-            said = "needs an option view" if view is None else f"has no view {view!r}"
+            trouble = "needs an option view" if view is None else f"has no view {view!r}"
             raise SpecError(
-                f"format 'muster' {said}: the views are {', '.join(sorted(SCHEMAS))}, and the "
+                f"format 'muster' {trouble}: the views are {', '.join(sorted(SCHEMAS))}, and the "
                 f"functions {', '.join(sorted(FUNCTION_SCHEMAS))}"
             )
         group_id = given.get("groupid")

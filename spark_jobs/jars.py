@@ -280,9 +280,9 @@ def _resolve(folder: Path, wanted: tuple[str, ...], digests: dict[str, str], who
 def _complaint(done: subprocess.CompletedProcess[str]) -> str:
     """Return Ivy's first error, or else its first warning."""
     for head in (":::: ERRORS", ":::: WARNINGS"):
-        said = done.stdout.partition(head)[2].strip()
-        if said:
-            return said.splitlines()[0]
+        text = done.stdout.partition(head)[2].strip()
+        if text:
+            return text.splitlines()[0]
     return f"exit code {done.returncode}"
 
 

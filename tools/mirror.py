@@ -208,10 +208,10 @@ def _mirror(method: ast.FunctionDef) -> str:
         call = f"await asyncio.to_thread({', '.join([f'self._coordinator.{name}', *given])})"
     if returns != "None":
         call = f"return {call}"
-    said = (ast.get_docstring(method) or "").partition("\n")[0]
+    summary = (ast.get_docstring(method) or "").partition("\n")[0]
     return f'''
     async def {name}({ast.unparse(taken)}) -> {returns}:
-        """{said}
+        """{summary}
 
         See `Coordinator.{name}`.
         """

@@ -196,8 +196,8 @@ def run(command: list[str], what: str, remedy: str = "", cwd: Path = ROOT) -> No
     """Run a command; on failure stop with the line that says why. Our own says what it is about."""
     done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
     if done.returncode:
-        said = (done.stderr.strip() or done.stdout.strip() or "no message").splitlines()
-        why = ([line for line in said if "error" in line.lower()] or said)[-1]
+        lines = (done.stderr.strip() or done.stdout.strip() or "no message").splitlines()
+        why = ([line for line in lines if "error" in line.lower()] or lines)[-1]
         if why.startswith("muster: "):
             stop(why.removeprefix("muster: "))
         stop(f"{what}: {why}; {remedy}" if remedy else f"{what}: {why}")

@@ -55,7 +55,7 @@ def refuse_joined_labels(
     order = np.lexsort((places, label, unit))
     places, unit, label = places[order], unit[order], label[order]
     same, again = np.diff(unit) == 0, np.diff(label) == 0
-    for bad, said in (
+    for bad, template in (
         (same & again, "must be together and apart: {}: drop one of the rules"),
         (same & ~again, "must be together, with two labels of anti_affinity: {}: give them one"),
     ):
@@ -64,7 +64,7 @@ def refuse_joined_labels(
             some = places[at[0] : at[0] + 2].tolist()
             named = " and ".join(name_partition(topics, counts, place) for place in some)
             causes = _name_rules(rules, (COLOCATE, ANTI_AFFINITY), some)
-            raise SpecError(f"{named} {said.format(causes)}")
+            raise SpecError(f"{named} {template.format(causes)}")
 
 
 def _name_rules(rules: Sequence[Constraint], kinds: Sequence[str], places: Sequence[int]) -> str:

@@ -40,7 +40,7 @@ class Constraint:
     name
         The rule in words, for errors and reports.
     reason
-        Why its owner wants it; None where that was not said.
+        Why its owner wants it; None if no reason was given.
     hard
         Must hold. A soft one is given up where it would cost more than the tolerance.
     first, count

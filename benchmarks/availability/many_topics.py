@@ -373,6 +373,6 @@ if __name__ == "__main__":
         beat(sys.argv[2], int(sys.argv[3]))
     else:
         for name, took_s, wait_s, dearest in measure(int(sys.argv[1])):
-            said = {k: f"{v[0] * 1000:.0f} ms {v[1]}" for k, v in dearest.items()}
+            dear = {k: f"{v[0] * 1000:.0f} ms {v[1]}" for k, v in dearest.items()}
             took = ", ".join(f"{wait * 1000:.0f} ms" for wait in wait_s)
-            print(f"{name:40} {took_s:6.2f} s, waits (elapsed, CPU) {took}, {said}", flush=True)
+            print(f"{name:40} {took_s:6.2f} s, waits (elapsed, CPU) {took}, {dear}", flush=True)

@@ -30,12 +30,13 @@ from tests.support.s3.client import S3Server
 
 TITLE = "Availability"
 TEXT = """\
-Elapsed unless CPU is said, with default settings. *Long answers* are those of more than 500 ms
-among 70 offset commits a second, of 35 callers, while two other processes use a core each. The
-start is of a coordinator that finds commits of one record each, none of them in a checkpoint, as
-if maintenance had never run; commits slow down long before it comes to that. A disk that does not
-confirm one commit ends a coordinator: from there until its stand-by has answered. A store that
-accepts connections and never answers: until the first request is refused (`log.answer_ms`).
+Times are elapsed unless marked CPU, with default settings. *Long answers* are those of more
+than 500 ms among 70 offset commits a second, of 35 callers, while two other processes use a
+core each. The start is of a coordinator that finds commits of one record each, none of them in
+a checkpoint, as if maintenance had never run; commits slow down long before it comes to that.
+A disk that does not confirm one commit ends a coordinator: from there until its stand-by has
+answered. A store that accepts connections and never answers: until the first request is
+refused (`log.answer_ms`).
 """
 RATE, CALLERS, LONG_S = 70, 35, 0.5
 START = """

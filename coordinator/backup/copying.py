@@ -261,9 +261,9 @@ def _note_claims(table: TableFiles, until: int) -> dict[str, int]:
 
 def _to_add_action(file: DataFile) -> AddAction:
     """Return the action that adds a data file to the copy's commit."""
-    said = file.add
-    written_ms = int(said.get("modificationTime") or 0)
-    stats = str(said.get("stats") or "{}")
+    action = file.add
+    written_ms = int(action.get("modificationTime") or 0)
+    stats = str(action.get("stats") or "{}")
     # delta-rs encodes the path for the commit, so it gets the plain path.
     return AddAction(
         file.name, file.bytes, file.partition, written_ms, data_change=True, stats=stats

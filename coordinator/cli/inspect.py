@@ -201,8 +201,8 @@ def say_watched(reading: LogReader) -> bool:
     """Say, beside what is shown, that a Kafka cluster coordinates the groups; whether one does."""
     watched = read_watched(reading)
     if watched is not None:
-        said = f"muster: {tell_watched(watched)}, read up to {format_time(reading.at_ms)}"
-        typer.echo(said, err=True)
+        line = f"muster: {tell_watched(watched)}, read up to {format_time(reading.at_ms)}"
+        typer.echo(line, err=True)
         unread = list_unread(reading)
         if unread:
             more = f", and {len(unread) - NAMED} more" if len(unread) > NAMED else ""

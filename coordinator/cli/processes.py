@@ -83,7 +83,7 @@ def run_processes(count: int, settings: Config, words: Sequence[str]) -> None:
     Raises
     ------
     LogError
-        A node was refused, for what it said itself.
+        A node was refused, for the reason that it printed.
     """
     stop = Stop()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -89,8 +89,8 @@ class KafkaBehind:
         again = sorted(known)[self._looks % len(known)] if known else None
         self._looks += 1
         asked = [one for one in addresses if one not in known or one == again]
-        said = await asyncio.gather(*(self._ask(addresses[one]) for one in asked))
-        return known | {one: found for one, found in zip(asked, said, strict=True) if found}
+        answers = await asyncio.gather(*(self._ask(addresses[one]) for one in asked))
+        return known | {one: found for one, found in zip(asked, answers, strict=True) if found}
 
     async def _ask(self, address: tuple[str, int]) -> Versions | None:
         settings = self.settings

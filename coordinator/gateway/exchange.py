@@ -255,7 +255,7 @@ class Exchange:
 
     @property
     def ends(self) -> bool:
-        """Whether the connection should be closed: the login was refused, and that is said."""
+        """Whether the connection should be closed: the login was refused, and the client knows."""
         return self.login is not None and self.login.failed and not self._slots
 
     def hear_muster(self, frames: bytes) -> None:
@@ -282,12 +282,12 @@ class Exchange:
         return self.take_answers()
 
     def take_answers(self) -> list[bytes | memoryview]:
-        """Return what goes to the client now: whatever waits for nothing before it.
+        """Return what goes to the client now: the answers that wait for none before them.
 
         Raises
         ------
         WireError
-            What the broker said is not the answer to what was asked.
+            The broker's answer does not fit the request.
         """
         data = self._from_kafka
         out: list[bytes | memoryview] = []

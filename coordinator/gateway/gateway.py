@@ -52,13 +52,13 @@ class Served:
         Where it is.
     port
         Where clients find it, on the gateway's host; None while that cannot be bound.
-    said
-        Why it cannot; it is said once.
+    trouble
+        Why it cannot; logged once.
     """
 
     address: tuple[str, int]
     port: int | None = None
-    said: str = ""
+    trouble: str = ""
 
 
 class Gateway:
@@ -126,10 +126,10 @@ class Gateway:
         self._behind.changed = lambda: loop.is_running() and loop.call_soon_threadsafe(self._update)
         self._update()
         for node_id, one in self._served.items():
-            if one.said:
+            if one.trouble:
                 raise ConfigError(
-                    f"broker {node_id} has no port: {one.said}: stop what listens there, or give "
-                    "another --listen"
+                    f"broker {node_id} has no port: {one.trouble}: stop what listens there, or "
+                    "give another --listen"
                 )
         serving.listen(sock, tls, partial(self._relay, None))
 
@@ -169,12 +169,12 @@ class Gateway:
             host, _ = parse_address(self._config.server.listen, "server.listen")
             sock = bind_socket(join_address(host, bound), "server.listen")
         except (ConfigError, OSError) as error:
-            if str(error) != one.said:
-                one.said = str(error)
+            if str(error) != one.trouble:
+                one.trouble = str(error)
                 logger.warning("broker %d is not served: %s", node_id, error)
             return
         self._open(sock, node_id)
-        one.said, found = "", sock.getsockname()[1]
+        one.trouble, found = "", sock.getsockname()[1]
         one.port = self._port_of(node_id, self._port) if bound else found
         logger.info("broker %d (%s:%d) is served on port %d", node_id, *one.address, one.port)
 

@@ -75,8 +75,8 @@ def read_offsets(log: LogRows) -> pa.Table:
     kept = take_last(rows, encode_keys(*(combine_chunks(rows[name]) for name in key)))
     at = kept["commit_timestamp"].cast(pa.timestamp("ms", tz="UTC"))
     kept = kept.append_column("committed_at", at.cast(pa.timestamp("us", tz="UTC")))
-    said = ["offset", "leader_epoch", "metadata", "committed_at"]
-    return kept.select(["group_id", "topic", "topic_id", "partition", *said])
+    own = ["offset", "leader_epoch", "metadata", "committed_at"]
+    return kept.select(["group_id", "topic", "topic_id", "partition", *own])
 
 
 def read_offset_commits(log: LogRows) -> pa.Table:

@@ -227,10 +227,10 @@ def _describe_changes(rows: pa.Table, change: Longs) -> pa.Array:
         (was < now, grew),
         (was > now, shrank),
     ]
-    said = pa.array([" has other racks"] * len(change), pa.string())
+    texts = pa.array([" has other racks"] * len(change), pa.string())
     for here, words in reversed(cases):
-        said = pc.if_else(pa.array(here), words, said)
-    return pc.binary_join_element_wise(pick(rows["topic"], change), said, "")
+        texts = pc.if_else(pa.array(here), words, texts)
+    return pc.binary_join_element_wise(pick(rows["topic"], change), texts, "")
 
 
 # Why a target moves partitions -------------------------------------------------------------------

@@ -56,10 +56,10 @@ class ClientCredentials:
         asked.add_unredirected_header("Authorization", secret)  # wherever the server sends us
         try:
             with open_url(asked, ASK_S) as answer:
-                said = json.loads(answer.read(ANSWER_MAX))
+                reply = json.loads(answer.read(ANSWER_MAX))
         except (ValueError, HTTPException) as error:
             raise OSError(f"{self.url} gives no token: {type(error).__name__}") from None
-        token = said.get("access_token") if isinstance(said, dict) else None
+        token = reply.get("access_token") if isinstance(reply, dict) else None
         if not isinstance(token, str) or not token:
             raise OSError(f"{self.url} gives no token: its answer has no access_token")
         return token

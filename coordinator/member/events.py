@@ -60,8 +60,8 @@ class MemberSettings:
 
     def hastened(self, interval_ms: int) -> MemberSettings:
         """Return these with heartbeats this often, unless they say how often."""
-        said = self.heartbeat_interval_ms != UNSAID_MS
-        return self if said else replace(self, heartbeat_interval_ms=interval_ms)
+        is_given = self.heartbeat_interval_ms != UNSAID_MS
+        return self if is_given else replace(self, heartbeat_interval_ms=interval_ms)
 
     def pause_ms(self, failures: int, jitter: float) -> int:
         """Return how long to wait after a failure: longer each time, and not as long as others do.

@@ -153,8 +153,8 @@ class Kafka:
         for topic in answer.topics:
             for found in topic.partitions:
                 place = TopicPartition(topic.name, found.partition_index)
-                said = f"{place}: its offset is refused: {found.error_code.name.upper()}"
-                if (error := error_of(found.error_code, said)) is not None:
+                text = f"{place}: its offset is refused: {found.error_code.name.upper()}"
+                if (error := error_of(found.error_code, text)) is not None:
                     refused[place] = error
         if any(int(error.code) in MOVED for error in refused.values()):
             await self.close()

@@ -233,18 +233,18 @@ class KafkaConnection:
 
     async def _send_token(self, message: bytes) -> None:
         """Log in with a token; after a refusal one more message gets the reason (RFC 7628)."""
-        said = await self._authenticate(message)
-        if said:
+        reply = await self._authenticate(message)
+        if reply:
             await self._authenticate(SEPARATOR.encode())
-            raise _login_error(said.decode(errors="replace"))
+            raise _login_error(reply.decode(errors="replace"))
 
     async def _scram(self, mechanism: str, user: str, password: str) -> None:
         """Log in by SCRAM (RFC 5802), and have the server prove that it knows the password."""
         name, nonce = HASHES[mechanism], secrets.token_urlsafe(24)
         escaped = user.replace("=", "=3D").replace(",", "=2C")
         first = f"n={escaped},r={nonce}"
-        said = (await self._authenticate(f"n,,{first}".encode())).decode()
-        fields = {part[0]: part[2:] for part in said.split(",")}
+        server_first = (await self._authenticate(f"n,,{first}".encode())).decode()
+        fields = {part[0]: part[2:] for part in server_first.split(",")}
         if not fields.get("r", "").startswith(nonce):
             raise _login_error("the server's nonce does not begin with ours")
         try:
@@ -254,7 +254,7 @@ class KafkaConnection:
             raise _login_error(f"the server's salt or iterations are invalid: {error}") from error
         key, server_key = await asyncio.to_thread(scram_keys, mechanism, password, salt, iterations)
         bare = f"c=biws,r={fields['r']}"
-        signed = f"{first},{said},{bare}".encode()
+        signed = f"{first},{server_first},{bare}".encode()
         signature = hmac.digest(hashlib.new(name, key).digest(), signed, name)
         proof = base64.b64encode(bytes(a ^ b for a, b in zip(key, signature, strict=True)))
         answer = await self._authenticate(f"{bare},p={proof.decode()}".encode())

@@ -282,7 +282,7 @@ class Membership:
         """Return the heartbeat that is answered; None if it is no longer waited for."""
         sent = self._in_flight
         if sent is None or sent.number != number:
-            self._full = True  # it may have changed what no answer has said since
+            self._full = True  # it may have made changes that no later answer repeats
             return None
         self._in_flight = None
         return sent

@@ -42,10 +42,10 @@ def make_heartbeat(
     epoch
         The member's; 0 joins, −1 and −2 leave.
     owned
-        What it owns; None: as it said last.
+        What it owns; None: unchanged since its last report.
     subscription
-        What it subscribes to; None: as it said last. A request with it says everything, so it is
-        answered with everything.
+        What it subscribes to; None: unchanged. A request with a subscription is a full one, and
+        so is its answer.
     """
     everything: dict[str, Any] = {}
     if subscription is not None:

@@ -80,7 +80,7 @@ class PushApplication(Application):
         self.stop(self.working())
 
     async def stopped(self, partitions: Iterable[TopicPartition]) -> None:
-        """Wait until the worker has said so, or must have stopped by itself."""
+        """Wait until the worker reports that it stopped, or must have stopped by itself."""
         wanted = set(partitions)
         while wanted & self._started.keys():
             await self._freed.wait()
@@ -150,7 +150,7 @@ class PushApplication(Application):
         self.release()
 
     def release(self) -> None:
-        """Take it that the worker works on nothing: its time is over, or it said so."""
+        """Assume that the worker works on nothing: its time is over, or it reported so."""
         self._wanted.clear()
         self._free(list(self._started))
 

@@ -101,17 +101,17 @@ async def _read_answer(reader: asyncio.StreamReader, bytes_max: int) -> bytes:
         fields[name.strip().lower()] = value.strip()
     body = await _read_body(reader, fields, bytes_max)
     if int(status) != OK:
-        said = visible(body[:SHOWN].decode("utf-8", "replace"))
-        raise LostError("refused", f"status {status}: {said}")
+        text = visible(body[:SHOWN].decode("utf-8", "replace"))
+        raise LostError("refused", f"status {status}: {text}")
     return body
 
 
 async def _read_body(reader: asyncio.StreamReader, fields: dict[str, str], bytes_max: int) -> bytes:
     if fields.get("transfer-encoding", "").lower() == "chunked":
         return await _read_chunks(reader, bytes_max)
-    said = fields.get("content-length")
-    if said is not None:
-        return await reader.readexactly(_length(said, 10, bytes_max))
+    length = fields.get("content-length")
+    if length is not None:
+        return await reader.readexactly(_length(length, 10, bytes_max))
     body = bytearray()
     while piece := await reader.read(65_536):
         body += piece

@@ -134,7 +134,7 @@ class WorkerSession:
             await asyncio.gather(member, return_exceptions=True)
 
     async def give_up(self) -> None:
-        """Leave the group once the worker has stopped: by itself, or because it has said so."""
+        """Leave the group once the worker has stopped: by itself, or as it reported."""
         await self._stop_serving()
         expiring = asyncio.create_task(self.application.expire())
         try:

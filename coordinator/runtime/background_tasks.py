@@ -139,7 +139,7 @@ class BackgroundTasks:
 
     def _repeat(self, task: PeriodicTask) -> None:
         """Run a task again and again, at once when something wakes it, until `close`."""
-        said = ""
+        last = ""
         while True:
             task.wake.wait(min(task.every_s, threading.TIMEOUT_MAX))
             task.wake.clear()  # before we look: `close` says that we stop before it wakes
@@ -149,11 +149,11 @@ class BackgroundTasks:
                 return
             try:
                 task.run()
-                said = ""
+                last = ""
             except (LogError, OSError) as error:
-                if str(error) != said:  # once, whatever the number of tries
-                    said = str(error)
-                    logger.error("%s failed, retrying: %s", task.name, said)  # noqa: TRY400
+                if str(error) != last:  # once, whatever the number of tries
+                    last = str(error)
+                    logger.error("%s failed, retrying: %s", task.name, last)  # noqa: TRY400
             except Exception:
                 logger.exception("background task failed; retrying: %s", task.name)
 

@@ -122,10 +122,10 @@ class TargetComputations:
         """Return one line on what is computed now; "" when nothing is."""
         computations = list(self._running.values())
         now = time.monotonic()
-        said = {f.task.group_id: f"{f.task.group_id}: {now - f.began:.0f} s" for f in computations}
+        lines = {f.task.group_id: f"{f.task.group_id}: {now - f.began:.0f} s" for f in computations}
         for engine in {id(running.engine): running.engine for running in computations}.values():
-            said |= {where.group_id: str(where) for where in engine.progress()}
-        return "; ".join(said[group_id] for group_id in sorted(said))
+            lines |= {where.group_id: str(where) for where in engine.progress()}
+        return "; ".join(lines[group_id] for group_id in sorted(lines))
 
     def supersede(self, group_id: str) -> None:
         """Cancel a group's computation for good: another target was installed."""

@@ -203,14 +203,14 @@ class DeltaLog:
 
     def _refuse_lost_rows(self, snapshots: Sequence[Snapshot]) -> None:
         """Refuse a log that ends before its snapshot, unless rows may be lost: without syncs."""
-        said = find_lost_rows(snapshots, self._table.load(), self._table.path)
-        if said is None:
+        loss = find_lost_rows(snapshots, self._table.load(), self._table.path)
+        if loss is None:
             return
         if self._disk.needs_sync and not self.config.fsync:
-            logger.error("%s", said)
+            logger.error("%s", loss)
             return
         raise CorruptLog(
-            f"{said}: {RESTORE}; or go on without them once {self._snapshots.path} is removed"
+            f"{loss}: {RESTORE}; or go on without them once {self._snapshots.path} is removed"
         )
 
     def _remains(self) -> list[str]:

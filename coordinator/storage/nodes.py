@@ -77,7 +77,7 @@ class Node(msgspec.Struct, frozen=True):
 
 
 class _Read(NamedTuple):
-    """A file as it was read last: what it said, None where it was not a server's."""
+    """A file as it was last read: its content; None if it was not a server's."""
 
     listed: Listed
     node: Node | None
@@ -254,8 +254,8 @@ class StoreNodes:
 
     def with_claim(self, epoch: int) -> Node | None:
         """Return who made a claim of the log, as the files say: it may have ended since."""
-        said = [read.node for read in self._files.values() if read.node is not None]
-        return next((one for one in said if one.coordinator_epoch == epoch), None)
+        known = [read.node for read in self._files.values() if read.node is not None]
+        return next((one for one in known if one.coordinator_epoch == epoch), None)
 
     def owner_of(self, shard: int) -> tuple[Node | None, int]:
         """Return who of the others has claimed a shard last, as far as they say, and its epoch."""

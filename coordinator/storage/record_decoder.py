@@ -120,11 +120,11 @@ def read_copy(text: str) -> RecordsCopy | None:
     ValueError
         It is not what was written.
     """
-    said = text[8:].encode()
-    if text[:8] != f"{zlib.crc32(said):08x}":
+    body = text[8:].encode()
+    if text[:8] != f"{zlib.crc32(body):08x}":
         raise ValueError("its checksum is another one")
     try:
-        position, at_ms, epoch, some = _COPY.decode(said)
+        position, at_ms, epoch, some = _COPY.decode(body)
         records = [_IN_COPIES[kind].decode(record) for kind, record in some]
     except (msgspec.DecodeError, KeyError):
         return None
@@ -320,9 +320,9 @@ def _nested_decoder_of(column: ColumnType) -> Decoder:
     if get_origin(column.python) is dict:
         return _decode_maps
     if get_origin(column.python) is tuple:
-        element, _, said = take_apart(get_args(column.python)[0])
+        element, _, marks = take_apart(get_args(column.python)[0])
         if element is str:
-            return _decode_ids if Mark.DISTINCT in said else _decode_texts
+            return _decode_ids if Mark.DISTINCT in marks else _decode_texts
     return partial(_decode_nested, type_=column.python)
 
 

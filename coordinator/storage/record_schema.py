@@ -131,8 +131,8 @@ def arrow_type(python_type: object, marks: frozenset[Mark] = frozenset()) -> pa.
         return pa.string()
     if python_type in _TYPES:
         return _TYPES[python_type]
-    if python_type is int and (said := marks & _INTEGERS.keys()):
-        (width,) = said
+    if python_type is int and (widths := marks & _INTEGERS.keys()):
+        (width,) = widths
         return _INTEGERS[width]
     if get_origin(python_type) is tuple and get_args(python_type)[1:] == (...,):
         element, _, annotations = take_apart(get_args(python_type)[0])

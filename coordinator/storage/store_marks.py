@@ -94,8 +94,8 @@ def refuse_incomplete(store: str) -> None:
         return
     what = "a copy"
     with suppress(OSError):
-        said = files.read(path).decode(errors="replace").partition("\n")[0].strip()
-        what = said or what
+        text = files.read(path).decode(errors="replace").partition("\n")[0].strip()
+        what = text or what
     raise ConfigError(
         f"{store} is incomplete: {what} is still being made there, or was interrupted; if nothing "
         f"is writing it, remove the folder and start again"

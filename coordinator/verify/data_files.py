@@ -46,10 +46,10 @@ def sort_by_position(table: TableFiles, files: list[DataFile]) -> list[NumberedF
 
 
 def _number_file(table: TableFiles, file: DataFile) -> NumberedFile:
-    path, said = table.path(file), file.statistics
+    path, statistics = table.path(file), file.statistics
     try:
-        low, high = said["minValues"]["position"], said["maxValues"]["position"]
-        rows = said["numRecords"]
+        low, high = statistics["minValues"]["position"], statistics["maxValues"]["position"]
+        rows = statistics["numRecords"]
     except (KeyError, TypeError):
         low = high = rows = None
     if not all(isinstance(number, int) for number in (low, high, rows)):

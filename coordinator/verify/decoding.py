@@ -49,7 +49,7 @@ def check_copy(copy: str, rows: pa.Table, path: str) -> None:
     if found is None:
         return
     first, last = (rows["position"][at].as_py() for at in (0, -1))
-    said = [(first, last), {found.at_ms}, {found.epoch}, found.records]
+    expected = [(first, last), {found.at_ms}, {found.epoch}, found.records]
     there = [set(rows[name].to_pylist()) for name in ("at_ms", "coordinator_epoch")]
-    if said != [(found.position, found.last), *there, decode_records(rows, path)]:
+    if expected != [(found.position, found.last), *there, decode_records(rows, path)]:
         raise CorruptLog(f"{wrong}: it says other records than the file; {RESTORE}")

@@ -39,11 +39,11 @@ class FileSummary:
         found = {name: summary for name in rows.column_names if (summary := _summarize(rows[name]))}
         for at in range(group.num_columns):
             column = group.column(at)
-            name, said = column.path_in_schema, column.statistics
-            if name not in found or said is None:
+            name, statistics = column.path_in_schema, column.statistics
+            if name not in found or statistics is None:
                 continue
-            extremes = (said.min, said.max) if said.has_min_max else None
-            nulls = said.null_count if said.has_null_count else None
+            extremes = (statistics.min, statistics.max) if statistics.has_min_max else None
+            nulls = statistics.null_count if statistics.has_null_count else None
             if not _matches(extremes, nulls, found[name]):
                 raise CorruptLog(
                     f"{path} is damaged: its statistics do not match its rows, which have "
@@ -60,9 +60,9 @@ class FileSummary:
         CorruptLog
             The statistics of a column do not match its values.
         """
-        said = file.statistics
+        statistics = file.statistics
         least, greatest, nulls = (
-            found if isinstance(found := said.get(name), dict) else {}
+            found if isinstance(found := statistics.get(name), dict) else {}
             for name in ("minValues", "maxValues", "nullCount")
         )
         for name, found in self._found.items():

@@ -113,7 +113,7 @@ class DescribeSource:
     async def _follow(self, store: WatchedStore, stop: threading.Event) -> None:
         cluster_id = store.watched.cluster.cluster_id
         brokers = KafkaBrokers(self._settings, cluster_id=cluster_id)
-        known, said = None, ""
+        known, last = None, ""
         store.note_live()
 
         def follow_lag() -> asyncio.Task[None]:
@@ -129,11 +129,11 @@ class DescribeSource:
                         known = store.coordinator.look(find_known)
                     await self._poll(brokers, store, known)
                     store.has_caught_up = True
-                    said = ""
+                    last = ""
                 except OSError as error:
-                    if str(error) != said:
+                    if str(error) != last:
                         logger.warning("the cluster does not answer, trying again: %s", error)
-                    said = str(error)
+                    last = str(error)
                 except GroupError as error:
                     if store.coordinator.status in LOST:
                         raise

@@ -203,8 +203,8 @@ class KafkaBrokers:
                     self._any = connection
                 return await self._ask(connection, api, fields)
             except OSError as error:
-                said = str(error) or f"no answer of Kafka's within {self._answer_s:.0f} s"
-                failure = ConnectionError(f"{address[0]}:{address[1]}: {said}")
+                text = str(error) or f"no answer of Kafka's within {self._answer_s:.0f} s"
+                failure = ConnectionError(f"{address[0]}:{address[1]}: {text}")
         raise failure
 
     async def _ask(

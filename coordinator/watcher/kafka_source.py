@@ -151,7 +151,7 @@ class _Following:
         self._fetchers: dict[int, asyncio.Task[None]] = {}
         self._writing = asyncio.Lock()
         self._described_s = 0.0
-        self._said: dict[int | str, str] = {}
+        self._complaints: dict[int | str, str] = {}
         """What was logged about unread parts: by broker, `ANY` for the cluster, or text."""
         self._answered_s: dict[int, float] = {}
         self._asked_again_s: dict[int, float] = {}
@@ -209,7 +209,7 @@ class _Following:
             self._complain(f"the Kafka cluster does not answer, trying again: {error}")
             return
         if not found.error:
-            if self._said.pop(ANY, ""):
+            if self._complaints.pop(ANY, ""):
                 logger.warning("the Kafka cluster can be read now")
         elif found.error == UNKNOWN_TOPIC:
             self._complain(f"the cluster has no topic {self._topic} yet: it has no groups")
@@ -257,10 +257,10 @@ class _Following:
             self._loads[partition] = PartitionLoad()
 
     def _complain(self, text: str, whom: int | str = ANY) -> None:
-        """Say something once, and again when it is something else."""
-        if text != self._said.get(whom):
+        """Log a complaint once, and again when it changes."""
+        if text != self._complaints.get(whom):
             logger.warning("%s", text)
-        self._said[whom] = text
+        self._complaints[whom] = text
 
     async def _wait_no_longer(self, now_s: float) -> None:
         """Hand on what waits for a partition that has no leader, or that cannot be read."""
@@ -313,7 +313,7 @@ class _Following:
                 failed += 1
             else:
                 failed = 0
-                self._said.pop(node_id, None)
+                self._complaints.pop(node_id, None)
                 if all(map(self._is_at_end, wanted)):
                     again = begun + self._source.round_ms / 1000
                     await asyncio.sleep(max(0.0, again - time.monotonic()))
@@ -376,7 +376,7 @@ class _Following:
                 pause_s = min(PAUSES_S[-1], self._source.wait_for_ms / 1000)
                 self._asked_again_s[partition] = time.monotonic() + pause_s
                 return None
-        self._said.pop(f"partition {partition}", None)
+        self._complaints.pop(f"partition {partition}", None)
         self._answered_s[partition] = time.monotonic()
         return batches
 

@@ -42,7 +42,7 @@ async def follow_lags(
     GroupError
         The store does not take them.
     """
-    said = ""
+    last = ""
     while lag_ms:
         if not store.has_caught_up:
             await asyncio.sleep(LOOK_S)
@@ -54,11 +54,11 @@ async def follow_lags(
         try:
             ends = await brokers.end_offsets(one for one in behind.places() if one[0] in known)
         except (OSError, GroupError) as error:
-            if str(error) != said:
+            if str(error) != last:
                 logger.warning("lags stay as they were noted: %s", error)
-            said = str(error)
+            last = str(error)
         else:
-            said = ""
+            last = ""
             await write(partial(_note, store, behind, ends))
         await asyncio.sleep(lag_ms / 1000)
 

@@ -186,7 +186,7 @@ def _find_cluster(
     source: Source, store: str | Path | None, stop: threading.Event | None
 ) -> KafkaWatched | None:
     """Ask which cluster it is; while no broker answers, the store says it, or it is waited for."""
-    said = ""
+    last = ""
     while True:
         try:
             return source.find_cluster()
@@ -195,8 +195,8 @@ def _find_cluster(
             if known is None and stop is None:
                 raise
             then = "showing what is in the store, and trying again" if known else "standing by"
-            if str(error) != said:
+            if str(error) != last:
                 logger.warning("the Kafka cluster does not answer, %s: %s", then, error)
-            said = str(error)
+            last = str(error)
         if known is not None or stop is None or stop.wait(ASK_AGAIN_S):
             return known

@@ -53,7 +53,7 @@ class ShardsReader:
         self._nodes_s = max(SERVERS_S, 5 * files_at(self.store).poll_s)
         self._lock = threading.RLock()
         self._all_at = self._nodes_at = -math.inf
-        self._said: object = None
+        self._seen: object = None
         self._changes = 0
 
     def of(self, group_id: str) -> StoreReader:
@@ -100,8 +100,8 @@ class ShardsReader:
 
     def _waits(self) -> dict[str, float]:
         """Return how old a look at each log may be."""
-        said = self._nodes.owners().items()
-        idle = {shard_at(self.store, n) for n, one in said if one.loads.get(n) == 0}
+        owners = self._nodes.owners().items()
+        idle = {shard_at(self.store, n) for n, one in owners if one.loads.get(n) == 0}
         return wait_for_looks(
             self._readers.keys(), idle, files_at(self.store).poll_s, self._nodes_s
         )
@@ -167,9 +167,9 @@ class ShardsReader:
             found = self._nodes.look()
             claimed = {n for one in found for n, epoch in one.shards.items() if epoch}
             self._open(shard_at(self.store, n) for n in sorted(claimed) if n < self.shards.count)
-            said = [(one.address, one.coordinator_epoch, one.shards) for one in found]
-            self._changes += said != self._said
-            self._said = said
+            nodes = [(one.address, one.coordinator_epoch, one.shards) for one in found]
+            self._changes += nodes != self._seen
+            self._seen = nodes
 
 
 def wait_for_looks(

@@ -286,10 +286,10 @@ def parse_basic(authorization: str) -> tuple[str, str]:
     """Return the name and password of HTTP's Basic login; "" and "" without one."""
     scheme, _, words = authorization.partition(" ")
     try:
-        said = base64.b64decode(words.strip(), validate=True).decode()
+        credentials = base64.b64decode(words.strip(), validate=True).decode()
     except (binascii.Error, UnicodeDecodeError):
-        said = ""
-    name, _, password = said.partition(":")
+        credentials = ""
+    name, _, password = credentials.partition(":")
     return (name, password) if scheme.lower() == "basic" else ("", "")
 
 

@@ -40,18 +40,18 @@ class RefusedClients:
     def __init__(self, count: Callable[[str], None], now: Callable[[], float]) -> None:
         self._count = count
         self._now = now
-        self._said: dict[str, float] = {}
+        self._warned: dict[str, float] = {}
 
     def note(self, session: Session, why: str) -> None:
         """Count a refusal; a name's first in a minute is written to the log."""
         name = session.software or UNNAMED
-        if name not in self._said and (len(self._said) >= CLIENTS_MAX or len(name) > NAME_MAX):
+        if name not in self._warned and (len(self._warned) >= CLIENTS_MAX or len(name) > NAME_MAX):
             name = OTHER
         self._count(name)
         now = self._now()
-        if now - self._said.get(name, -SAY_AGAIN_S) < SAY_AGAIN_S:
+        if now - self._warned.get(name, -SAY_AGAIN_S) < SAY_AGAIN_S:
             return
-        self._said[name] = now
+        self._warned[name] = now
         logger.warning(
             "refused the client %s %s (%r) at %s: %s; further refusals are only counted for a "
             "minute",

@@ -100,7 +100,7 @@ class RunningServer:
         stands_by = backend.status == Status.STANDS_BY.value
         self._refusals = RefusalCounter()
         self._nodes = backend.nodes
-        self._said = ""
+        self._last_error = ""
         self._wanted_id = config.node_id
         self._cluster = Cluster(
             node_id=self._register(),
@@ -228,10 +228,10 @@ class RunningServer:
                 node_id = self._nodes.register(self._wanted_id, self.address)
                 self._cluster = replace(self._cluster, node_id=node_id)
                 self._show(self._cluster)
-            self._said = ""
+            self._last_error = ""
         except OSError as error:
-            if str(error) != self._said:  # once, whatever the number of tries
-                self._said = str(error)
+            if str(error) != self._last_error:  # once, whatever the number of tries
+                self._last_error = str(error)
                 logger.warning("cannot refresh the other servers of the store: %s", error)
 
     def _leave(self) -> None:

@@ -100,8 +100,8 @@ def ask_by_id(one: object) -> Any:  # noqa: ANN401 - kio's, a UUID
 FORGETS_LOST_ANSWERS = Quirk(
     LIBRDKAFKA,
     "2.x, in consumer groups",
-    "carries on after a lost connection as if the lost answer had said nothing, although that "
-    "answer may have revoked partitions",
+    "carries on after a lost connection as if the lost answer had changed nothing, although "
+    "it may have revoked partitions",
     "the first answer of a connection brings the assignment",
     "confluentinc/librdkafka src/rdkafka_cgrp.c rd_kafka_cgrp_handle_ConsumerGroupHeartbeat: "
     "after ERR__TRANSPORT it looks for the coordinator, and sends no full request",

@@ -40,7 +40,7 @@ class RefusalCounter:
         self._client_ids: dict[Refusal, str] = {}
 
     def note_login(self, claimed: str, session: Session) -> None:
-        """Count a login that failed, by the principal that the client said it was."""
+        """Count a login that failed, by the principal that the client claimed."""
         self._note(Refusal(LOGIN_FAILED, shorten(claimed), session.host), session.client_id)
 
     def note_denial(self, session: Session, operation: Operation, of: Resource) -> None:

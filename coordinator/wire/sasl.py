@@ -340,7 +340,7 @@ class Login:
         self._found = found
         step = self._steps.pop(0) if self._steps else _refuse_too_early
         try:
-            said = step(request.body.auth_bytes)
+            reply = step(request.body.auth_bytes)
         except (LoginError, UnicodeDecodeError) as error:
             self.failed = True
             message = str(error) if isinstance(error, LoginError) else "not UTF-8"
@@ -350,7 +350,7 @@ class Login:
                 "auth_bytes": b"",
             }
         self.done = not self._steps
-        return {"error_code": 0, "error_message": None, "auth_bytes": said}
+        return {"error_code": 0, "error_message": None, "auth_bytes": reply}
 
     def _handshake(self, mechanism: str) -> Values:
         if self._steps:
@@ -367,14 +367,14 @@ class Login:
         return {"error_code": code, "mechanisms": self.mechanisms}
 
     def _scram_first(self, scram: ScramExchange, message: bytes) -> bytes:
-        said = scram.first(message)
+        reply = scram.first(message)
         self.name = scram.name
-        return said
+        return reply
 
     def _scram_final(self, scram: ScramExchange, message: bytes) -> bytes:
-        said = scram.final(message)
+        reply = scram.final(message)
         self._refuse_removed()
-        return said
+        return reply
 
     def _plain(self, message: bytes) -> bytes:
         self.name, password = parse_plain(message)
@@ -451,10 +451,10 @@ class ScramExchange:
         self._verifier = self._users.verifier(name, self._mechanism)
         self._nonce = fields["r"] + secrets.token_urlsafe(NONCE_BYTES)
         salt, iterations = _encode(self._verifier.salt), self._verifier.iterations
-        said = f"r={self._nonce},s={salt},i={iterations}"
+        server_first = f"r={self._nonce},s={salt},i={iterations}"
         self._bound = _encode(f"{binding},{acts_as},".encode())
-        self._begun = f"{bare},{said}"
-        return said.encode()
+        self._begun = f"{bare},{server_first}"
+        return server_first.encode()
 
     def final(self, message: bytes) -> bytes:
         """Verify the client's proof, and return the server's signature."""

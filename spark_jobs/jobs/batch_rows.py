@@ -130,10 +130,10 @@ def _refuse_lossy(rows: DataFrame, fields: Sequence[T.StructField], path: str) -
             raise ValueError(_explain([field], path, f"has {value!r}"))
 
 
-def _explain(fields: Sequence[T.StructField], path: str, said: str) -> str:
+def _explain(fields: Sequence[T.StructField], path: str, why: str) -> str:
     names = ", ".join(field.name for field in fields)
     kinds = ", ".join(field.dataType.simpleString() for field in fields)
     return (
-        f"column {names} of the batch {said}, but {path} has it as {kinds}, which would change it: "
+        f"column {names} of the batch {why}, but {path} has it as {kinds}, which would change it: "
         "cast it in the stream, or give another table"
     )

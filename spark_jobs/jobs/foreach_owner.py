@@ -229,7 +229,7 @@ def _write_files(rows: DataFrame, path: str, folder: str) -> list[AddAction]:
         if count == 0:
             os.remove(file)
             continue
-        said, at_ms = os.path.relpath(file, path), int(seen.st_mtime * 1_000)
+        relative, at_ms = os.path.relpath(file, path), int(seen.st_mtime * 1_000)
         stats = json.dumps({"numRecords": count})
-        found.append(AddAction(said, seen.st_size, {}, at_ms, data_change=True, stats=stats))
+        found.append(AddAction(relative, seen.st_size, {}, at_ms, data_change=True, stats=stats))
     return found

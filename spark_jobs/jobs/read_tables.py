@@ -61,10 +61,10 @@ def read_frame(spark: SparkSession, table: Input, what: str) -> DataFrame:
         frame = _read_delta(spark, ref) if ref.delta else _read_parquet(spark, ref, what)
         _ = frame.schema  # Spark Connect looks at the table only now
     except Exception as error:
-        said = _UNREADABLE.search(str(error))
-        if said is None:
+        match = _UNREADABLE.search(str(error))
+        if match is None:
             raise
-        raise SpecError(f"{what} {ref}: cannot be read: {said[1]}: write it again") from None
+        raise SpecError(f"{what} {ref}: cannot be read: {match[1]}: write it again") from None
     return frame
 
 

@@ -118,8 +118,8 @@ class SparkEngine(Engine):
         with self._lock:
             self._runs.append(run)
         try:
-            kind, said = self._session(), f"Muster: the target of {run.group_id}"
-            with kind.tagged(run.tag, said), _failures_in_one_line():
+            kind, description = self._session(), f"Muster: the target of {run.group_id}"
+            with kind.tagged(run.tag, description), _failures_in_one_line():
                 await_executors(kind.spark, self._config.engine.timeout_ms / 1000, run.tag)
                 if store is None:
                     return try_again_if_lost(lambda: self._return_ranges(kind.spark, basis))

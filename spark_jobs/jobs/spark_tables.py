@@ -190,8 +190,8 @@ def _digest(frame: DataFrame) -> str:
 def _condition(error: Exception) -> str:
     """Return Spark's error condition."""
     condition = getattr(error, "getCondition", lambda: None)()
-    if condition is None and (said := re.search(r"\b[A-Z]+(?:_[A-Z]+){2,}\b", str(error))):
-        condition = said[0]
+    if condition is None and (match := re.search(r"\b[A-Z]+(?:_[A-Z]+){2,}\b", str(error))):
+        condition = match[0]
     return str(condition or "")
 
 

@@ -72,16 +72,16 @@ def delta_refusals(output: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        said = _REFUSAL.search(str(error))
-        if said is None:
+        refusal = _REFUSAL.search(str(error))
+        if refusal is None:
             raise
-        if said[1].startswith(_OVERTAKEN):
+        if refusal[1].startswith(_OVERTAKEN):
             raise BusyError(
                 f"{output} was written by another program since this run began: nothing was "
                 "replaced; try again"
             ) from None
-        why = said[2]
-        if said[1] == _UNFIT:
+        why = refusal[2]
+        if refusal[1] == _UNFIT:
             why = (
                 "a CHECK or NOT NULL of the table refuses rows of the assignment: drop it from the "
                 "table, or name another"

@@ -130,11 +130,11 @@ class ClassicSession:
         """Leave the session open: its driver has begun it."""
 
     @contextmanager
-    def tagged(self, tag: str, said: str) -> Iterator[None]:
+    def tagged(self, tag: str, description: str) -> Iterator[None]:
         """Run this thread's Spark jobs in their own job group and pool."""
         context = self.spark.sparkContext
         before = {name: context.getLocalProperty(name) for name in (*_OF_A_GROUP, _POOL)}
-        context.setJobGroup(tag, said, interruptOnCancel=True)
+        context.setJobGroup(tag, description, interruptOnCancel=True)
         context.setLocalProperty(_POOL, POOL)
         try:
             yield

@@ -178,10 +178,10 @@ def failures_explained() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        said = _explain_python(str(error))
-        if said is None:
+        reason = _explain_python(str(error))
+        if reason is None:
             raise
-        raise ConfigError(f"{said}; only 'weighted' and tables of many groups need it") from None
+        raise ConfigError(f"{reason}; only 'weighted' and tables of many groups need it") from None
 
 
 def _explain_python(text: str) -> str | None:
@@ -211,7 +211,7 @@ def try_again_if_lost(work: Callable[[], Done]) -> Done:
         try:
             return work()
         except Exception as error:
-            if not any(said in str(error) for said in _LOST):
+            if not any(text in str(error) for text in _LOST):
                 raise
             logger.warning(
                 "an executor was lost with cached rows: starting over (%d of %d)",

@@ -121,7 +121,7 @@ class ConnectSession:
             self.spark.stop()
 
     @contextmanager
-    def tagged(self, tag: str, said: str) -> Iterator[None]:  # noqa: ARG002 - Connect shows tags
+    def tagged(self, tag: str, description: str) -> Iterator[None]:  # noqa: ARG002 - Connect shows tags
         """Run this thread's operations with a tag."""
 
         def note(stages: Any, **_: Any) -> None:  # noqa: ANN401 - Connect's progress

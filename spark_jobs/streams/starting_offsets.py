@@ -80,8 +80,8 @@ def starting_offsets(
             try:
                 committed = await group.committed(group_id, places)
             except GroupError as error:
-                said = f"the offsets of group {group_id} cannot be read: {error}"
-                raise GroupError(error.code, said) from None
+                text = f"the offsets of group {group_id} cannot be read: {error}"
+                raise GroupError(error.code, text) from None
         finally:
             await cluster.close()
             await group.close()

@@ -104,11 +104,11 @@ def answer_steady_heartbeats(
     advanced: dict[str, None] = {}
     at = start
     for at in range(start, len(member_ids)):
-        member_id, said = member_ids[at], member_epochs[at]
+        member_id, sent = member_ids[at], member_epochs[at]
         member = members.get(member_id)
-        if member is None or said <= 0 or member_id in advanced or not _rests(group, member, said):
+        if member is None or sent <= 0 or member_id in advanced or not _rests(group, member, sent):
             break
-        if said != epoch:
+        if sent != epoch:
             if not _has_target(member.current.assigned, targets.get(member_id, ())):
                 break
             advanced[member_id] = None

@@ -158,7 +158,7 @@ def describe_inputs(basis: Basis) -> dict[str, str]:
             _list_names([f"{k}={v}" for k, v in settings], "settings"),
         ),
     }
-    return {name: f"{hash_columns(columns)} {said}" for name, (columns, said) in columns_of.items()}
+    return {name: f"{hash_columns(columns)} {text}" for name, (columns, text) in columns_of.items()}
 
 
 def _list_members(found: AssignorInput) -> list[Column]:

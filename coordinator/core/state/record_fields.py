@@ -142,11 +142,11 @@ def take_apart(annotation: Any) -> tuple[Any, bool, list[Any]]:  # noqa: ANN401 
     TypeError
         It is a union of several types.
     """
-    said: list[Any] = []
+    metadata: list[Any] = []
     optional = False
     while True:
         if get_origin(annotation) is Annotated:
-            said += annotation.__metadata__
+            metadata += annotation.__metadata__
             annotation = annotation.__origin__
         elif get_origin(annotation) in {Union, UnionType}:
             types = [one for one in get_args(annotation) if one is not NoneType]
@@ -156,7 +156,7 @@ def take_apart(annotation: Any) -> tuple[Any, bool, list[Any]]:  # noqa: ANN401 
                 )
             annotation, optional = types[0], True
         else:
-            return annotation, optional, said
+            return annotation, optional, metadata
 
 
 def camel_case(name: str) -> str:
@@ -175,11 +175,11 @@ def is_struct(type_: object) -> bool:
 
 
 def _field_of(info: FieldInfo, annotation: object) -> RecordField:
-    python_type, optional, said = take_apart(annotation)
-    column = next((one.name for one in said if isinstance(one, Column)), info.name)
-    kafka = next((one.name for one in said if isinstance(one, Kafka)), camel_case(info.name))
-    marks = frozenset(one for one in said if isinstance(one, Mark))
-    text = next((one for one in said if isinstance(one, str)), "")
+    python_type, optional, metadata = take_apart(annotation)
+    column = next((one.name for one in metadata if isinstance(one, Column)), info.name)
+    kafka = next((one.name for one in metadata if isinstance(one, Kafka)), camel_case(info.name))
+    marks = frozenset(one for one in metadata if isinstance(one, Mark))
+    text = next((one for one in metadata if isinstance(one, str)), "")
     default = None if info.required else partial(_default_of, info)
     return RecordField(info.name, column, kafka, python_type, optional, marks, text, default)
 

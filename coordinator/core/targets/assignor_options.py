@@ -17,8 +17,8 @@ from coordinator.config import Config
 from coordinator.core.targets.approval import IMBALANCE, MAX_MOVES, is_manual, move_nothing
 
 
-def _read_imbalance(said: str) -> str | int:
-    return said if said.endswith("%") else int(said)
+def _read_imbalance(text: str) -> str | int:
+    return text if text.endswith("%") else int(text)
 
 
 _SETTINGS: dict[str, tuple[str, Callable[[str], Any]]] = {

@@ -55,9 +55,9 @@ def check_ranges(
     return found
 
 
-def refusal(reason: str, said: tuple[str, str] = REFUSED) -> GroupError:
+def refusal(reason: str, words: tuple[str, str] = REFUSED) -> GroupError:
     """Return the refusal of a target."""
-    before, after = said
+    before, after = words
     return GroupError(ErrorCode.INVALID_ASSIGNMENT, f"{before}: {reason}{after}")
 
 

@@ -28,12 +28,12 @@ class KafkaCluster:
         require(f"reading {what} from a Kafka cluster", "kafka")
         from confluent_kafka.admin import AdminClient  # noqa: PLC0415 - the extra `kafka`
 
-        self._said = _ClientLog()
-        self._admin = AdminClient(dict(settings), logger=self._said)
+        self._log = _ClientLog()
+        self._admin = AdminClient(dict(settings), logger=self._log)
 
     @contextmanager
     def asked(self) -> Iterator[AdminClient]:
-        """Give an administrator; an error says what its client last said of the cluster.
+        """Give an administrator; an error repeats its client's last log line about the cluster.
 
         Raises
         ------
@@ -44,10 +44,10 @@ class KafkaCluster:
             yield self._admin
         except Exception as error:  # confluent-kafka has one exception class for everything
             self._admin.poll(0)
-            said = f" ({self._said.last})" if self._said.last else ""
-            raise OSError(f"the Kafka cluster does not answer: {error}{said}") from error
+            hint = f" ({self._log.last})" if self._log.last else ""
+            raise OSError(f"the Kafka cluster does not answer: {error}{hint}") from error
         self._admin.poll(0)
-        self._said.last = ""
+        self._log.last = ""
 
 
 class _ClientLog:

@@ -95,7 +95,7 @@ class OffsetRequests:
         return found
 
     def _offset_fields(self, answers: Mapping[tuple[str, int], Future[Any]]) -> Result:
-        """Return what the cluster said, in the fields of ListOffsets."""
+        """Return the cluster's answer, in the fields of ListOffsets."""
         fields = {place: _fields_of(future) for place, future in answers.items()}
         silent = next(
             (future for place, future in answers.items() if fields[place] is NOT_AVAILABLE), None
@@ -139,8 +139,8 @@ def _fields_of(future: Future[Any]) -> Mapping[str, object]:
             "timestamp": found.timestamp,
             "leader_epoch": epoch,
         }
-    said: Any = error.args[0] if error.args else None
-    if not hasattr(said, "code"):
+    kafka_error: Any = error.args[0] if error.args else None
+    if not hasattr(kafka_error, "code"):
         return NOT_AVAILABLE
-    code = UNKNOWN_TOPIC_OR_PARTITION if said.name() in GONE else said.code()
+    code = UNKNOWN_TOPIC_OR_PARTITION if kafka_error.name() in GONE else kafka_error.code()
     return {"error_code": code} if code > 0 else NOT_AVAILABLE

@@ -114,13 +114,13 @@ class TableFiles:
         copy = ""
         for action in actions:
             try:
-                if said := action.get("commitInfo"):
-                    copy = str(said.get(COPY) or "")
+                if info := action.get("commitInfo"):
+                    copy = str(info.get(COPY) or "")
                 self._apply(action, source, copy)
             except (KeyError, TypeError, ValueError, AttributeError) as error:
-                said = f"{type(error).__name__}: {error}"
+                text = f"{type(error).__name__}: {error}"
                 raise CorruptLog(
-                    f"{source} is damaged: an action in it cannot be read ({said}): {RESTORE}"
+                    f"{source} is damaged: an action in it cannot be read ({text}): {RESTORE}"
                 ) from None
 
     def _apply(self, action: LoggedAction, source: str, copy: str) -> None:
@@ -278,8 +278,8 @@ def _read_actions(content: bytes, path: str, *, newest: bool) -> Iterator[Logged
     remedy = remedy_for(path, newest=newest)
     try:
         actions = [json.loads(line) for line in lines_of(content)]
-        said = [action["commitInfo"] for action in actions if "commitInfo" in action]
-        whole = len(actions) > (int(said[0].get(ACTIONS, 0)) if said else 0)
+        infos = [action["commitInfo"] for action in actions if "commitInfo" in action]
+        whole = len(actions) > (int(infos[0].get(ACTIONS, 0)) if infos else 0)
     except (ValueError, TypeError, KeyError, AttributeError):
         whole, actions = False, []
     if not whole or not actions:

@@ -163,13 +163,13 @@ def encode_lines(lines: Sequence[Mapping[str, Any]]) -> bytes:
 def _add_columns(table: DeltaTable, commit: Commit) -> None:
     numbers = commit.transactions()
     # One line, the table's new metadata, however many columns; and one a number.
-    said = {COMMIT_ID: commit.commit_id, ACTIONS: 1 + len(numbers), **commit.chain()}
+    metadata = {COMMIT_ID: commit.commit_id, ACTIONS: 1 + len(numbers), **commit.chain()}
     table.alter.add_columns(
         commit.columns,
         commit_properties=CommitProperties(
             max_commit_retries=0,
             app_transactions=[Transaction(app, number) for app, number in numbers.items()],
-            custom_metadata=said,
+            custom_metadata=metadata,
         ),
         post_commithook_properties=NO_HOOKS,
     )

@@ -157,8 +157,8 @@ class ObjectFiles:
             found = obstore.get(self._store, self._key(path))
             return bytes(found.bytes()), found.meta
 
-        content, said = _try_again(path, read)
-        return content, _tag_of(said, path)
+        content, meta = _try_again(path, read)
+        return content, _tag_of(meta, path)
 
     def source(self, path: str) -> Source:
         """Return an object's bytes: one request, as data files are read whole."""
@@ -365,10 +365,10 @@ def _unknown(path: str) -> OSError:
     )
 
 
-def _tag_of(said: Any, path: str) -> str:  # noqa: ANN401 - obstore's dictionaries
-    if said["e_tag"] is None:
+def _tag_of(meta: Any, path: str) -> str:  # noqa: ANN401 - obstore's dictionaries
+    if meta["e_tag"] is None:
         raise StoreRefusedError(errno.ENOTSUP, NO_TAGS_SAID, path)
-    return str(said["e_tag"])
+    return str(meta["e_tag"])
 
 
 def _try_again(path: str, ask: Callable[[], T]) -> T:

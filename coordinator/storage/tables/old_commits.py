@@ -65,8 +65,8 @@ class OldCommits:
         newest = -1
         for version in versions:
             with suppress(FileNotFoundError):  # another coordinator has removed it
-                said, epoch = _read_entry(self._disk.read(commit_file(self._table.path, version)))
-                if said is None or said.get(STAYS) or (PREVIOUS not in said and epoch > newest):
+                info, epoch = _read_entry(self._disk.read(commit_file(self._table.path, version)))
+                if info is None or info.get(STAYS) or (PREVIOUS not in info and epoch > newest):
                     yield version
                 newest = max(newest, epoch)
 
@@ -77,7 +77,7 @@ def _read_entry(content: bytes) -> tuple[dict[str, object] | None, int]:
         lines = [json.loads(line) for line in lines_of(content)]
         numbers = [line["txn"] for line in lines if "txn" in line]
         epochs = [int(one["version"]) for one in numbers if one["appId"] == APP]
-        said = [line["commitInfo"] for line in lines if "commitInfo" in line]
-        return dict(said[0]) if said else {}, max(epochs, default=-1)
+        infos = [line["commitInfo"] for line in lines if "commitInfo" in line]
+        return dict(infos[0]) if infos else {}, max(epochs, default=-1)
     except (ValueError, TypeError, KeyError):
         return None, -1

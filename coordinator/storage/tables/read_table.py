@@ -69,12 +69,12 @@ class ReadTable(DeltaTable):
 
     def protocol(self) -> ProtocolVersions:
         """Return what it asks of who reads and writes it."""
-        said = self._found.protocol
+        protocol = self._found.protocol
         return ProtocolVersions(
-            int(said["minReaderVersion"]),
-            int(said["minWriterVersion"]),
-            said.get("writerFeatures"),
-            said.get("readerFeatures"),
+            int(protocol["minReaderVersion"]),
+            int(protocol["minWriterVersion"]),
+            protocol.get("writerFeatures"),
+            protocol.get("readerFeatures"),
         )
 
     def metadata(self) -> Any:  # noqa: ANN401 - delta-rs's own has more
@@ -104,13 +104,13 @@ class ReadTable(DeltaTable):
 
 def _describe(file: DataFile, whole: Collection[str]) -> dict[str, Any]:
     """Return what delta-rs says of a data file; `whole` are the columns of whole numbers."""
-    said = file.statistics
-    least, most = said.get("minValues") or {}, said.get("maxValues") or {}
+    statistics = file.statistics
+    least, most = statistics.get("minValues") or {}, statistics.get("maxValues") or {}
     return {
         "path": file.name,
         COPY: file.copy,
         "size_bytes": file.bytes,
-        "num_records": said.get("numRecords"),
+        "num_records": statistics.get("numRecords"),
         "min.position": least.get("position"),
         "max.position": most.get("position"),
         "max.coordinator_epoch": most.get("coordinator_epoch"),

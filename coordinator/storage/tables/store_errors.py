@@ -161,8 +161,8 @@ def short_reason(error: Exception) -> str:
     lines = [line.strip() for line in text.partition("<")[0].splitlines() if line.strip()]
     if "builder error" in text:
         return lines[-1] + _NOT_ASKED
-    said = ": ".join(_REQUEST.sub("", line) for line in lines[-2:])
-    return _SIGNED.sub(r"\1", said) or type(error).__name__
+    reason = ": ".join(_REQUEST.sub("", line) for line in lines[-2:])
+    return _SIGNED.sub(r"\1", reason) or type(error).__name__
 
 
 def explain_credentials(scheme: str) -> str:

@@ -105,17 +105,17 @@ def read_history(table: DeltaTable, after: int = -1) -> Iterator[Made]:
 
 
 def _made(version: int, text: bytes) -> Made:
-    said: dict[str, Any] = {}
+    info: dict[str, Any] = {}
     changes = False
     for line in text.splitlines():
         action = json.loads(line) if line.strip() else {}
-        said = action.get("commitInfo") or said
+        info = action.get("commitInfo") or info
         file = action.get("add") or action.get("remove") or {}
         changes = changes or bool(file.get("dataChange"))
-    given = said.get("operationParameters")
+    given = info.get("operationParameters")
     return Made(
-        version, str(said.get("operation") or ""), given if isinstance(given, dict) else {},
-        said.get("userMetadata"), changes,
+        version, str(info.get("operation") or ""), given if isinstance(given, dict) else {},
+        info.get("userMetadata"), changes,
     )  # fmt: skip
 
 

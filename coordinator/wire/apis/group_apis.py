@@ -237,9 +237,9 @@ def _by_topic(topics: Iterable[RequestedTopic], but: Container[Place]) -> dict[s
     for topic in topics:
         if topic.name is not None:
             pairs = zip(_indexes(topic), topic.partitions, strict=True)
-            said = [one for index, one in pairs if (topic.name, index) not in but]
-            found.setdefault(topic.name, []).extend(said)
-    return {name: said for name, said in found.items() if said}
+            kept = [one for index, one in pairs if (topic.name, index) not in but]
+            found.setdefault(topic.name, []).extend(kept)
+    return {name: kept for name, kept in found.items() if kept}
 
 
 def offset_commit(request: Request, cluster: Cluster) -> Call:
@@ -254,8 +254,8 @@ def offset_commit(request: Request, cluster: Cluster) -> Call:
     refused = ({} if by_member else _find_unknown_ends(topics, cluster)) | _find_missing(
         topics, cluster
     )
-    said = _by_topic(topics, refused)
-    if not said:
+    named = _by_topic(topics, refused)
+    if not named:
         return respond_with(_outcome_fields(topics, Code.unknown_topic_or_partition, refused))
     event = OffsetCommit(
         group_id=asked.group_id,
@@ -270,7 +270,7 @@ def offset_commit(request: Request, cluster: Cluster) -> Call:
                 )
                 for one in partitions
             }
-            for name, partitions in said.items()
+            for name, partitions in named.items()
         },
         instance_id=getattr(asked, "group_instance_id", None),
         knows_epochs=knows_epochs,
@@ -291,8 +291,8 @@ def offset_delete(request: Request, cluster: Cluster) -> Call:
     """OffsetDelete."""
     topics = _find_names(request.body.topics, request.version, cluster)
     missing = _find_missing(topics, cluster)
-    said = _by_topic(topics, missing)
-    wanted = {name: [one.partition_index for one in found] for name, found in said.items()}
+    named = _by_topic(topics, missing)
+    wanted = {name: [one.partition_index for one in found] for name, found in named.items()}
 
     def respond(answers: Sequence[Answer]) -> Values:
         if isinstance(answers[0], GroupError):

@@ -103,7 +103,7 @@ def _find_place(timestamp: int) -> Values:
 
 
 def _as_answer(fields: Values, version: int) -> Values:
-    """Return what a cluster said, in a code that the client knows."""
+    """Return a cluster's answer, with a code that the client knows."""
     code = fields["error_code"]
     if code == ErrorCode.offset_not_available and version < NOT_AVAILABLE_SINCE:
         return {**fields, "error_code": ErrorCode.leader_not_available}

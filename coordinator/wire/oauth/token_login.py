@@ -64,11 +64,11 @@ class TokenLogin(Login):
 
     def answer(self, request: Request, found: object = None) -> Values:
         """Answer a SaslHandshake or a SaslAuthenticate."""
-        said = Login.answer(self, request, found)
+        reply = Login.answer(self, request, found)
         if self.done and self._token is not None:
             left_ms = int((self._token.ends - self.now()) * 1000)
-            said = {**said, "session_lifetime": max(left_ms, 1)}  # 0 would be: without end
-        return said
+            reply = {**reply, "session_lifetime": max(left_ms, 1)}  # 0 would be: without end
+        return reply
 
     def _handshake(self, mechanism: str) -> Values:
         if mechanism != OAUTHBEARER or self._steps:

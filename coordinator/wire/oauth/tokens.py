@@ -330,9 +330,9 @@ def _is_time(value: object) -> bool:
 
 def _algorithms_of(key: PyJWK) -> set[str]:
     """Return what may be signed with a key: what it says, else what its type allows."""
-    said = key._jwk_data.get("alg")  # noqa: SLF001 - without it the library names a guess
+    algorithm = key._jwk_data.get("alg")  # noqa: SLF001 - without it the library names a guess
     of_type = ALGORITHMS[key.key_type or ""]
-    return of_type & {said} if said else of_type
+    return of_type & {algorithm} if algorithm else of_type
 
 
 def _check_scopes(claims: Mapping[str, Any], wanted: tuple[str, ...]) -> None:
@@ -364,8 +364,8 @@ def parse_bearer(message: bytes) -> tuple[str, str]:
     named = gs2[1].removeprefix("a=").replace("=2C", ",").replace("=3D", "=")
     if gs2[1] and not (gs2[1].startswith("a=") and named):
         raise TokenError("the message is not one of OAUTHBEARER")
-    said = [pair.partition("=") for pair in pairs[:-2]]
-    given = [value for name, _, value in said if name == "auth"]
+    fields = [pair.partition("=") for pair in pairs[:-2]]
+    given = [value for name, _, value in fields if name == "auth"]
     if len(given) != 1:
         raise TokenError("the message needs one key auth")
     scheme, _, token = given[0].partition(" ")
