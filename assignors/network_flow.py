@@ -2,7 +2,7 @@
 
 scipy counts in int32 and wraps silently, and which of several optima it returns depends on the
 order of the arcs. So capacities are checked here, the method is pinned, and arcs are always solved
-sorted by (tail, head): the same network gives the same flow, whatever code built it.
+sorted by (tail, head): the same network gives the same flow, no matter what code built it.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ class LimitedEventStream(EventStream, SupportsLimits):  # type: ignore[misc]
         return found
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """Note where this run of the query ends, whatever is written meanwhile."""
+        """Note where this run of the query ends, even if more is written meanwhile."""
         self._until = super().latestOffset()
 
     def latestOffset(  # noqa: N802 - Spark's name

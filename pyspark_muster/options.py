@@ -28,7 +28,7 @@ BEGIN = ("startingPosition", "startingTimestamp")
 LIMIT = "maxPositionsPerTrigger"
 """Of streams, from Spark 4.2 on: about how many positions a batch has at most."""
 DIGITS_MAX = 18
-"""Of a number of 64 bits, whatever its digits are."""
+"""Of a number that fits 64 bits with any digits."""
 LATEST = "latest"
 PUSH = "pushFilters"
 """Whether filters are applied here, from Spark 4.1 on."""

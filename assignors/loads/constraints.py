@@ -236,7 +236,7 @@ def resolve_constraints(
     """
     held, idle = [], []
     own = {row.value or "" for row in rows if row.kind in (COLOCATE, ANTI_AFFINITY)}
-    labels = {text: at for at, text in enumerate(sorted(own))}  # whatever the order of the rules
+    labels = {text: at for at, text in enumerate(sorted(own))}  # in no order of the rules
     for row in rows:
         if as_of_ms is not None and row.until_ms is not None and row.until_ms <= as_of_ms:
             idle.append(f"{row.name}: expired at {show_time(row.until_ms)}")

@@ -1,4 +1,4 @@
-"""Rules of which not all can hold, whatever the members: refused by name."""
+"""Rules that contradict each other for any members: refused by name."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ def keep_budget(
 ) -> tuple[Longs, bool]:
     """Undo moves beyond the budget; return the owners, and whether any was undone.
 
-    Moves are done in one order, whatever the budget, so a tighter one never moves more. What rules
+    Moves are done in one order for every budget, so a tighter one never moves more. What rules
     force is moved first. With rules on numbers or on partitions apart, moves depend on each other:
     then either all are done or only those that rules force.
     """

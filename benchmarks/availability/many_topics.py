@@ -42,8 +42,8 @@ one partition each. One member joins a group by a regular expression, confirms, 
 client may do; a second one joins and leaves. The only member of another group beats all the time.
 Its longest *wait* is given in the CPU that the server took meanwhile, of all its threads: on a
 machine with nothing else to do it waits no longer than that. Heartbeats that change nothing are
-answered beside a batch that takes long; whatever else other groups ask waits for one such *batch*
-at most.
+answered beside a batch that takes long; all other requests of other groups wait for one such
+*batch* at most.
 """
 FIRST = "the first member joins by a pattern"
 DEAREST = {

@@ -207,7 +207,7 @@ class _FailingDisk:
 
 
 def _silence(answer_ms: int) -> Iterator[Figure]:
-    """A store in S3 that answers, and then accepts whatever comes and answers no more."""
+    """A store in S3 that answers, and then accepts requests without answering."""
     server = S3Server.start()
     hole = _Hole(server.endpoint)
     before = dict(os.environ)

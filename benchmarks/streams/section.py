@@ -252,13 +252,13 @@ def _hand_over(folder: Path, address: str, how: str) -> tuple[float, float]:
         """Wait until a driver says so, and return when it did."""
         until = time.monotonic() + 240
         while True:
-            for line in drivers[number].said().splitlines():
+            for line in drivers[number].messages().splitlines():
                 words = line.split()
                 if words[:1] != ["diary"] or words[2] != what or float(words[1]) <= after:
                     continue
                 if "".join(words[3:]).count(",") == partitions - 1:
                     return float(words[1])
-            assert time.monotonic() < until, [one.said()[-2_000:] for one in drivers]
+            assert time.monotonic() < until, [one.messages()[-2_000:] for one in drivers]
             time.sleep(0.1)
 
     try:

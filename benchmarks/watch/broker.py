@@ -164,7 +164,7 @@ class Broker:
         }  # fmt: skip
 
     def _list_offsets(self, asked: Any) -> dict[str, Any]:
-        """Say that each partition ends at `END`, whatever was committed of it."""
+        """Answer that each partition ends at `END`, even if more was committed."""
         found = [
             {
                 "name": topic.name,

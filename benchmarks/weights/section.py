@@ -19,7 +19,7 @@ TITLE = "Spark: weighted, {0:,} partitions, {1:,} members"
 TEXT = """\
 `local[2]`, driver heap 4g, warm (a hundredth of the group was assigned first). Lognormal weights of
 sigma 1, capacities 1, 2 and 4, from nothing. Both jobs read and write Parquet; `weighted` cuts the
-group into tasks, whatever its size. *Sort and write* sorts its rows by (member, topic, first
+group of any size into tasks. *Sort and write* sorts its rows by (member, topic, first
 partition) and writes them. Elapsed ms.
 """
 TOPICS = 10

@@ -26,7 +26,7 @@ def visible_lines(text: str) -> str:
     return "\n".join(map(visible, text.split("\n")))
 
 
-def visible_values(value: Any) -> Any:  # noqa: ANN401 - whatever a row has
+def visible_values(value: Any) -> Any:  # noqa: ANN401 - a row has anything
     """Escape the invisible characters of all texts in a value, at any depth."""
     if isinstance(value, str):
         return visible(value)

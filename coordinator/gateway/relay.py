@@ -119,7 +119,7 @@ class Relay(asyncio.Protocol):
         """Call the broker; if it does not answer, close, as if the client had called it."""
         try:
             self._kept = await self._call(BrokerSide(self))
-        except Exception as error:  # noqa: BLE001 - whatever it is, this connection ends
+        except Exception as error:  # noqa: BLE001 - any error ends this connection
             logger.debug("no broker for %s: %s", self.client.get_extra_info("peername"), error)
             self._link.close("no broker", str(error))
 

@@ -129,7 +129,7 @@ class HeartbeatRefused:
     jitter
         A random number from 0 to 1.
     for_good
-        Whether asking again is useless, whatever the code says.
+        Whether asking again is useless, even if the code is retriable.
     """
 
     number: int

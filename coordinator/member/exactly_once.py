@@ -127,8 +127,8 @@ class ExactlyOnceTable:
     def next_offset(self, partition: Place) -> int:
         """Return where to continue: after the last row in the table, or the last offset committed.
 
-        In a table that was restored, it is after the last row that the restored version has,
-        whatever was committed: rows that RESTORE took away must be written again.
+        In a table that was restored, it is after the last row of the restored version, even if
+        later offsets were committed: rows that RESTORE removed must be written again.
 
         Parameters
         ----------

@@ -39,7 +39,7 @@ def parse_addresses(servers: str | Sequence[str]) -> list[tuple[str, int]]:
     return found
 
 
-def check_access(tls: Any, login: Any) -> None:  # noqa: ANN401 - whatever users give
+def check_access(tls: Any, login: Any) -> None:  # noqa: ANN401 - users give anything
     """Refuse what opens no connection."""
     if tls is not None and not isinstance(tls, ssl.SSLContext):
         raise ValueError(f"tls is {tls!r}: give a context, as of ssl.create_default_context()")

@@ -96,7 +96,7 @@ class Membership:
     session_ms
         The group's session timeout, as far as it is known.
     wake_at_ms
-        When it wants to be woken, whatever happens.
+        When it wants to be woken at the latest.
     """
 
     def __init__(self, settings: MemberSettings) -> None:

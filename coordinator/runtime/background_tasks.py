@@ -151,7 +151,7 @@ class BackgroundTasks:
                 task.run()
                 last = ""
             except (LogError, OSError) as error:
-                if str(error) != last:  # once, whatever the number of tries
+                if str(error) != last:  # once for all tries
                     last = str(error)
                     logger.error("%s failed, retrying: %s", task.name, last)  # noqa: TRY400
             except Exception:

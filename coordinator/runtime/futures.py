@@ -53,7 +53,7 @@ def then(future: Future[Any], shape: Callable[[Any], T]) -> Future[T]:
 
 
 def _settle(change: Callable[[], None]) -> None:
-    """Change a future and run what was hung on it, whatever state that leaves or raises."""
+    """Change a future and run its callbacks, even if it is done already or they raise."""
     try:
         change()
     except InvalidStateError:

@@ -49,7 +49,7 @@ class LogHealth:
             self._failing = self._now()
 
     def clear(self) -> None:
-        """Whatever it was, it is over: requests are answered or refused at once."""
+        """The trouble is over: requests are answered or refused at once."""
         self._asked = self._waiting = self._failing = None
 
     @property

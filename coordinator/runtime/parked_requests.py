@@ -1,7 +1,7 @@
 """Joins and syncs of classic groups that wait for others, and those that no longer have to.
 
-The core decides who waits for what. This module only keeps who is owed an answer: whatever happens
-to the group, the log or the store, each waiting request gets one answer.
+The core decides who waits for what. This module only keeps who is owed an answer: each waiting
+request gets one answer, even if the group is deleted, or the log or the store fails.
 
 `ParkedRequests` belongs to the event processor, `LaterAnswers` to the loop around it, which takes
 the requests: a caller of many learns at once of all that no longer wait.

@@ -249,7 +249,7 @@ class Node:
         return None if found is None else as_node(found)
 
     def _knows_who_claimed(self) -> bool:
-        """Whether another node has said so of each shard that was ours."""
+        """Whether another node has claimed each shard that was ours."""
         lost = self.here.list_lost()
         return all(self.nodes.owner_of(shard)[1] > epoch for shard, epoch in lost.items())
 

@@ -28,7 +28,7 @@ LOADS_AT_ONCE = 4
 LOOK_S = 0.2
 """How often it is looked whether a shard was lost, and how long ago nodes may have been read."""
 LOOK_LOST_S = 0.02
-"""The same while nodes have not said who has a shard that was lost."""
+"""The same while no node has named the owner of a shard that was lost."""
 LOOK_MOST_S = 5.0
 """How seldom we look whether a departing shard was claimed, after many looks."""
 RETRY_S = 1.0

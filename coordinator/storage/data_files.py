@@ -226,7 +226,7 @@ def read_batches(
 def _find_copy(folder: str, part: Part, expected: int) -> RecordsCopy | None:
     """Return what a file has as its entry says, if it begins with a position and may be believed.
 
-    Whatever is wrong with the copy, the file is what counts.
+    Where the copy is wrong or missing, the file counts.
     """
     if part.first != expected:
         return None

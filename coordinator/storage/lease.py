@@ -286,9 +286,9 @@ class Lease:
     def _has_ended(self, held: Holder) -> bool:
         """Whether it expired: by its date when we first look, within a ttl by the steady clock.
 
-        The date is of another machine's clock: whatever it says, a holder is given the time to
-        renew it under our eyes. One that writes it while we look is alive, whatever the clocks say:
-        either may be set. It has ended then once it does not change for a ttl, or is given back.
+        The date is of another machine's clock, so a holder is always given the time to renew it
+        under our eyes. One that writes it while we look is alive, even if a clock is set: it has
+        ended once it does not change for a ttl, or is given back.
         If we could not look for that long, because the store did not answer, its holder could not
         renew it either: we start counting again, but only once, or a slow store would never end it.
         """

@@ -44,7 +44,7 @@ class Unreachable(CommitFailed):
 class Unconfirmed(CommitFailed):
     """The disk did not confirm a commit: its writer must end, another may open the store.
 
-    What the disk has is unknown from then on, whatever it says of a second try.
+    What the disk has is unknown from then on, even if a second try succeeds.
     """
 
 

@@ -1,8 +1,8 @@
 """Snapshots: the state at a position, as the records that make it.
 
-A snapshot is one commit to a table of its own. It is a shortcut: whatever is wrong with it, the log
-has everything. It is bound to its log by the claim under which it was made (claims.py): one of
-another copy of the log is passed over.
+A snapshot is one commit to a table of its own. It is a shortcut: if it is damaged or missing,
+the log has everything. It is bound to its log by the claim under which it was made (claims.py):
+one of another copy of the log is passed over.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def read_snapshot_at(
 ) -> Iterator[Batch]:
     """Open the table of snapshots and yield the newest one up to a position, if there is any.
 
-    Whatever is wrong with the snapshots, the log has everything.
+    If snapshots are damaged or missing, the log has everything.
 
     Parameters
     ----------

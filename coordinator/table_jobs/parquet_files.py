@@ -19,7 +19,7 @@ from coordinator.storage.tables.table_io import TableRef, replace_file
 def list_files(table: TableRef) -> list[str]:
     """Return the files that pyarrow, and so the local engine, reads for a Parquet table.
 
-    Of a folder these are all below it, whatever their suffix, but for names that begin with `_` or
+    Of a folder these are all below it, with any suffix, except for names that begin with `_` or
     `.` and what is in such folders.
     """
     if os.path.isfile(table.path):

@@ -115,7 +115,7 @@ def verify_tables(root: str) -> VerifyResult:
     CorruptLog, ConfigError, NoLog, NewerLog
         As for `verify`.
     """
-    # The log only grows, so whatever it must agree with is read before it.
+    # The log only grows, so what it must agree with is read first.
     lease = read_lease(root)
     snapshots = SnapshotChecker(root)
     log = _read_log(root)

@@ -1,7 +1,7 @@
 """A store that shows the groups of a Kafka cluster: it is written by what that cluster says.
 
 A `Coordinator` has it, with its lease, its log, its pages and its answers; but it decides nothing.
-Whatever reads Kafka hands over what it read, one partition of Kafka's topic at a time.
+A reader of Kafka hands over what it read, one partition of Kafka's topic at a time.
 """
 
 from __future__ import annotations

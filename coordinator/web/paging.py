@@ -1,4 +1,4 @@
-"""Sort, filter and cut tables for a page, as its address says; whatever it says is checked."""
+"""Sort, filter and cut tables for a page, as its address says, which is checked."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ class Asset:
 
 
 ASSETS = {name: Asset(name) for name in ("app.css", "app.js", "htmx-2.0.11.min.js", "icon.svg")}
-"""By name; whatever else there may be in the folder is not served."""
+"""By name; no other file of the folder is served."""
 ASSETS_BY_PATH = {asset.path: asset for asset in ASSETS.values()}
 
 
@@ -110,7 +110,7 @@ def _make_environment() -> Environment:
 _ENVIRONMENT = _make_environment()
 
 
-def render(template: str, **values: Any) -> bytes:  # noqa: ANN401 - whatever a template shows
+def render(template: str, **values: Any) -> bytes:  # noqa: ANN401 - a template shows anything
     """Return a template with values."""
     return _ENVIRONMENT.get_template(template).render(values).encode("utf-8", "replace")
 

@@ -264,7 +264,7 @@ class ServersReader:
             first, self._read_at = self._read_at == -math.inf, now
             holder, before = read_holder(self._disk, self._store), self._seen
             if holder != before.holder and not first:
-                self._renewed_at = now  # whatever its clock says: it may be behind ours
+                self._renewed_at = now  # by our clock: that of the store may be behind
             is_live = holder is not None and (
                 holder.expires_ms > now_ms or now - self._renewed_at < self._ttl_s
             )

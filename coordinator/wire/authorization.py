@@ -66,7 +66,7 @@ WITH_OPERATIONS = {
 }
 """APIs that say, if they are asked, what their principal may do."""
 NOTHING: Mapping[str, object] = {"config_resources": (), "results": (), "topics": (), "nodes": ()}
-"""What requests of the cluster that are refused bring, whatever they call it."""
+"""What refused requests of the cluster are about, under any field's name."""
 
 
 Rule: TypeAlias = Callable[[Request, Cluster, Permissions], Call]

@@ -163,7 +163,7 @@ def add_refusals(call: Call, name: str, refusals: Sequence[Values]) -> Call:
 
 
 def _partitions(topic: Any) -> Iterable[int]:  # noqa: ANN401 - one of kio's classes
-    """Return the partitions that an element of a request names, whatever the field is called."""
+    """Return the partitions that an element of a request names, under any field's name."""
     fetched: Iterable[int] | None = getattr(topic, "partition_indexes", None)
     if fetched is not None:
         return fetched

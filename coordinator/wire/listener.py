@@ -230,7 +230,7 @@ class RunningServer:
                 self._show(self._cluster)
             self._last_error = ""
         except OSError as error:
-            if str(error) != self._last_error:  # once, whatever the number of tries
+            if str(error) != self._last_error:  # once for all tries
                 self._last_error = str(error)
                 logger.warning("cannot refresh the other servers of the store: %s", error)
 

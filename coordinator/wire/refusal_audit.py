@@ -1,7 +1,7 @@
 """Count failed logins, denied and throttled requests until they are written to the log.
 
 Strangers cause them, as many as they like: so they are counted by who and what, only so many
-different ones at a time, and each is one record of the log a period, whatever its number.
+different ones at a time, and each is one record of the log a period, however often it occurs.
 """
 
 from __future__ import annotations

@@ -158,7 +158,7 @@ class _Assigned:
 def _assign_on_spark(
     spark: SparkSession, job: AssignmentJob, config: Config, run: Run
 ) -> AssignmentResult:
-    """Read, drop what no longer exists, assign, report and write, whatever the tables hold."""
+    """Read, drop what no longer exists, assign, report and write: one way for all tables."""
     tables, forgotten = _read_tables(spark, job), 0
     if job.owned is None and job.previous is not None:
         tables["owned"], forgotten = _read_previous(spark, job, tables)

@@ -98,7 +98,7 @@ def describe(spark: SparkSession, asked: SparkName, name: str) -> tuple[bool, Ro
     """
     try:
         return True, _detail(spark, asked, name)
-    except Exception as error:  # noqa: BLE001 - whatever a catalog or a file system raises
+    except Exception as error:  # noqa: BLE001 - a catalog or a file system raises anything
         if _condition(error) in _NOTHING:
             return False, None
         raise SpecError(_explain_refusal(spark, asked, error)) from None
@@ -117,7 +117,7 @@ def _find(
         return _read_once(spark, work_session, asked, detail)
     except SpecError:
         raise
-    except Exception as error:  # noqa: BLE001 - whatever a catalog or a file system raises
+    except Exception as error:  # noqa: BLE001 - a catalog or a file system raises anything
         raise SpecError(_explain_refusal(spark, asked, error)) from None
 
 

@@ -166,7 +166,7 @@ class ClassicSession:
         while copy in sys.path:  # this process has them already
             sys.path.remove(copy)
 
-    def share(self, value: Any) -> Any:  # noqa: ANN401 - whatever tasks read
+    def share(self, value: Any) -> Any:  # noqa: ANN401 - tasks read anything
         """Return a value for tasks, as an attribute `value`: each executor fetches it once."""
         return self.spark.sparkContext.broadcast(value)
 

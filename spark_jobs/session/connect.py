@@ -152,7 +152,7 @@ class ConnectSession:
         """Give tasks a zip of Python modules; those that executors have count less."""
         self.spark.addArtifacts(path, pyfile=True)
 
-    def share(self, value: Any) -> Any:  # noqa: ANN401 - whatever tasks read
+    def share(self, value: Any) -> Any:  # noqa: ANN401 - tasks read anything
         """Return a value for tasks, as an attribute `value`: it is sent with their code."""
         return Shared(value)
 

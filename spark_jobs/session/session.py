@@ -127,7 +127,7 @@ def spark_session(
 def _keep_interrupts(settings: Mapping[str, str]) -> None:
     """Start the context, which the session takes then, where SIGINT is ours to handle.
 
-    pyspark's context replaces the handler by one that calls the JVM, whatever is being done.
+    pyspark's context replaces the handler by one that calls the JVM, at any moment.
     """
     before, here = signal.getsignal(signal.SIGINT), threading.current_thread()
     if before is signal.default_int_handler or here is not threading.main_thread():
@@ -197,7 +197,7 @@ def active_tasks() -> tuple[int, int]:
     """Return how many tasks of Spark's running stages are done, and their number."""
     from pyspark import SparkContext  # noqa: PLC0415 - as above
 
-    context = SparkContext._active_spark_context  # noqa: SLF001 - whatever session it belongs to
+    context = SparkContext._active_spark_context  # noqa: SLF001 - of any session
     if context is None:
         return 0, 0
     tracker = context.statusTracker()

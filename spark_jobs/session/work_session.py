@@ -94,7 +94,7 @@ class WorkSession:
         self._kept.append(release)
         return kept, found
 
-    def share(self, value: Any) -> Any:  # noqa: ANN401 - whatever tasks read
+    def share(self, value: Any) -> Any:  # noqa: ANN401 - tasks read anything
         """Return a value for tasks, as an attribute `value`."""
         return self._kind.share(value)
 

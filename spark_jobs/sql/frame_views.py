@@ -36,7 +36,7 @@ def newest_positions(spark: SparkSession, stores: Sequence[str]) -> DataFrame:
     """Return a frame of one value, the positions of logs when a query begins to read.
 
     Spark computes equal subqueries of a query once, so all views of a query that ask for it by
-    `DataFrame.scalar` have the same positions, whatever the query makes of them.
+    `DataFrame.scalar` have the same positions in every query.
     """
     read = _position_reader(tuple(stores))
     return spark.range(0, 1, 1, 1).mapInArrow(read, "positions array<bigint>")

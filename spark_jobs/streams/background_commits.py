@@ -185,7 +185,7 @@ class BackgroundCommits:
         await self._transport.close()
 
     async def _run(self) -> None:
-        """Commit whatever waits, until cancelled."""
+        """Commit what waits, until cancelled."""
         assert self._wake is not None
         failures = 0
         refresh_at = asyncio.get_running_loop().time() + self._refresh_s

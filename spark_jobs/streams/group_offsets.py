@@ -116,7 +116,7 @@ class GroupOffsets(StreamingQueryListener):
         """Commit the offsets at which a batch ended."""
         try:
             self._take(event.progress)
-        except Exception:  # whatever it is, no query may suffer
+        except Exception:  # no query may suffer
             logger.exception("the offsets of a batch are passed over: a fault")
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802 - Spark's name

@@ -11,9 +11,9 @@ import pytest
 from tests.conftest import ROOT
 
 IN_TESTS = r"told|(?<!made-)anew|who(m)?ever|any more|for ever"
-WORDS = rf"nobody|somebody|{IN_TESTS}"
+WORDS = rf"nobody|somebody|whatever|said|{IN_TESTS}"
 """Words that read as translated; docs/design/style.md has better ones."""
-REFUSED = re.compile(rf"\b({WORDS}|(is|are|was|were)( not)? said)\b", re.IGNORECASE)
+REFUSED = re.compile(rf"\b({WORDS})\b", re.IGNORECASE)
 REFUSED_IN_CODE = re.compile(rf"(?<![a-z])({WORDS})(?![a-z])", re.IGNORECASE)
 """In names, docstrings and comments too: `told_ms` says as little as "it is told"."""
 REFUSED_IN_TESTS = re.compile(rf"(?<![a-z])({IN_TESTS})(?![a-z])", re.IGNORECASE)
@@ -21,6 +21,8 @@ REFUSED_IN_TESTS = re.compile(rf"(?<![a-z])({IN_TESTS})(?![a-z])", re.IGNORECASE
 KEPT = "nobody owned it"  # a reason of `assignment_history`: jobs compare it, old stores have it
 GENERATED = ("behaviours", "benchmarks", "faults")
 """Pages that programs write, of what tests and measurements are called."""
+STILL = ROOT / "coordinator/kraft"
+"""Where values are still called "said": a room that is being written."""
 ABOUT_WORDS = "docs/design/style.md"
 VERSION_LINES = 25
 
@@ -89,18 +91,19 @@ def test_code_has_the_words_of_the_style():
         for file, refused in files.items()
         for number, line in enumerate(file.read_text().splitlines(), 1)
         if (found := refused_in(line, refused))
+        and not (found[0] == "said" and STILL in file.parents)
     ]
     assert wrong == []
 
 
-@pytest.mark.parametrize("line", ["told_ms = 3", "# nobody waits", "NOBODY = -1", "read_anew()"])
+@pytest.mark.parametrize("line", ["told_ms = 3", "# nobody waits", "NOBODY = -1", "self._said = 1"])
 def test_a_planted_word_in_code_is_found(line):
     assert refused_in(line, REFUSED_IN_CODE)
     assert not refused_in("UNOWNED = 'nobody owned it'; stolder = cold", REFUSED_IN_CODE)
 
 
 @pytest.mark.parametrize(
-    "text", ["Nobody waits", "it is told so", "begins anew", "whomever", "was not said"]
+    "text", ["Nobody waits", "it is told so", "begins anew", "whomever", "Whatever it is"]
 )
 def test_a_planted_word_is_found(text):
     assert refused_in(text)

@@ -46,6 +46,6 @@ class Driver:
         self.signal(signal.SIGKILL)
         self.process.wait()
 
-    def said(self):
+    def messages(self):
         """Return what it wrote."""
         return self.errors.read_text()

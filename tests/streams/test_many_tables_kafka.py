@@ -96,7 +96,7 @@ def test_five_drivers_divide_500_tables(kafka, coordinator, tables, tmp_path):
         drivers[0].signal(signal.SIGKILL)
         until(lambda: all(one.process.poll() is not None for one in drivers))
         assert [one.process.returncode for one in drivers[1:]] == [0] * (DRIVERS - 1), [
-            one.said()[-2_000:] for one in drivers
+            one.messages()[-2_000:] for one in drivers
         ]
     finally:
         for one in drivers:

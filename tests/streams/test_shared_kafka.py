@@ -69,7 +69,7 @@ def grows(output, by, drivers):
     wanted, end = len(written(output)) + by, time.monotonic() + PATIENCE_S
     while len(written(output)) < wanted:
         alive = [one.name for one in drivers if one.process.poll() is None]
-        assert time.monotonic() < end, (alive, [one.said()[-2_000:] for one in drivers])
+        assert time.monotonic() < end, (alive, [one.messages()[-2_000:] for one in drivers])
         time.sleep(0.5)
 
 
@@ -103,7 +103,7 @@ def live(folder, group, topic, kafka, *serving):
         while len(written(output)) < total and time.monotonic() < end:
             time.sleep(0.5)
         ended = {name: drivers[name].end() for name in ("bob", "eve")}
-        assert ended == {"bob": 0, "eve": 0}, [one.said()[-3_000:] for one in drivers.values()]
+        assert ended == {"bob": 0, "eve": 0}, [one.messages()[-3_000:] for one in drivers.values()]
         rows = written(output)
         assert [row for row, times in Counter(rows).items() if times > 1] == []
         assert len(rows) == total

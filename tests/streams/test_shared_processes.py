@@ -60,9 +60,9 @@ class Life:
             now = Counter(p for p, _ in written(self.output))
             if all(now[p] - began[p] >= by for p in range(4)):
                 return
-            assert time.monotonic() < end, self.said()
+            assert time.monotonic() < end, self.messages()
 
-    def said(self):
+    def messages(self):
         return [file.read_text()[-2_000:] for file in self.folder.glob("*.log")]
 
 
@@ -91,7 +91,7 @@ def test_each_row_is_written_once_if_drivers_are_killed_or_frozen(tmp_path):
                 time.sleep(0.1)
             for name in ("bob", "eve"):
                 life.drivers[name].terminate()
-                assert life.drivers[name].wait(PATIENCE_S) == 0, life.said()
+                assert life.drivers[name].wait(PATIENCE_S) == 0, life.messages()
         finally:
             for one in life.drivers.values():
                 one.kill()

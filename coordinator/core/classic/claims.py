@@ -1,7 +1,7 @@
 """What the members of a classic group report to own, in columns.
 
 Clients list single partitions. Here they are positions on one line, on which the topics of a group
-lie end to end: who owns what is then two arrays, whatever the number of partitions.
+lie end to end: who owns what is then two arrays, for any number of partitions.
 """
 
 from __future__ import annotations

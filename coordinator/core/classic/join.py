@@ -30,7 +30,7 @@ from coordinator.errors import ErrorCode, GroupError
 def join_group(state: State, config: Config, event: JoinGroup, now_ms: int) -> Result:
     """Answer a JoinGroup, or let it wait.
 
-    A consumer group without members becomes a classic group, whatever the policy (M2-1).
+    A consumer group without members becomes a classic group under every policy (M2-1).
 
     Raises
     ------

@@ -84,7 +84,7 @@ def heartbeat(state: State, config: Config, event: Heartbeat, now_ms: int) -> Re
         if event.member_epoch != JOIN or (classic is not None and classic.is_running()):
             raise not_found(event.group_id)
         if classic is not None or event.group_id in state.offsets:
-            # A classic group without members becomes a consumer group, whatever the policy (M2-1).
+            # A classic group without members becomes a consumer group under every policy (M2-1).
             replaced = [Tombstone(ClassicGroupWritten.kind, event.group_id)]
         refuse_new_group(config, state.groups, event.group_id)
         group = Group(event.group_id)
@@ -170,7 +170,7 @@ def _subscription_reason(update: MemberUpdate) -> Reason | None:
 
 
 def _joined_or(reason: Reason, update: MemberUpdate) -> Reason:
-    """Return a reason; for a new member, whatever else it brings, that it joined."""
+    """Return a reason; for a new member that it joined, even if it brings more."""
     return Reason.MEMBER_JOINED if update.old is None else reason
 
 

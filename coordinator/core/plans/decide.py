@@ -178,7 +178,7 @@ def _refuse_bad_values(plan: PlanMade) -> None:
 
 
 def _refuse_unusable(config: Config, group: Group, plan: PlanMade, now_ms: int) -> None:
-    """Refuse a plan that supposes something, was used, or is too old, whatever it says of that."""
+    """Refuse a plan that supposes something, was used, or is too old for the settings."""
     if plan.supposes:
         raise _refused(
             f"plan {plan.plan_id} supposes a group {plan.supposes}: it can only be shown"
@@ -275,7 +275,7 @@ def _refuse_invalid(
     found = basis.input
     noted = loads or found.loads
     if noted is not None and not knows_loads(plan.assignor):
-        noted = LoadsNoted(plan.group_id, drained=noted.drained)  # heeded whatever the assignor
+        noted = LoadsNoted(plan.group_id, drained=noted.drained)  # every assignor heeds these
     found = leave_out(basis, replace(found, loads=noted))
     targets = found.targets.copy()
     for member_id, spans in changes.items():

@@ -210,7 +210,7 @@ def _find_refusals(spec: GroupSpec, place: int, topic: str, *, heeds: bool) -> d
         out.setdefault(at, "is not active")
     for rule in loads.constraints:
         if not heeds and (rule.kind, rule.reason) != (DRAIN, DRAINED):
-            continue  # that a plan drains a member is heeded whatever the assignor
+            continue  # every assignor heeds that a plan drains a member
         if not rule.hard or (rule.kind in (PIN, EXCLUDE) and not rule.is_about(place)):
             continue
         barred = np.zeros(spec.member_count, dtype=np.bool_)

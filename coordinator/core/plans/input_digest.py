@@ -17,7 +17,7 @@ _SEPARATOR = "\x1f"
 
 
 def hash_texts(texts: Sequence[str]) -> str:
-    """Return a digest of a few texts in order, whatever they are."""
+    """Return a digest of a few texts, in order."""
     joined = _SEPARATOR.join(texts).encode(errors="surrogatepass")
     return hashlib.blake2b(joined, digest_size=_DIGEST_BYTES).hexdigest()
 

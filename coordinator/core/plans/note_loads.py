@@ -51,7 +51,7 @@ def note_loads(state: State, config: Config, event: ReportLoads, now_ms: int) ->
 
 
 def rules_of(loads: LoadsNoted) -> object:
-    """Return what takes effect at once, whatever the interval."""
+    """Return what takes effect at once, without waiting for the interval."""
     return loads.capacities, loads.constraints
 
 

@@ -257,7 +257,7 @@ def _show(
 ) -> ShownPlan:
     ranges = candidate.ranges
     assert ranges is not None  # nothing was prepared, so an engine returns all of it
-    # With weights, whatever the assignor: readers of a plan want to know what it does to them.
+    # With weights for every assignor: readers of a plan want to know what it does to them.
     spec = supposed.input.weighed_spec()
     found = report(spec, ranges)
     moves = tuple(_list_moves(basis, supposed, found))

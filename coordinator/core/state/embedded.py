@@ -62,7 +62,7 @@ def read_subscription(raw: bytes, version: int | None = None) -> Subscription:
     Parameters
     ----------
     version
-        Parse them as this version, whatever version they have, and ignore later fields.
+        Parse them as this version instead of their own, and ignore later fields.
 
     Raises
     ------

@@ -276,7 +276,7 @@ class Group:
     stable_at: Counter[int] = field(default_factory=Counter)
     """How many STABLE members are at each member epoch."""
     revision: int = 0
-    """Raised by whatever may give a waiting member something: released partitions, a target, a
+    """Raised by what may give a waiting member something: released partitions, a target, a
     member's metadata."""
 
     @property

@@ -147,7 +147,7 @@ def _in_columns(
 
 
 def has_partitions(holding: Holding, spans: Spans) -> bool:
-    """Whether these are the partitions of a holding, whatever their epochs."""
+    """Whether these are the partitions of a holding; epochs are ignored."""
     return count_partitions(spans) == count_partitions(holding) and spans == drop_epochs(holding)
 
 

@@ -333,7 +333,7 @@ def _apply_read(record: PartitionRead, state: State) -> None:
 
 @_apply.register
 def _apply_unread(record: GroupUnread, state: State) -> None:
-    """Forget the group, whatever is there of it: the rest of a change may have been refused."""
+    """Forget what is there of the group: the rest of a change may have been refused."""
     if state.watched is None:
         return
     group_id = record.group_id

@@ -22,7 +22,7 @@ MAX_MOVES, IMBALANCE = "consumer.assignor.max.moves", "consumer.assignor.imbalan
 
 
 def end_of(plan: PlanMade, config: Config) -> int:
-    """Return until when a plan may be applied, in ms since 1970, whatever it says itself."""
+    """Return until when a plan may be applied, in ms since 1970; settings may shorten it."""
     return min(plan.expires_ms, plan.timestamp + config.plans.valid_ms)
 
 

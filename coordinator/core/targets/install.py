@@ -129,7 +129,7 @@ def _find_computation(group: Group, computation_id: str, group_epoch: int) -> Co
 def _install_target(
     group: Group, found: Computation, target: TargetCandidate, now_ms: int
 ) -> Result:
-    """Make a target the group's, and see to who came and went since (K-48, K-49).
+    """Install a target, and account for members that joined or left since then (K-48, K-49).
 
     When the group has moved on meanwhile, the next target is computed at once (K-49).
     """

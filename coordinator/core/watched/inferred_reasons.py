@@ -150,7 +150,7 @@ class EpochCauses:
         patience_ms = self._activity.session_ms if classic is None else classic.session_timeout_ms
         member = None if self._group is None else self._group.members.get(meta.member_id)
         if member is not None and member.current.state is MemberState.UNREVOKED_PARTITIONS:
-            return Reason.MEMBER_GONE  # its time to revoke may have ended, whatever it wrote since
+            return Reason.MEMBER_GONE  # its time to revoke may have ended, even if it wrote since
         if classic is not None:
             patience_ms = min(patience_ms, meta.rebalance_timeout_ms)
         return self._activity.why_gone(meta.group_id, meta.member_id, patience_ms, self._now_ms)

@@ -100,7 +100,7 @@ def _replay_alone(state: State, records: Iterable[Record]) -> State | None:
     """Return what the records of a group make of it; None where they contradict each other."""
     try:
         return replay_alone(state, records)
-    except Exception:  # noqa: BLE001 - as for records that are read in order, whatever it is
+    except Exception:  # noqa: BLE001 - any error, as for records that are read in order
         return None
 
 

@@ -103,7 +103,7 @@ def take_out(
 ) -> list[Record]:
     """Return records that end a group, and say why.
 
-    The first alone ends it in memory, whatever half of a change it has; the others end its rows.
+    The first alone ends it in memory, even with half of a change; the others end its rows.
 
     Parameters
     ----------

@@ -59,7 +59,7 @@ class OffsetRequests:
             futures: dict[tuple[str, int], Future[Any]]
             try:
                 futures = self._ask_offsets(times, isolation_level, until_ms)
-            except Exception as error:  # noqa: BLE001 - whatever it is, the caller gets it
+            except Exception as error:  # noqa: BLE001 - the caller gets it
                 failed: Future[Any] = Future()
                 failed.set_exception(error)
                 futures = dict.fromkeys(times, failed)

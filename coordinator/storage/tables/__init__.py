@@ -1,4 +1,4 @@
-"""Delta tables and their files, whatever their rows are: fenced writes, recovery, tables of jobs.
+"""Delta tables and their files, for any rows: fenced writes, recovery, tables of jobs.
 
 It knows the files of a table and who may write it; what a row means is known above.
 """

@@ -7,7 +7,7 @@ else is written, because the number alone does not keep an old writer from appen
 
 What follows the last entry that a writer knows is its own next one, or a successor's claim, which
 is never removed (`Commit.stays`). So the next version is free only until another claims the
-table, whatever was cleaned up since (docs/design/log_format.md#what-a-writer-may-conclude).
+table, even after a clean-up (docs/design/log_format.md#what-a-writer-may-conclude).
 
 delta-rs makes the table, reads it, and writes its checkpoints.
 """
@@ -325,7 +325,7 @@ class FencedTable:
         return Commit(known + 1, actions, epoch, self._digest or "", stays=stays, notes=notes)
 
     def _land(self, commit: Commit) -> None:
-        """Get a commit into its version, whatever the first answer is."""
+        """Get a commit into its version, even if the first answer is lost or wrong."""
         self.unsure, failure = True, None
         try:
             self._write_commit(self._disk, self.path, commit)

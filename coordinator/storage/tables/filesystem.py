@@ -49,8 +49,8 @@ class Filesystem:
     Parameters
     ----------
     folder_mode
-        Of the folders that are made here, whatever the process's umask is, which stays as it is:
-        it is the whole program's. Files have the same mode, but for execute.
+        Of the folders that are made here. The process's umask, which is the whole program's, does
+        not change it. Files have the same mode, but for execute.
     owner
         User and group to whom root gives what it writes: a file of root's that only its owner may
         read would lock them out of their store.

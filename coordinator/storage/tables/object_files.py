@@ -38,8 +38,8 @@ from coordinator.storage.tables.files import (
 )
 from coordinator.storage.tables.filesystem import make_data_file
 from coordinator.storage.tables.store_errors import (
-    NO_BUCKET_SAID,
-    NO_TAGS_SAID,
+    NO_BUCKET_TEXT,
+    NO_TAGS_TEXT,
     explain_credentials,
     explain_store_error,
     find_refusal,
@@ -177,7 +177,7 @@ class ObjectFiles:
         return int(content.size)
 
     def replace(self, path: str, content: bytes, *, sync: bool = False) -> None:  # noqa: ARG002 - it is
-        """Put an object, whatever is there."""
+        """Put an object, and replace one that is there."""
         self._put(path, content, "overwrite")
 
     def create(self, path: str, content: bytes) -> None:
@@ -307,7 +307,7 @@ class ObjectFiles:
             if not isinstance(mode, str):  # the object that has the tag
                 raise
             raise StoreRefusedError(
-                errno.EACCES, f"404 Not Found: {NO_BUCKET_SAID}", path
+                errno.EACCES, f"404 Not Found: {NO_BUCKET_TEXT}", path
             ) from None
 
     def _resolve_swap(self, path: str, content: bytes, tag: str | None) -> str:
@@ -367,7 +367,7 @@ def _unknown(path: str) -> OSError:
 
 def _tag_of(meta: Any, path: str) -> str:  # noqa: ANN401 - obstore's dictionaries
     if meta["e_tag"] is None:
-        raise StoreRefusedError(errno.ENOTSUP, NO_TAGS_SAID, path)
+        raise StoreRefusedError(errno.ENOTSUP, NO_TAGS_TEXT, path)
     return str(meta["e_tag"])
 
 

@@ -1,7 +1,7 @@
 """A table as its entries say, where they are many: each is read once, and none by delta-rs.
 
 delta-rs reads all entries since a checkpoint for each thing that it is asked, so a start behind
-many of them would be long. This reader is `muster verify`'s. Whatever it does not like, it leaves
+many of them would be long. This reader is `muster verify`'s. What it does not like, it leaves
 to delta-rs, and to the messages about a damaged table.
 """
 

@@ -45,9 +45,9 @@ _VARIABLES = (
 
 NO_CREDENTIALS = "no credentials were found"
 NO_BUCKET = "NoSuchBucket"
-NO_BUCKET_SAID = "bucket or container not found: check the URL and the endpoint"
+NO_BUCKET_TEXT = "bucket or container not found: check the URL and the endpoint"
 _NO_TAGS = "ETag Header missing"
-NO_TAGS_SAID = "the store gives its objects no tags (ETag): name another store"
+NO_TAGS_TEXT = "the store gives its objects no tags (ETag): name another store"
 _LOCKED_OUT = ("401 ", "403 ", NO_CREDENTIALS)
 """How reasons begin that other credentials may mend."""
 _NOT_ASKED = ": http:// needs AWS_ALLOW_HTTP=true"
@@ -90,9 +90,9 @@ def find_refusal(path: str, why: str) -> StoreRefusedError | None:
     if why.startswith(_LOCKED_OUT):
         why = f"{why}: credentials {explain_credentials(urlsplit(path).scheme)}"
     elif NO_BUCKET in why:
-        why = f"{why}: {NO_BUCKET_SAID}"
+        why = f"{why}: {NO_BUCKET_TEXT}"
     elif _NO_TAGS in why:
-        why = NO_TAGS_SAID
+        why = NO_TAGS_TEXT
     elif _NOT_ASKED not in why and (not _REFUSAL.match(why) or _PASSING.match(why)):
         return None
     return StoreRefusedError(errno.EACCES, why, path)

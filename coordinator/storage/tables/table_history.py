@@ -95,7 +95,7 @@ def read_history(table: DeltaTable, after: int = -1) -> Iterator[Made]:
         The version before the last one that is read. Versions that are no longer in the log, and
         those before them, are left out.
     """
-    log = DeltaStorageHandler.from_table(table._table)  # noqa: SLF001 - its store, whatever it is
+    log = DeltaStorageHandler.from_table(table._table)  # noqa: SLF001 - its store, of any kind
     for version in range(table.version(), after, -1):
         try:
             text = log.open_input_stream(f"_delta_log/{version:020}.json").read()

@@ -270,7 +270,7 @@ def table_lock(path: str) -> Iterator[None]:
 
 
 def _lock_of(path: str) -> Path:
-    """Return the file that is locked for a table: one, by whatever links the table is named."""
+    """Return the file that is locked for a table: one, also where links name the table."""
     table = Path(os.path.realpath(path))
     return table.parent / "_locks" / table.name
 

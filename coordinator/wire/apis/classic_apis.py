@@ -1,7 +1,7 @@
 """Requests of the classic group protocol as events, and their answers as responses.
 
-JoinGroup and SyncGroup may have to wait for other members. Whatever an answer had to wait for, it
-comes to `Call.respond` as a Result, as one that was ready does.
+JoinGroup and SyncGroup may have to wait for other members. An answer that had to wait comes to
+`Call.respond` as a Result, as one that was ready does.
 """
 
 from __future__ import annotations
