@@ -24,8 +24,7 @@ from coordinator.storage.shards import make_shards, read_shards, store_of, store
 from coordinator.verify import verify
 from coordinator.wire.later_answer import LaterAnswer
 from tests.support.fingerprint import fingerprint
-from tests.support.inside import state_of
-from tests.support.members import AT_ONCE, Members, beat, join, wait_for
+from tests.support.members import AT_ONCE, Members, beat, join, state_of, wait_for
 
 TOPICS = {"a": 6, "b": 2}
 CONFIG = Config(

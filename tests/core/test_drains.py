@@ -16,8 +16,8 @@ from coordinator.history.log_reader import LogReader
 from coordinator.history.past_target import explain_past_partition
 from coordinator.runtime.topic_catalog import DictCatalog
 from tests.runtime.test_plans import Running
-from tests.support.inside import state_of
 from tests.support.longer import EVERY
+from tests.support.members import state_of
 
 ASSIGNORS = ("uniform", "range", "sticky", "weighted")
 

@@ -20,7 +20,7 @@ from coordinator.storage.lease import Lease
 from coordinator.storage.record_log import LogError
 from coordinator.storage.state_loader import write_snapshot
 from tests.support.fingerprint import fingerprint
-from tests.support.inside import state_of
+from tests.support.members import state_of
 
 from .crowd import Broken
 from .node import LARGE, SMALL

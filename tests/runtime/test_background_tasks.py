@@ -11,8 +11,7 @@ import pytest
 from coordinator import Coordinator
 from coordinator.config import Config, LogConfig
 from coordinator.runtime.log_maintenance import LogMaintenance
-from tests.support.inside import log_of
-from tests.support.members import code_of, wait_for
+from tests.support.members import code_of, log_of, wait_for
 
 PATIENCE_S = 120.0
 BUSY = Config(log=LogConfig(fsync=False, reopen_commits=5, maintenance_ms=60_000))

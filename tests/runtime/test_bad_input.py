@@ -23,8 +23,7 @@ from coordinator.runtime.plan_tasks.weight_source import WeightTables
 from coordinator.storage.record_log import Batch, CommitFailed, CorruptLog, NewerLog
 from tests.conftest import ROOT
 from tests.runtime.test_plans import running, weights
-from tests.support.inside import position_of, state_of
-from tests.support.members import code_of
+from tests.support.members import code_of, position_of, state_of
 from tests.support.stories import stored
 
 __all__ = ["running"]

@@ -22,7 +22,7 @@ from coordinator.runtime.event_processor import EventProcessor
 from coordinator.runtime.regex_jobs import prepare_resolution
 from coordinator.runtime.topic_catalog import DictCatalog
 from coordinator.storage.record_log import MemoryLog, MemoryRecords
-from tests.support.inside import processor_of
+from tests.support.members import processor_of
 
 HOUR_MS = 3_600_000
 YEAR_MS = 365 * 24 * HOUR_MS

@@ -13,8 +13,7 @@ from coordinator import Coordinator
 from coordinator.config import Config, LeaseConfig, LogConfig
 from coordinator.core.events import DescribeGroup, ListGroups
 from coordinator.runtime.event_loop import REQUESTS_A_ROUND
-from tests.support.inside import processor_of
-from tests.support.members import code_of, wait_for
+from tests.support.members import code_of, processor_of, wait_for
 
 
 def held(coordinator):

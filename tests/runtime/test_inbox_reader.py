@@ -16,8 +16,7 @@ from coordinator.engines.plan_answers import find_answer
 from coordinator.errors.status import our_fault
 from coordinator.storage.delta_log import read_log
 from coordinator.storage.inbox import OLD_FOLDERS, Compact, Inbox
-from tests.support.inside import processor_of
-from tests.support.members import AT_ONCE, Members, wait_for
+from tests.support.members import AT_ONCE, Members, processor_of, wait_for
 
 CONFIG = Config(kafka=AT_ONCE, engine=EngineConfig(proposals_ms=20))
 

@@ -18,7 +18,7 @@ from coordinator.core.classic_events import (
 from coordinator.core.events import ListGroups, Result
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.wire.later_answer import LaterAnswer
-from tests.support.inside import processor_of
+from tests.support.members import processor_of
 
 PATIENCE_S = 120
 NOW = {"group.initial.rebalance.delay.ms": 0}

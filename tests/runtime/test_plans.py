@@ -27,7 +27,7 @@ from coordinator.runtime.plan_tasks.plan_submitter import PlanSubmitter
 from coordinator.runtime.plan_tasks.weight_poller import WeightPoller
 from coordinator.runtime.plan_tasks.weight_source import WeightTables
 from coordinator.storage.inbox import Inbox
-from tests.support.inside import state_of
+from tests.support.members import state_of
 
 MANUAL = {"consumer.assignor.approval": "manual"}
 BY_WEIGHT = {"group.consumer.assignors": ["weighted"]}

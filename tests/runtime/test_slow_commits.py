@@ -24,7 +24,7 @@ from tests.runtime.test_parked_requests import (
     sync,
     two_members,
 )
-from tests.support.inside import log_of, processor_of, state_of
+from tests.support.members import log_of, processor_of, state_of
 
 GENERATION = 3
 NONE, AGAIN = ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS

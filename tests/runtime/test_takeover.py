@@ -18,8 +18,7 @@ from coordinator.storage.lease import read_holder
 from coordinator.storage.record_log import CommitFailed, LogError, MemoryLog
 from coordinator.storage.tables.filesystem import Filesystem
 from coordinator.storage.tables.table_io import BusyError
-from tests.support.inside import log_of
-from tests.support.members import AT_ONCE, beat, code_of, join, wait_for
+from tests.support.members import AT_ONCE, beat, code_of, join, log_of, wait_for
 
 PATIENCE_S = 120.0
 NOT_NOW = "COORDINATOR_NOT_AVAILABLE"

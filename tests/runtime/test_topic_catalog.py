@@ -25,7 +25,7 @@ from coordinator.runtime.topic_catalog import (
     topic_id_of,
 )
 from tests.support.coordinator_core import lists
-from tests.support.inside import state_of
+from tests.support.members import state_of
 
 
 def reasons(result):

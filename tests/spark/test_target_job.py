@@ -26,10 +26,9 @@ from spark_jobs.jobs.spark_engine import SparkEngine
 from tests.engines.test_assignor_options import TOPICS, subscriptions
 from tests.engines.test_stored_targets import records
 from tests.storage.test_store_modes import wrong
-from tests.support.inside import log_of
 from tests.support.installed import install
 from tests.support.longer import EVERY, longer
-from tests.support.members import WHILE_JOBS_RUN, Members, join, wait_for
+from tests.support.members import WHILE_JOBS_RUN, Members, join, log_of, wait_for
 from tests.support.table_engine import TableEngine, target_basis
 
 pytestmark = pytest.mark.spark

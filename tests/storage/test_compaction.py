@@ -17,8 +17,7 @@ from coordinator.storage.delta_log import read_log
 from coordinator.storage.inbox import Compact, Inbox
 from coordinator.storage.log_scan import list_data_files
 from coordinator.storage.tables.table_io import BusyError
-from tests.support.inside import log_of
-from tests.support.members import AT_ONCE, Members, wait_for
+from tests.support.members import AT_ONCE, Members, log_of, wait_for
 from tests.support.table_engine import installed_runs, runs_of, write_rows
 
 CONFIG = Config(

@@ -82,3 +82,26 @@ class Members:
 
         wait_for(settled, every_s=self.every_s)
         return {member: owned.get("a", []) for member, owned in self.owned.items()}
+
+
+# Inside a coordinator, for tests that compare states or break its log ----------------------------
+
+
+def processor_of(coordinator):
+    """Return what decides and replays events."""
+    return coordinator._processor
+
+
+def state_of(coordinator):
+    """Return the state of all groups, which the loop alone may change."""
+    return processor_of(coordinator).state
+
+
+def log_of(coordinator):
+    """Return the record log."""
+    return processor_of(coordinator).log
+
+
+def position_of(coordinator):
+    """Return how many records the log has."""
+    return processor_of(coordinator).position

@@ -12,8 +12,8 @@ from coordinator.storage.delta_log import open_log_table
 from coordinator.storage.record_log import LogError
 from coordinator.watcher.record_batches import ABORT, COMMIT
 from coordinator.watcher.watched_store import WatchedStore
-from tests.support.inside import log_of, state_of
 from tests.support.longer import EVERY
+from tests.support.members import log_of, state_of
 
 from .written import batch, current, group_of, held, offset_of, record
 

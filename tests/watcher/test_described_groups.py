@@ -26,7 +26,7 @@ from coordinator.watcher.described_state import find_known
 from coordinator.watcher.kafka_brokers import ClusterMetadata
 from coordinator.watcher.watched_store import WatchedStore
 from coordinator.wire.codec import Api
-from tests.support.inside import position_of
+from tests.support.members import position_of
 
 from .recorded import FILES, change, read_lines
 from .test_watched_groups import NO_GROUP, WatchedGroups, describe

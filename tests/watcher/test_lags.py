@@ -20,7 +20,7 @@ from coordinator.member.client_settings import ClientSettings
 from coordinator.member.kafka_connection import KafkaConnection
 from coordinator.watcher.kafka_brokers import KafkaBrokers
 from coordinator.wire.codec import Api
-from tests.support.inside import position_of
+from tests.support.members import position_of
 from tests.support.processes import run_as_text
 
 from .fake_cluster import FakeCluster, following, wait_for

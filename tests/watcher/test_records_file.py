@@ -14,7 +14,7 @@ from coordinator.trace.kafka_json import to_camel_case
 from coordinator.watcher.records_file import RecordsFile
 from coordinator.watcher.watch import watch
 from coordinator.watcher.watched_store import WatchedStore
-from tests.support.inside import position_of
+from tests.support.members import position_of
 
 from .recorded import FILES, FOLDER, read_lines
 from .test_watched_groups import NO_GROUP, normal

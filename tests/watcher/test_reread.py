@@ -7,7 +7,7 @@ import time
 from coordinator.core.state.records import KafkaWatched
 from coordinator.watcher.watch import watch
 from coordinator.watcher.watched_store import WatchedStore
-from tests.support.inside import position_of, state_of
+from tests.support.members import position_of, state_of
 
 from .fake_cluster import FakeCluster, following, wait_for
 from .test_unread_groups import end_of

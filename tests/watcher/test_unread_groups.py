@@ -14,7 +14,7 @@ from coordinator.errors import GroupError
 from coordinator.watcher.record_batches import KafkaRecord
 from coordinator.watcher.record_schemas import KEYS, VALUES
 from coordinator.watcher.watched_store import WatchedStore
-from tests.support.inside import state_of
+from tests.support.members import state_of
 
 from .written import batch, current, group_of, held, offset_of, record, write_key, write_value
 

@@ -28,7 +28,7 @@ from coordinator.extras import EXTRAS
 from coordinator.web.server import WebServer
 from coordinator.web.store_reader import StoreReader
 from tests.conftest import ROOT
-from tests.support.inside import processor_of
+from tests.support.members import processor_of
 from tests.support.processes import running
 from tests.support.stories import stored
 from tests.web.browsing import five_groups

@@ -18,7 +18,7 @@ from coordinator.runtime.plan_tasks.record_sizes import (
 )
 from coordinator.runtime.plan_tasks.weight_poller import WeightPoller
 from tests.runtime.test_plans import running
-from tests.support.inside import state_of
+from tests.support.members import state_of
 
 __all__ = ["running"]
 

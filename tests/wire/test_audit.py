@@ -9,7 +9,7 @@ from coordinator.wire.acls import CLUSTER, Operation, Resource, ResourceType
 from coordinator.wire.codec import Api
 from coordinator.wire.refusal_audit import DIFFERENT_MAX, RefusalCounter
 from coordinator.wire.session import Session
-from tests.support.inside import log_of
+from tests.support.members import log_of
 from tests.wire.test_access import logged_in
 from tests.wire.test_authorization import side_of
 from tests.wire.test_server import served, until

@@ -10,7 +10,7 @@ from coordinator.core.events import CommittedOffset, Heartbeat, OffsetCommit
 from coordinator.errors import ErrorCode, GroupError
 from tests.runtime.test_parked_requests import PATIENCE_S, ask, opened, two_members
 from tests.runtime.test_slow_commits import SlowLog
-from tests.support.inside import processor_of, state_of
+from tests.support.members import processor_of, state_of
 
 LARGE = OffsetCommit(
     "large", "", -1, {"t": {number: CommittedOffset(number) for number in range(2_000)}}

@@ -16,7 +16,7 @@ from coordinator.wire.acls import parse_acls
 from coordinator.wire.authorization import authorize_request
 from coordinator.wire.codec import CLASSIC_VERSIONS, Api, encode
 from tests.support.classic_side import BEAT, JOIN, KNOWN, SYNC, WORDS, Classic, request_of
-from tests.support.inside import processor_of, state_of
+from tests.support.members import processor_of, state_of
 from tests.support.wire_client import Client, read_response, request_frame, take_frame
 from tests.support.wire_side import NONE
 from tests.wire.test_server import until

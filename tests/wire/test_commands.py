@@ -31,8 +31,8 @@ from coordinator.wire.codec import Api
 from coordinator.wire.sasl import Users
 from tests.display.test_progress import terminal
 from tests.storage.test_store_modes import umask, wrong
-from tests.support.inside import log_of
 from tests.support.longer import longer
+from tests.support.members import log_of
 from tests.support.processes import running, start
 from tests.support.wire_client import Client
 from tests.wire.test_audit import audited

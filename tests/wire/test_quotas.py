@@ -15,7 +15,7 @@ from coordinator.wire.acceptor import network_of
 from coordinator.wire.codec import Api
 from coordinator.wire.connection import REQUESTS_BEFORE_LOGIN_MAX
 from coordinator.wire.quotas import BURST_S, CLIENTS_MAX, THROTTLE_S_MAX, Quotas
-from tests.support.inside import log_of
+from tests.support.members import log_of
 from tests.support.wire_client import Client, read_response, request_frame, take_frame
 from tests.wire.test_access import logged_in
 from tests.wire.test_audit import audited

@@ -22,7 +22,7 @@ from coordinator.errors import ErrorCode
 from coordinator.http.page_server import PageServer
 from coordinator.wire.apis.group_apis import brings_much, encode_noted
 from coordinator.wire.codec import Api
-from tests.support.inside import state_of
+from tests.support.members import state_of
 from tests.support.wire_client import Client, read_response, request_frame, take_frame
 
 WORDS = {"include_topic_authorized_operations": False}

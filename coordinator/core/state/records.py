@@ -72,9 +72,7 @@ class GroupMetadata(Record, frozen=True, gc=False):
     reason: Annotated[Own[str], "why an epoch was raised, what was decided, what was done"] = ""
     member_id: Own[MemberId] | None = None
     owner_left: Annotated[
-        Own[bool],
-        Column("bereft"),
-        "whether a member that owned partitions left since the last target",
+        Own[bool], Column("bereft"), "whether a member with partitions left since the last target"
     ] = False
 
 
@@ -126,10 +124,6 @@ class TargetMetadata(Record, frozen=True, gc=False):
     A target that a job computed is a whole one, in the table `targets`: this record is all that the
     log has of it, and the moment at which it exists. TargetMember records before it no
     longer count; those after it override it.
-
-    What Muster computes becomes one in `target_candidate.list_records` alone. The others are no new
-    targets: a snapshot repeats the last one, and a watched cluster's come from its records or its
-    answers, with what those know.
     """
 
     kind: ClassVar[str] = "target_assignment_metadata"

@@ -55,7 +55,9 @@ def list_records(found: TargetCandidate, at_ms: int) -> list[Record]:
     """Return the records that make a candidate the target of its group.
 
     They install every target, wherever it was computed, and also that of a group for which
-    nothing was computed yet: it has only an epoch.
+    nothing was computed yet: it has only an epoch. No other `TargetMetadata` is a new target:
+    a snapshot repeats the last one (`state_records`), and those of a watched cluster say what
+    Kafka's records, or its answers, do (`watcher/kafka_records.py`, `described_groups.py`).
 
     Parameters
     ----------

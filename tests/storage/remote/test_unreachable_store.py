@@ -29,9 +29,9 @@ from coordinator.storage.tables.store_options import use_settings
 from coordinator.verify import verify
 from tests.conftest import ROOT
 from tests.support import members
-from tests.support.inside import log_of
 from tests.support.lives import life
 from tests.support.longer import EVERY
+from tests.support.members import log_of
 from tests.support.processes import running
 
 TOPICS = {"clicks": 6}
