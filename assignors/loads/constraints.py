@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -23,18 +23,41 @@ from assignors.parse import kind_of, show
 
 PIN, EXCLUDE, COLOCATE, ANTI_AFFINITY = "pin", "exclude", "colocate", "anti_affinity"
 MAX_PARTITIONS, DRAIN = "max_partitions", "drain"
-KINDS = (PIN, EXCLUDE, COLOCATE, ANTI_AFFINITY, MAX_PARTITIONS, DRAIN)
 FIELDS = ("kind", "selector", "value", "hard", "reason", "until")
 EVERY_MEMBER = "*"
 
 _PLACEHOLDER = "{partition}"
 _SELECTOR = re.compile(r"(.+)/(\d{1,10})(?:-(\d{1,10}))?", re.DOTALL)
-_LIMIT = re.compile(r"[0-9]{1,10}")
 _NUMBER_BITS = 31
 _MS_MIN, _MS_MAX = 10**11, 10**14
 """Of a time as a number: as seconds, they would be the year 5138 or later; as microseconds, 1973
 or before. So a number between them is milliseconds, and any other may be something else."""
 _NONE = np.zeros(0, dtype=np.int64)
+
+
+class _Shape(NamedTuple):
+    """What the fields of a kind of rule hold, as messages say it; `value` None: it has none."""
+
+    selector: str
+    value: str | None
+    word: str = " "
+    pattern: str = "(?s:.+)"
+
+
+_PARTITIONS = 'partitions: "topic", "topic/3" or "topic/3-7"'
+_LABEL = 'a label; "{partition}" in it is the number'
+_SHAPES = {
+    PIN: _Shape(_PARTITIONS, "a member", " to "),
+    EXCLUDE: _Shape(_PARTITIONS, "a member", " from "),
+    COLOCATE: _Shape(_PARTITIONS, _LABEL, " as "),
+    ANTI_AFFINITY: _Shape(_PARTITIONS, _LABEL, " as "),
+    MAX_PARTITIONS: _Shape(
+        'a member, or "*" for every member', "a whole number of partitions, 0 or more",
+        pattern="[0-9]{1,10}",
+    ),
+    DRAIN: _Shape("a member", None),
+}  # fmt: skip
+KINDS = tuple(_SHAPES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +66,11 @@ class ConstraintRow:
 
     `FIELDS`, each of its type; `until` as ms since 1970.
 
-    One type for all kinds, not a tagged union: a row of a table has all columns, and executors of
-    a cluster, which read rules too, have no msgspec to tell the kinds apart by.
+    One type, and `kind` its tag, not a class for each kind: a row of a table, and the struct in the
+    log's column, have the same six fields for every kind, so classes would all be equal, and would
+    be taken apart again where rules are solved, which is by arrays of each kind. `_SHAPES` has what
+    differs. (msgspec, which could tell classes apart by a tag, is not on executors, which read
+    rules too.)
     """
 
     kind: str
@@ -57,8 +83,8 @@ class ConstraintRow:
     @property
     def name(self) -> str:
         """The rule in words."""
-        words = {PIN: " to ", EXCLUDE: " from ", COLOCATE: " as ", ANTI_AFFINITY: " as "}
-        value = "" if self.value is None else words.get(self.kind, " ") + self.value
+        shape = _SHAPES.get(self.kind, _SHAPES[DRAIN])  # a newer version may know more kinds
+        value = "" if self.value is None else shape.word + self.value
         return f"{self.kind} {self.selector}{value}"
 
 
@@ -148,19 +174,17 @@ def _parse_row(row: object, where: str) -> ConstraintRow:
                 f"{where}: unknown field {show(name)}: the fields are {', '.join(FIELDS)}"
             )
     kind, selector, value = row.get("kind"), row.get("selector"), row.get("value")
-    if kind not in KINDS:
+    if not isinstance(kind, str) or (shape := _SHAPES.get(kind)) is None:
         raise SpecError(f"{where}: kind is {show(kind)}: give one of {', '.join(KINDS)}")
     if not isinstance(selector, str) or not selector:
-        raise SpecError(f"{where}: selector is {show(selector)}: give {_expected_selector(kind)}")
+        raise SpecError(f"{where}: selector is {show(selector)}: give {shape.selector}")
     if kind == MAX_PARTITIONS and type(value) is int:
         value = str(value)
-    if kind == DRAIN:
+    if shape.value is None:
         if value is not None:
-            raise SpecError(f"{where}: drain has value {show(value)}: leave the value out")
-    elif not isinstance(value, str) or not (
-        _LIMIT.fullmatch(value) if kind == MAX_PARTITIONS else value
-    ):
-        raise SpecError(f"{where}: {kind} has value {show(value)}: give {_expected_value(kind)}")
+            raise SpecError(f"{where}: {kind} has value {show(value)}: leave the value out")
+    elif not isinstance(value, str) or not re.fullmatch(shape.pattern, value):
+        raise SpecError(f"{where}: {kind} has value {show(value)}: give {shape.value}")
     hard, reason = row.get("hard"), row.get("reason")
     if hard is not None and not isinstance(hard, bool):
         raise SpecError(f"{where}: hard is {show(hard)}: give true or false")
@@ -168,18 +192,6 @@ def _parse_row(row: object, where: str) -> ConstraintRow:
         raise SpecError(f"{where}: reason is {show(reason)}: give text")
     until = _parse_time(row.get("until"), where)
     return ConstraintRow(kind, selector, value, hard is not False, reason, until)
-
-
-def _expected_selector(kind: str) -> str:
-    if kind in (DRAIN, MAX_PARTITIONS):
-        return "a member" + (', or "*" for every member' if kind == MAX_PARTITIONS else "")
-    return 'partitions: "topic", "topic/3" or "topic/3-7"'
-
-
-def _expected_value(kind: str) -> str:
-    if kind == MAX_PARTITIONS:
-        return "a whole number of partitions, 0 or more"
-    return "a member" if kind in (PIN, EXCLUDE) else 'a label; "{partition}" in it is the number'
 
 
 def _parse_time(value: Any, where: str) -> int | None:  # noqa: ANN401 - what a user gave
