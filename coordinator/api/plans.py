@@ -1,4 +1,4 @@
-"""Plans in requests and answers: what is asked of one, a plan as JSON, and what is said of it."""
+"""Plans in requests and answers: the fields of a request, a plan as JSON, and its explanation."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def summarize(
     overloaded: Sequence[tuple[str, float]] | None = None,
     findings: Sequence[Finding] = (),
 ) -> PlanSummaryRow:
-    """Return what is said of a plan after its moves.
+    """Return the fields that follow the moves of a plan.
 
     Parameters
     ----------
