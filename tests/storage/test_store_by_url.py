@@ -10,6 +10,7 @@ import sys
 import time
 from contextlib import suppress
 from functools import partial
+from itertools import count
 
 import pytest
 from deltalake import DeltaTable
@@ -227,6 +228,25 @@ def test_no_writer_acts_on_a_list_that_lacks_commits(log, store, s3):
     assert [batch.position for batch in successor.replay()] == [1, 12, 23, 34, 45, 56, 57]
     with pytest.raises(WriterFenced):
         log.append(life(7), 7)
+
+
+def test_a_writer_that_always_has_a_next_commit_is_fenced_all_the_same(log, store, monkeypatch):
+    """Else a busy coordinator is never taken over by force, nor gives up a shard."""
+    successor, busy = DeltaLog(store), count(2)
+    open_table = successor._table._open_table
+
+    def open_while_it_writes(disk, path):
+        opened = open_table(disk, path)
+        for _ in range(3):
+            epoch = next(busy)
+            log.append(life(epoch), epoch)
+        return opened
+
+    monkeypatch.setattr(successor._table, "_open_table", open_while_it_writes)
+    assert successor.claim("two", "", 3) == 2
+    with pytest.raises(WriterFenced):
+        log.append(life(99), 99)
+    assert next(busy) < 12, "one list was enough"
 
 
 def test_a_reader_does_not_take_an_old_list_for_no_store(log, store, s3):

@@ -249,7 +249,7 @@ def open_surely(
     def is_right(opened: DeltaTable | None) -> bool:
         if opened is None:
             return known < 0 and not _has_begun(disk, path)
-        return _is_newest(disk, path, opened.version())
+        return _reach_newest(disk, path, opened)
 
     return _open_listed(disk, path, open_table, is_right)
 
@@ -304,12 +304,37 @@ def load_surely(disk: Files, path: str, table: DeltaTable, version: int) -> None
             return
 
 
-def _is_newest(disk: Files, path: str, version: int) -> bool:
-    """Whether a version that is listed was the newest when this was called.
+def _reach_newest(disk: Files, path: str, table: DeltaTable) -> bool:
+    """Have a table at the version that was the newest when this was called.
 
-    The floor is read last: the next version was not removed before it was looked for.
+    False where the store does not list that version yet. A busy writer may have a next version
+    whenever a list is read: so the newest is looked for, not waited for.
     """
-    return not disk.exists(commit_file(path, version + 1)) and read_floor(disk, path) <= version
+    version = table.version()
+    newest = _find_newest(disk, path, version)
+    if newest != version:
+        try:
+            table.load_as_version(newest)
+        except (DeltaError, OSError):
+            return False
+        check_format(table, path)
+    # Read last: the next version was not removed before it was looked for.
+    return read_floor(disk, path) <= newest
+
+
+def _find_newest(disk: Files, path: str, version: int) -> int:
+    """Return the newest version from one that is there on: those after it have no gap."""
+    there, step = version, 1
+    while disk.exists(commit_file(path, there + step)):
+        there, step = there + step, step * 2
+    gone = there + step
+    while gone - there > 1:
+        middle = (there + gone) // 2
+        if disk.exists(commit_file(path, middle)):
+            there = middle
+        else:
+            gone = middle
+    return there
 
 
 def _has_begun(disk: Files, path: str) -> bool:
