@@ -311,6 +311,7 @@ class DeltaLog:
         with self._table.lock:
             self._settle()
             until = self.position
+            self._table.load()  # a claim does not: it reads only the commits since, not all
         parts = list_parts(self._table.read())
         seen, after = ValueCache(), 0
         for batch in read_snapshot_at(self._disk, self._snapshots.path, self._claims, until, seen):

@@ -177,11 +177,11 @@ def test_a_damaged_checkpoint_costs_nothing(tmp_path, caplog, harm):
 def test_a_log_of_a_newer_version_is_refused(tmp_path):
     written(tmp_path)
     DeltaTable(tmp_path / "log").alter.set_table_properties(
-        {"muster.format": "2"}, raise_if_not_exists=False
+        {"muster.format": "3"}, raise_if_not_exists=False
     )
     for opened in (claimed, lambda store: list(read_log(store))):
         with pytest.raises(
-            NewerLog, match=r"has format 2, this version of Muster knows .* up to 1"
+            NewerLog, match=r"has format 3, this version of Muster knows .* up to 1"
         ):
             opened(tmp_path)
 
