@@ -197,7 +197,7 @@ def lived_in(store):
 
 def newer(store):
     log = DeltaTable(lived_in(store))
-    log.alter.set_table_properties({"muster.format": "2"}, raise_if_not_exists=False)
+    log.alter.set_table_properties({"muster.format": "3"}, raise_if_not_exists=False)
 
 
 def a_file_for_a_lease(store):
@@ -222,7 +222,7 @@ def foreign(folder):
         (foreign, ConfigError, "is itself a Delta table", 2),
         (a_file_for_a_log, CommitFailed, "cannot be opened: .*File exists", 2),
         (lambda s: foreign(s / "log"), CorruptLog, "not of a coordinator", 2),
-        (newer, NewerLog, "has format 2, this version of Muster knows", 2),
+        (newer, NewerLog, "has format 3, this version of Muster knows", 2),
         (a_file_for_a_lease, CommitFailed, "cannot be opened: .*Is a directory", 0),
     ],
 )

@@ -26,7 +26,7 @@ class Front(listener.RunningServer):
         self._world, self._backend = world, backend
         self._host = world.host_of(world.machine.check())
         self.address = self._host.address
-        self._nodes, self._said, self._stays = backend.nodes, "", False
+        self._nodes, self._last_error, self._stays = backend.nodes, "", False
         self._closed = listener.threading.Event()
         self._wanted_id = self._host.node_id
         host, port = self.address.split(":")
