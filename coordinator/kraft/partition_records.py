@@ -31,6 +31,7 @@ from coordinator.storage.record_log import (
     CommitFailed,
     CorruptLog,
     LostTarget,
+    Unmaintained,
     merge_advances,
     rise_each,
 )
@@ -40,7 +41,7 @@ from coordinator.watcher.record_batches import BatchError
 from coordinator.watcher.translator import Translator
 
 
-class PartitionRecords:
+class PartitionRecords(Unmaintained):
     """A `RecordLog` over a partition in one epoch; that one ends with it.
 
     Parameters
@@ -173,20 +174,6 @@ class PartitionRecords:
 
     def snapshot(self, records: Iterable[Record], position: int, at_ms: int) -> None:
         """Do nothing: the log is read whole."""
-
-    def is_maintenance_due(self) -> bool:
-        """Nothing ever is."""
-        return False
-
-    def maintain(self, *, pack: bool = False) -> None:
-        """Do nothing."""
-
-    def lag(self) -> float:
-        """Nothing ever is late."""
-        return 0.0
-
-    def stop_maintenance(self) -> None:
-        """Do nothing."""
 
     def close(self) -> None:
         """Let go: the partition's file is the node's."""

@@ -258,7 +258,25 @@ class MemoryRecords:
     snapshot: Batch | None = None
 
 
-class MemoryLog:
+class Unmaintained:
+    """What a log answers about maintenance that needs none."""
+
+    def is_maintenance_due(self) -> bool:
+        """Nothing ever is."""
+        return False
+
+    def maintain(self, *, pack: bool = False) -> None:
+        """Do nothing."""
+
+    def lag(self) -> float:
+        """Nothing ever is late."""
+        return 0.0
+
+    def stop_maintenance(self) -> None:
+        """Do nothing."""
+
+
+class MemoryLog(Unmaintained):
     """A log in memory: for tests, for `muster trace`, and for a simulator that breaks commits.
 
     Parameters
@@ -323,20 +341,6 @@ class MemoryLog:
     def snapshot(self, records: Iterable[Record], position: int, at_ms: int) -> None:
         """Keep the records that make the state at this position."""
         self.storage.snapshot = Batch(position, at_ms, self.epoch, list(records))
-
-    def is_maintenance_due(self) -> bool:
-        """Nothing ever is."""
-        return False
-
-    def maintain(self, *, pack: bool = False) -> None:
-        """Do nothing: memory needs no maintenance."""
-
-    def lag(self) -> float:
-        """Nothing ever is late."""
-        return 0.0
-
-    def stop_maintenance(self) -> None:
-        """Do nothing: memory needs no maintenance."""
 
     def close(self) -> None:
         """Let go; others may hold the storage."""

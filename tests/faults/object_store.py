@@ -8,7 +8,7 @@ from __future__ import annotations
 import atexit
 import os
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache, partial
 from pathlib import Path
@@ -29,10 +29,7 @@ REGIONS_S = (-420.0, 420.0)
 
 def killed(_store: Path, seed: int, times: int) -> Outcome:
     """Kill a coordinator so many times, while a request fails now and then."""
-    server = serve_s3()
-    with _weather(server, seed) as made:
-        outcome = crash.killed(server.new_store(), seed, times)
-    return Outcome(times, f"{outcome.seen}; {sum(made.values())} requests failed; {server.name}")
+    return _in_weather(crash.killed, seed, times)
 
 
 def woken(_store: Path, seed: int, times: int) -> Outcome:
@@ -63,10 +60,7 @@ def braved(_store: Path, seed: int, times: int) -> Outcome:
 
 def checked(_store: Path, seed: int, times: int) -> Outcome:
     """Have coordinators lose their store while a request fails now and then; check histories."""
-    server = serve_s3()
-    with _weather(server, seed) as made:
-        outcome = registers.checked(server.new_store(), seed, times)
-    return Outcome(times, f"{outcome.seen}; {sum(made.values())} requests failed; {server.name}")
+    return _in_weather(registers.checked, seed, times)
 
 
 def broken_up(_store: Path, seed: int, times: int) -> Outcome:
@@ -89,6 +83,14 @@ def serve_s3() -> Any:
     os.environ.update(server.environment())
     atexit.register(server.stop)
     return server
+
+
+def _in_weather(make: Callable[[Any, int, int], Outcome], seed: int, times: int) -> Outcome:
+    """Make a fault so many times on a new store, while a request fails now and then."""
+    server = serve_s3()
+    with _weather(server, seed) as made:
+        outcome = make(server.new_store(), seed, times)
+    return Outcome(times, f"{outcome.seen}; {sum(made.values())} requests failed; {server.name}")
 
 
 @contextmanager
