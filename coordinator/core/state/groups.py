@@ -314,10 +314,14 @@ class Group:
         if len(self.changes) > len(self.members) // 2 + CHANGES_LEAST:
             self.changes = None
 
-    def set_target(self, member_id: str, spans: Spans) -> None:
-        """Give a member a target."""
-        self.targets[member_id] = spans
-        self.note_change(member_id)
+    def set_targets(self, targets: Sequence[tuple[str, Spans]]) -> None:
+        """Give members targets, in order."""
+        self.targets.update(targets)
+        if self.changes is None:
+            self.revision += len(targets)
+        else:
+            for member_id, _ in targets:
+                self.note_change(member_id)
 
     def end_target(self, member_id: str) -> None:
         """Let a member have no target."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from itertools import repeat
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import compress, repeat
 from typing import TypeAlias
 
 import numpy as np
@@ -63,6 +63,14 @@ class PartitionOwners(Mapping[TopicKey, Serials]):
             self._move(place, max(end, 2 * int(self._rooms[place])))
         return self[key]
 
+    def reserve_all(self, keys: Sequence[TopicKey], ends: Longs) -> None:
+        """Have room in each topic up to a partition: `reserve` for many, which grows once."""
+        places = self._look_up(keys)
+        new = places == UNKNOWN
+        if new.any():
+            self._add_topics(list(compress(keys, new.tolist())), ends[new])
+        self._widen(places[~new], ends[~new])
+
     def claim(self, spans: SpanColumns, serial: int) -> int | None:
         """Give partitions to a member; None: done, else the first span that is not free."""
         low, high = spans.line()
@@ -111,12 +119,14 @@ class PartitionOwners(Mapping[TopicKey, Serials]):
         """Return the place of each topic, UNKNOWN where it has none; mostly the same are asked."""
         known = len(self._places)
         if self._seen is None or self._seen[0] is not topics or self._seen[1] != known:
-            places = np.full(len(topics), UNKNOWN)
-            if known:
-                found = map(self._places.get, topics.keys, repeat(UNKNOWN))
-                places = np.fromiter(found, np.int64, len(topics))
-            self._seen = topics, known, places
+            self._seen = topics, known, self._look_up(topics.keys)
         return self._seen[2]
+
+    def _look_up(self, keys: Sequence[TopicKey]) -> Longs:
+        """Return the place of each topic, UNKNOWN where it has none."""
+        if not self._places:
+            return np.full(len(keys), UNKNOWN)
+        return np.fromiter(map(self._places.get, keys, repeat(UNKNOWN)), np.int64, len(keys))
 
     def _reserve(self, spans: SpanColumns) -> None:
         """Have room for spans."""
@@ -132,9 +142,12 @@ class PartitionOwners(Mapping[TopicKey, Serials]):
             self._add_topics(keys, end[new])
             places[added] = np.arange(known, len(self._places))
             self._seen = spans.topics, len(self._places), places
-        place = places[topic]
-        for at in np.flatnonzero(self._rooms[place] < end).tolist():
-            self._move(int(place[at]), max(int(end[at]), 2 * int(self._rooms[place[at]])))
+        self._widen(places[topic], end)
+
+    def _widen(self, places: Longs, ends: Longs) -> None:
+        """Have room in topics that are known."""
+        for at in np.flatnonzero(self._rooms[places] < ends).tolist():
+            self._move(int(places[at]), max(int(ends[at]), 2 * int(self._rooms[places[at]])))
 
     def _add_topics(self, keys: list[TopicKey], rooms: Longs) -> None:
         """Add topics whose partitions are all free."""

@@ -159,7 +159,7 @@ def _plan_additions(
     None when that would not be quicker than one by one, or when a claim must be refused: one by
     one says which.
     """
-    if any(isinstance(holding, SpanColumns) for _, holding in claims):
+    if SpanColumns in {type(holding) for _, holding in claims}:
         return None
     spans = list(chain.from_iterable(holding for _, holding in claims))
     if not spans:
@@ -175,8 +175,8 @@ def _plan_additions(
     order = np.lexsort((columns.first, topics))
     cuts = np.flatnonzero(np.diff(topics[order])) + 1
     parts = list(zip(numbers, np.split(order, cuts), strict=True))
-    for key, places in parts:
-        group.owners.reserve(key, int(columns.end[places].max()))
+    ends = np.array([columns.end[places].max() for _, places in parts], np.int64)
+    group.owners.reserve_all([key for key, _ in parts], ends)
     found = []
     for key, places in parts:
         added = _plan_topic(group, key, columns.at(places))

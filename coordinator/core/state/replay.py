@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import singledispatch
-from itertools import groupby
+from itertools import groupby, repeat
 from operator import attrgetter
-from typing import cast
+from typing import Any
 
 from coordinator.core.state.classic_group import ClassicGroup
 from coordinator.core.state.classic_written import group_of
@@ -24,6 +24,7 @@ from coordinator.core.state.groups import (
     Topic,
     Watched,
     count_down,
+    exhaust,
 )
 from coordinator.core.state.member_counts import count_member, share_names, uncount_member
 from coordinator.core.state.partition_owners import change_holding, claim_many
@@ -81,12 +82,10 @@ def replay(state: State, record: Record) -> None:
 def replay_all(state: State, records: Iterable[Record]) -> None:
     """Change the state by many records, in order: `replay` for each, millions of them in a load."""
     for kind, some in groupby(records, type):
-        if kind is CurrentMember:
-            _apply_current_all(cast("Iterable[CurrentMember]", some), state)
+        if kind in _RULES_FOR_MANY:
+            _RULES_FOR_MANY[kind](some, state)
         else:
-            rule = _RULES.get(kind, _apply)
-            for record in some:
-                rule(record, state)
+            exhaust(map(_RULES.get(kind, _apply), some, repeat(state)))
 
 
 def set_whole_target(group: Group, whole: WholeTarget) -> None:
@@ -186,9 +185,16 @@ def _apply_target_metadata(record: TargetMetadata, state: State) -> None:
 
 @_apply.register
 def _apply_target_member(record: TargetMember, state: State) -> None:
-    group = state.groups.get(record.group_id)
-    if group is not None and record.member_id in group.members:
-        group.set_target(record.member_id, record.spans)
+    _apply_targets_all([record], state)
+
+
+def _apply_targets_all(records: Iterable[TargetMember], state: State) -> None:
+    """Do `_apply_target_member` for each record."""
+    for group_id, some in groupby(records, attrgetter("group_id")):
+        group = state.groups.get(group_id)
+        if group is not None:
+            has = group.members
+            group.set_targets([(r.member_id, r.spans) for r in some if r.member_id in has])
 
 
 @_apply.register
@@ -450,6 +456,10 @@ def _end_unread(state: State, record: Tombstone) -> None:
 
 _RULES = {kind: _apply.dispatch(kind) for kind in KINDS.values()}
 """What singledispatch would find: a million members are millions of records to load."""
+_RULES_FOR_MANY: dict[type, Callable[[Iterable[Any], State], None]] = {
+    CurrentMember: _apply_current_all,
+    TargetMember: _apply_targets_all,
+}
 _ENDS: dict[str, Callable[[State, Tombstone], None]] = {
     GroupMetadata.kind: _end_group,
     ClassicGroupWritten.kind: _end_classic,

@@ -236,6 +236,11 @@ class Targets(Mapping[str, Spans]):
         self._own[member_id] = spans
         self._ranges = None
 
+    def update(self, targets: Iterable[tuple[str, Spans]]) -> None:
+        """Give many members targets."""
+        self._own.update(targets)
+        self._ranges = None
+
     def __iter__(self) -> Iterator[str]:
         yield from (member_id for member_id, spans in self._own.items() if spans is not None)
         if self.whole is not None:
