@@ -30,6 +30,9 @@ class MemberSettings:
         `consumer.session.timeout.ms`.
     heartbeat_interval_ms
         After how long it sends a heartbeat, where the coordinator would have it wait longer.
+    keeps_ms
+        For how long it keeps its partitions while its coordinator is silent, where what it does
+        with them is fenced in another way than by the end of its session.
     backoff_ms, backoff_max_ms
         What it waits after a first failed heartbeat, and at most after many: as Kafka's clients do
         by default.
@@ -43,6 +46,7 @@ class MemberSettings:
     rebalance_timeout_ms: int = 60_000
     session_timeout_ms: int = 45_000
     heartbeat_interval_ms: int = UNSAID_MS
+    keeps_ms: int | None = None
     backoff_ms: int = 100
     backoff_max_ms: int = 1_000
 
@@ -63,8 +67,11 @@ class MemberSettings:
         is_given = self.heartbeat_interval_ms != UNSAID_MS
         return self if is_given else replace(self, heartbeat_interval_ms=interval_ms)
 
-    def pause_ms(self, failures: int, jitter: float) -> int:
+    def pause_ms(self, failures: int, jitter: float, interval_ms: int = UNSAID_MS) -> int:
         """Return how long to wait after a failure: longer each time, and not as long as others do.
+
+        It is at most a quarter of the time between heartbeats: who must be heard of more often
+        looks for its coordinator more often.
 
         Parameters
         ----------
@@ -72,8 +79,11 @@ class MemberSettings:
             How many there were before it.
         jitter
             A random number from 0 to 1.
+        interval_ms
+            The time between heartbeats.
         """
-        wait_ms = min(self.backoff_max_ms, self.backoff_ms * 2 ** min(failures, 30))
+        most_ms = min(self.backoff_max_ms, max(self.backoff_ms, interval_ms // 4))
+        wait_ms = min(most_ms, self.backoff_ms * 2 ** min(failures, 30))
         return int(wait_ms * (0.8 + 0.4 * jitter))
 
 

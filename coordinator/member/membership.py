@@ -120,8 +120,7 @@ class Membership:
         self._full = True
         self._late_until_ms = 0
         """Until then an earlier heartbeat may come, and be answered what only a full one hears."""
-        self._failures = 0
-        self._beat_at_ms = 0
+        self._failures, self._interval_ms, self._beat_at_ms = 0, NEVER_MS, 0
         self._confirmed_at_ms = 0
         self._waits_since_ms: int | None = None
         self._revoke_by_ms = NEVER_MS
@@ -171,8 +170,8 @@ class Membership:
         since = self._waits_since_ms
         rebalance_ms = _guarded(self.settings.rebalance_timeout_ms)
         asked = NEVER_MS if since is None else since + rebalance_ms
-        session = self._confirmed_at_ms + _guarded(self.session_ms)
-        return min(session, self._revoke_by_ms, asked)
+        kept = self.settings.keeps_ms or _guarded(self.session_ms)
+        return min(self._confirmed_at_ms + kept, self._revoke_by_ms, asked)
 
     @property
     def wake_at_ms(self) -> int:
@@ -303,7 +302,7 @@ class Membership:
         if response.assignment is not None and self.state is not ClientState.PREPARE_LEAVING:
             self.target = response.assignment
         pause_ms = self.settings.interval_ms(response.heartbeat_interval_ms, self.session_ms)
-        self._beat_at_ms = sent.at_ms + pause_ms
+        self._beat_at_ms, self._interval_ms = sent.at_ms + pause_ms, pause_ms
         if subtract_spans(self.owned, self.target) and self._revoke_by_ms == NEVER_MS:
             self._revoke_by_ms = since + _guarded(self.settings.rebalance_timeout_ms)
         self._lapse()
@@ -339,7 +338,7 @@ class Membership:
         elif code in JOIN_AGAIN and self.state is not ClientState.JOINING:
             self._fence()
         else:
-            self._back_off(event.jitter)
+            self._back_off(sent, event.jitter)
 
     def _unanswered(self, event: HeartbeatUnanswered) -> None:
         sent = self._take_sent(event.number)
@@ -347,11 +346,12 @@ class Membership:
             return
         self._full = True  # the answer that is missing may have brought an assignment
         self._late_until_ms = sent.at_ms + LATE_MS
-        self._back_off(event.jitter)
+        self._back_off(sent, event.jitter)
 
-    def _back_off(self, jitter: float) -> None:
-        """Send the next heartbeat after a pause."""
-        self._beat_at_ms = self._now_ms + self.settings.pause_ms(self._failures, jitter)
+    def _back_off(self, sent: _Sent, jitter: float) -> None:
+        """Send the next heartbeat after a pause, of which waiting for an answer is part."""
+        pause_ms = self.settings.pause_ms(self._failures, jitter, self._interval_ms)
+        self._beat_at_ms = sent.at_ms + pause_ms
         self._failures += 1
 
     # Reconciliation ------------------------------------------------------------------------------
@@ -436,8 +436,8 @@ class Membership:
         """Leave with the next heartbeat."""
         self._move(Cause.RELEASED)
         self._beat_at_ms = self._now_ms
-        patience_ms = GOODBYE_MS if self.epoch > JOIN else 0  # no one waits for a stranger's end
-        self._failures, self._goodbye_until_ms = 0, self._now_ms + patience_ms
+        wait_ms = GOODBYE_MS if self.epoch > JOIN else 0  # no one waits for a stranger's end
+        self._failures, self._goodbye_until_ms = 0, self._now_ms + wait_ms
 
     def _is_leaving(self, sent: _Sent, *, heard: bool, jitter: float = 0.0) -> bool:
         """Whether this was among the last heartbeats: one that says so is repeated until heard."""
@@ -448,7 +448,7 @@ class Membership:
         elif heard or self._now_ms >= self._goodbye_until_ms:
             self._end_leaving()
         else:
-            self._back_off(jitter)
+            self._back_off(sent, jitter)
         return True
 
     def _end_leaving(self) -> None:

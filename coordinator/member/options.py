@@ -61,6 +61,9 @@ class MemberOptions:
         How often it asks for its partitions, where the coordinator would have it ask less often
         (`group.consumer.heartbeat.interval.ms`, 5 s by default). What others give up, it gets with
         its next heartbeat. None: as the coordinator says, or as `hasten` does.
+    keeps_ms
+        For how long it keeps its partitions while the coordinator is silent. None: for most of the
+        session. Give more only where the next owner of a partition fences the one before.
     max_poll_interval_ms
         How long work may go without asking its `stop`; then the member gives up its partitions and
         joins again when the work has ended. None: as long as it likes.
@@ -97,6 +100,7 @@ class MemberOptions:
         rebalance_timeout_ms: int = 60_000,
         session_timeout_ms: int = 45_000,
         heartbeat_interval_ms: int | None = None,
+        keeps_ms: int | None = None,
         max_poll_interval_ms: int | None = None,
         tls: ssl.SSLContext | None = None,
         login: Login | None = None,
@@ -105,6 +109,7 @@ class MemberOptions:
             rebalance_timeout_ms=rebalance_timeout_ms,
             session_timeout_ms=session_timeout_ms,
             heartbeat_interval_ms=heartbeat_interval_ms,
+            keeps_ms=keeps_ms,
             max_poll_interval_ms=max_poll_interval_ms,
         )
         check_texts(group_id=group_id)
@@ -133,6 +138,7 @@ class MemberOptions:
             rebalance_timeout_ms,
             session_timeout_ms,
             heartbeat_interval_ms or UNSAID_MS,
+            keeps_ms,
         )
         self._coordinator, self._tls, self._login = coordinator, tls, login
         self._transport()  # refuses what leads nowhere

@@ -68,6 +68,9 @@ if TYPE_CHECKING:
 LINGER_S, LINGER_LEASES = 10.0, 1.5
 """How long a node that ends waits until others have claimed its shards, at least; where its goodbye
 was lost, they claim them a session and a heartbeat later, which is a lease."""
+KEEPS_LEASES = 1.5
+"""For how long it keeps its shards while it hears of no root: longer than the root takes to move.
+It ends before a shard that another has claimed would be claimed back, a lease after that."""
 ROOT_S = 5.0
 """How long it waits until it has given the root back."""
 STRANGER = GroupError(
@@ -400,8 +403,9 @@ class Node:
                 server_assignor="weighted",
                 client_id=self.here.address,
                 member_id=self.here.owner,
-                # Longer than the root's: where that is silent it lets go of all shards by this.
-                session_timeout_ms=self.config.lease.ttl_ms,
+                session_timeout_ms=session_ms_of(self.config),
+                # The next claim of a shard fences us, and the root may move meanwhile.
+                keeps_ms=int(KEEPS_LEASES * self.config.lease.ttl_ms),
             )
             try:
                 with member:
@@ -423,7 +427,7 @@ class Node:
         Its heartbeats need no store, and would keep shards that no one can be served from.
         """
         asking: threading.Thread | None = None
-        while not self._leaving.wait(RETRY_S):
+        while not self._leaving.wait(LOOK_S):
             # A shard alone may be stuck, and its next owner would be too.
             if self.here.stuck_ms > RETRY_S * 1000 and not (asking and asking.is_alive()):
                 asking = self._start(self._ask_store, "muster-asks")

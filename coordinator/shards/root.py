@@ -112,7 +112,7 @@ class Root:
         self._begin(opened)
         self.coordinator = opened
         self._tell()
-        logger.info("coordinates the nodes of %s", self._root)
+        logger.info("coordinates the nodes of %s, by claim %d", self._root, opened.epoch)
         while not ending.wait(LOOK_S):
             if opened.status in LOST:
                 return
@@ -166,11 +166,14 @@ def config_of_nodes(config: Config) -> Config:
     """Return the settings of the coordinator of the nodes.
 
     A session ends well before a lease does: with their next heartbeat the others learn of it, and
-    then they load. It may: what fences a node is the next claim of a shard, and no clock.
+    then they load. So does the lease of the root, in whose stead another waits for its holder. They
+    may: what fences a node is the next claim of a shard, and no clock.
     """
     beat_ms, session_ms = max(1, config.lease.ttl_ms // BEATS), session_ms_of(config)
+    renew_ms = min(config.lease.renew_ms, beat_ms)
     return replace(
         config_of_part(config),
+        lease=replace(config.lease, ttl_ms=session_ms, renew_ms=renew_ms),
         weights=replace(config.weights, source=""),
         kafka=kafka_config(
             {

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from typing import Protocol
 
-from coordinator.clock import wall_ms
+from coordinator.clock import monotonic_ms, wall_ms
 from coordinator.config import Config
 from coordinator.engines.engine import Engine
 from coordinator.errors import ErrorCode, GroupError
@@ -91,6 +91,8 @@ class ShardsHere:
         """The claims, by their epochs, of shards whose logs are not loaded yet."""
         self._empty: set[int] = set()
         """Shards that it owns, which have no log yet: the first request makes one."""
+        self._given_ms: dict[int, int] = {}
+        """When it was given shards that it has not served since."""
         self._had: dict[int, Stop] = {}
         """Shards that are its own, each with what says that it must go."""
         self._lost: dict[int, int] = {}
@@ -170,6 +172,7 @@ class ShardsHere:
         """Have a shard until it must go; the next claim of it then ends our service."""
         with self._changing:
             self._had[shard] = stop
+        self._given_ms[shard] = monotonic_ms()
         self._make_way(shard, on=False)
         try:
             while not stop.is_set():
@@ -293,7 +296,14 @@ class ShardsHere:
                 return False
             self._here[shard] = opened
             self._empty.discard(shard)
-            return True
+        self._log_served(shard, opened.epoch)
+        return True
+
+    def _log_served(self, shard: int, epoch: int) -> None:
+        """Say how long a shard took to come here."""
+        now_ms = monotonic_ms()
+        took_ms = now_ms - self._given_ms.pop(shard, now_ms)
+        logger.info("serves shard %d by claim %d, given %d ms before", shard, epoch, took_ms)
 
     def close(self) -> None:
         """Serve no shard any longer, nor one that is loaded now; the node is ending."""

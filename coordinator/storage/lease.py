@@ -181,7 +181,12 @@ class Lease:
             log = log_folder(f"{self._store}/log")
             if self._disk.has_locks and self._disk.is_folder(log):
                 self._must_be = log
-            self._sleep(self._poll_ms / 1000)
+            self._sleep(self._next_look_ms() / 1000)
+
+    def _next_look_ms(self) -> int:
+        """Return when to look at a lease again: no later than when it may have ended."""
+        left_ms = self._ends_ms - self._steady() if self._seen is not None else self._poll_ms
+        return min(self._poll_ms, max(POLL_MS, left_ms))
 
     def publish_epoch(self, epoch: int) -> None:
         """Tell the others the coordinator epoch of our claim."""

@@ -6,10 +6,12 @@ asks every node directly, and so sees for how long a group has no coordinator.
 
 from __future__ import annotations
 
+import logging
 import random
 import threading
 import time
 from collections import Counter, defaultdict
+from collections.abc import Sequence
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -17,22 +19,23 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from coordinator.clock import wall_ms
 from coordinator.config import Config, LeaseConfig, ServerConfig
 from coordinator.config.kafka import kafka_config
 from coordinator.errors import GroupError
 from coordinator.history import frame
 from coordinator.member.member import Member
+from coordinator.storage.lease import Lease
 from coordinator.storage.shards import make_shards, read_shards, root_at, shard_at
 from coordinator.storage.tables.store_options import use_settings
-from coordinator.wire.codec import Api
 from tests.member.cut_network import Proxy, free_port
-from tests.support.members import wait_for
-from tests.support.wire_client import Client
 
 from . import process
 from .crowd import Broken
-from .node import Teller, listen
+from .node import Teller
+from .outages import Bystander, Prober, show, tell_timeline
 from .report import Outcome
+from .said import Said
 from .shadow import Shadow
 
 SHARDS, NODES, TOPIC, PARTITIONS = 6, 3, "t", 4
@@ -51,7 +54,7 @@ CONFIG = Config(
         }
     ),
 )
-ANSWER_S, EVERY_S, COMMIT_S = 1.0, 0.05, 0.1
+ANSWER_S, COMMIT_S = 1.0, 0.1
 Key: TypeAlias = tuple[str, int]
 """A group, and a partition of the topic."""
 
@@ -61,7 +64,10 @@ def serve(config: Config, pipe: Connection, store: str, _: Config, __: str) -> N
     from coordinator.shards.node import Node
 
     tell = Teller(pipe)
-    listen(tell)
+    logging.getLogger("muster").addHandler(
+        Said(lambda text: tell("said", f"{time.monotonic():.3f} {text}"))
+    )
+    logging.getLogger("muster.shards").setLevel(logging.INFO)
     use_settings(config.store)
     tell("began", time.monotonic())
     shards = read_shards(store)
@@ -90,7 +96,7 @@ class Host:
     """
 
     def __init__(self, store: str, number: int, endpoint: int | None) -> None:
-        self.store, self.port = store, free_port()
+        self.store, self.port, self.name = store, free_port(), f"node {number}"
         self.link, self.store_link = Proxy(), Proxy()
         self.link.begin(("127.0.0.1", self.port))
         server = ServerConfig(
@@ -199,82 +205,12 @@ class Crew:
             thread.join()
 
 
-class Prober(threading.Thread):
-    """Asks for the offsets of each group at whichever node answers."""
-
-    def __init__(self, hosts: list[Host], journal: Journal) -> None:
-        super().__init__(daemon=True)
-        self._hosts, self._journal = hosts, journal
-        self._over = threading.Event()
-        self._clients: dict[int, Client] = {}
-        self._owners: dict[str, int] = {}
-        self.answered = dict.fromkeys(GROUPS, 0.0)
-        """When a coordinator answered last."""
-        self.longest_s = dict.fromkeys(GROUPS, 0.0)
-        """For how long none did, at most."""
-        self.start()
-
-    def run(self) -> None:
-        """Ask again and again."""
-        while not self._over.wait(EVERY_S):
-            for group_id in GROUPS:
-                if self._ask_any(group_id):
-                    now, before = time.monotonic(), self.answered[group_id]
-                    self.longest_s[group_id] = max(
-                        self.longest_s[group_id], now - before if before else 0.0
-                    )
-                    self.answered[group_id] = now
-
-    def close(self) -> None:
-        """Ask no more."""
-        self._over.set()
-        self.join()
-        for client in self._clients.values():
-            client.socket.close()
-
-    def wait_for_all(self) -> None:
-        """Wait until each group has answered from now on."""
-        now = time.monotonic()
-        wait_for(lambda: min(self.answered.values()) > now)
-
-    def _ask_any(self, group_id: str) -> bool:
-        """Ask who answered last; else all that are well."""
-        first = self._owners.get(group_id, 0)
-        well = [at for at, host in enumerate(self._hosts) if host.is_well]
-        for at in sorted(well, key=lambda at: at != first):
-            if self._ask(at, group_id):
-                self._owners[group_id] = at
-                return True
-        return False
-
-    def _ask(self, at: int, group_id: str) -> bool:
-        floors = {n: self._journal.acknowledged[group_id, n] for n in range(PARTITIONS)}
-        wanted = {"name": TOPIC, "partition_indexes": sorted(floors)}
-        try:
-            if at not in self._clients:
-                self._clients[at] = Client(f"127.0.0.1:{self._hosts[at].port}")
-                self._clients[at].socket.settimeout(ANSWER_S)
-            answer = self._clients[at].ask(
-                Api.OFFSET_FETCH, 8, groups=[{"group_id": group_id, "topics": [wanted]}]
-            )
-        except Exception:  # noqa: BLE001 - it is gone, or does not answer
-            if at in self._clients:
-                self._clients.pop(at).socket.close()
-            return False
-        (group,) = answer.groups
-        for topic in group.topics if not group.error_code else ():
-            for one in topic.partitions:
-                index = one.partition_index
-                self._journal.check((group_id, index), one.committed_offset, floors[index])
-        return not group.error_code
-
-
 def broken_up(
     store: Path | str,
     seed: int,
     times: int,
     endpoint: int | None = None,
-    bound_s: float = TTL_MS / 1000 + MORE_S,
+    more_s: float = MORE_S,
 ) -> Outcome:
     """Have nodes fail in turns, each in some way, and see that their groups go on elsewhere.
 
@@ -282,8 +218,9 @@ def broken_up(
     ----------
     endpoint
         The port of the server that has the store, where that is in S3.
-    bound_s
-        For how long a group may have no coordinator.
+    more_s
+        For how much longer than a lease a group may have no coordinator, beside the time for which
+        a coordinator that nothing befalls does not answer either.
     """
     chance, journal, made = random.Random(seed), Journal(), Counter[str]()
     longest_s: dict[str, float] = defaultdict(float)
@@ -294,19 +231,36 @@ def broken_up(
             opened.enter_context(closing(Host(str(store), number, endpoint)))
             for number in range(1, NODES + 1)
         ]
-        prober = opened.enter_context(closing(Prober(hosts, journal)))
+        beside = opened.enter_context(closing(Bystander(store)))
+        floor = journal.acknowledged.__getitem__
+        prober = opened.enter_context(
+            closing(Prober(hosts, GROUPS, TOPIC, PARTITIONS, floor, journal.check))
+        )
         opened.enter_context(closing(Crew([host.link.address for host in hosts], journal)))
         prober.wait_for_all()
         for number in range(times):
-            fault = faults[number % len(faults)]
+            fault, host = faults[number % len(faults)], _choose(hosts, number, chance)
             made[fault] += 1
-            prober.longest_s = dict.fromkeys(GROUPS, 0.0)
-            _break(chance.choice(hosts), fault, prober, chance)
-            longest_s[fault] = max(longest_s[fault], *prober.longest_s.values())
+            for gaps in (prober.gaps, beside.gaps):
+                gaps.start_over()
+            seen: list[str] = []
+            _break(host, fault, prober, chance, seen)
+            silent_s = max(prober.gaps.longest_s.values())
+            noise_s = max(beside.gaps.longest_s.values())
+            longest_s[fault] = max(longest_s[fault], silent_s)
+            for one in hosts:
+                one.process.hear()
+            show(
+                f"{fault} of {host.name}: {silent_s:.1f} s without a coordinator; beside them "
+                f"{noise_s:.1f} s"
+            )
             if journal.broken:
                 raise Broken("; ".join(journal.broken[:5]))
-            if longest_s[fault] > bound_s:
-                raise Broken(f"{fault}: no coordinator of a group for {longest_s[fault]:.1f} s")
+            if silent_s > TTL_MS / 1000:
+                heard = {one.name: one.process.said for one in hosts}
+                show("\n" + tell_timeline(store, float(seen[0].split()[0]), heard, seen))
+            if silent_s > TTL_MS / 1000 + more_s + noise_s:
+                raise Broken(f"{fault}: no coordinator of a group for {silent_s:.1f} s")
     _check_end(store, journal)
     words = ", ".join(f"{made[one]} x {one}: at most {s:.1f} s" for one, s in longest_s.items())
     return Outcome(
@@ -316,9 +270,21 @@ def broken_up(
     )
 
 
-def _break(host: Host, fault: str, prober: Prober, chance: random.Random) -> None:
+def _choose(hosts: Sequence[Host], number: int, chance: random.Random) -> Host:
+    """Return which node fails: each second time the one that has the root."""
+    holder = Lease(root_at(hosts[0].store), "", "", CONFIG.lease, wall_ms).holder()
+    of_root = [one for one in hosts if holder is not None and one.link.address == holder.address]
+    return of_root[0] if of_root and number % 2 else chance.choice(hosts)
+
+
+def _break(host: Host, fault: str, prober: Prober, chance: random.Random, seen: list[str]) -> None:
     """Let a node fail until its groups are answered by others, and then come back."""
+
+    def note(what: str) -> None:
+        seen.append(f"{time.monotonic():.3f} {what}")
+
     time.sleep(chance.uniform(0.5, 1.5))
+    note(f"{fault} of {host.name}")
     if fault == "cut off clients":  # it is well, and has its groups for those that reach it
         host.link.whole.clear()
         time.sleep(chance.uniform(0.5, 1.5) * TTL_MS / 1000)
@@ -338,7 +304,9 @@ def _break(host: Host, fault: str, prober: Prober, chance: random.Random) -> Non
         host.process.kill()
         host.is_well = False
         prober.wait_for_all()
+        note("all groups are answered")
         host.start()
+    note("all is well again")
     prober.wait_for_all()
 
 

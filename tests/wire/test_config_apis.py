@@ -143,6 +143,14 @@ def test_synonyms_are_the_lower_levels(side):
     assert timeout.config_source == STATIC
 
 
+def test_a_group_s_settings_are_those_of_its_coordinator_where_the_node_has_others(side):
+    """The root has settings of its own, by which nodes count their sessions."""
+    side.cluster = replace(side.cluster, kafka=kafka_config({f"group.{INTERVAL}": 9_000}))
+    (found,) = described(side, keys=[INTERVAL], include_synonyms=True).configs
+    assert (found.value, found.config_source) == ("5000", STATIC)
+    assert [one.value for one in found.synonyms] == ["5000", "5000"], "the node's own is no level"
+
+
 @pytest.mark.parametrize("version", range(1, 5))
 def test_a_topic_s_settings_are_what_is_known(side, version):
     """B2: INVALID_REQUEST here broke kafka-topics, kafka-configs, kaf, kadm and sarama."""

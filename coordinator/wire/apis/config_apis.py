@@ -127,6 +127,8 @@ def _list_group_settings(answer: Answer, kafka: KafkaConfig) -> Settings:
     settings = {}
     for name, (value, own) in found.items():
         below = node.get(f"group.{name}", [ConfigSynonym(name, defaults.get(name), DEFAULT_SOURCE)])
+        if not own and value != below[0].value:  # its coordinator has other settings, as a root has
+            below = [ConfigSynonym(f"group.{name}", value, STATIC_SOURCE), below[-1]]
         settings[name] = [ConfigSynonym(name, value, GROUP_SOURCE), *below] if own else below
     return settings
 

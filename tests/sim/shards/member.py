@@ -56,6 +56,7 @@ class NodeMember:
         client_id: str,
         member_id: str,
         session_timeout_ms: int,
+        keeps_ms: int,
         **_access: Any,
     ) -> None:
         self._world, self._machine = world, world.machine
@@ -67,6 +68,7 @@ class NodeMember:
                 member_id,
                 client_id=client_id,
                 session_timeout_ms=session_timeout_ms,
+                keeps_ms=keeps_ms,
             )
         )
         self._finder = Finder(world, world.host_of(self._process))
