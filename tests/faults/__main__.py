@@ -20,7 +20,6 @@ from . import (
     damage,
     disk,
     drivers,
-    nodes,
     object_store,
     plans,
     registers,
@@ -29,6 +28,7 @@ from . import (
     zombie,
 )
 from .report import Outcome, Row, write
+from .shards import nodes
 
 
 @dataclass(frozen=True, slots=True)

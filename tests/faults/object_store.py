@@ -16,10 +16,11 @@ from typing import Any
 
 from tests.support.s3.client import S3Server, Versitygw
 
-from . import crash, nodes, registers, weather, zombie
+from . import crash, registers, weather, zombie
 from .node import serve_with_clock
 from .process import QUICK, Node
 from .report import Outcome
+from .shards import nodes
 
 SHARE = 0.02
 """Of the requests that fail while coordinators are killed."""

@@ -24,7 +24,6 @@ from tests.faults import (
     damage,
     disk,
     drivers,
-    nodes,
     plans,
     session,
     standby,
@@ -33,6 +32,7 @@ from tests.faults import (
 )
 from tests.faults.__main__ import SCENARIOS
 from tests.faults.report import BEGIN, PAGE
+from tests.faults.shards import nodes
 from tests.support.longer import longer
 from tests.support.members import WHILE_JOBS_RUN, Members, wait_for
 from tests.support.table_engine import rows_of, write_rows

@@ -28,15 +28,15 @@ from coordinator.member.member import Member
 from coordinator.storage.lease import Lease
 from coordinator.storage.shards import make_shards, read_shards, root_at, shard_at
 from coordinator.storage.tables.store_options import use_settings
+from tests.faults import process
+from tests.faults.crowd import Broken
+from tests.faults.node import Teller
+from tests.faults.report import Outcome
+from tests.faults.said import Said
+from tests.faults.shadow import Shadow
 from tests.member.cut_network import Proxy, free_port
 
-from . import process
-from .crowd import Broken
-from .node import Teller
 from .outages import Bystander, Prober, show, tell_timeline
-from .report import Outcome
-from .said import Said
-from .shadow import Shadow
 
 SHARDS, NODES, TOPIC, PARTITIONS = 6, 3, "t", 4
 GROUPS = [f"g{number}" for number in range(8)]

@@ -18,9 +18,8 @@ from typing import Any, Protocol
 from coordinator.history import frame
 from coordinator.storage.shards import NODES, root_at
 from coordinator.wire.codec import Api
+from tests.faults import process
 from tests.support.wire_client import Client
-
-from . import process
 
 ANSWER_S, EVERY_S = 2.0, 0.05
 

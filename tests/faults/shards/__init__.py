@@ -1,0 +1,1 @@
+"""Nodes of a store of shards fail, and the others go on with their groups."""
