@@ -8,20 +8,41 @@ Several changes may share a batch, as Kafka's coordinator lets them. The reader 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from crc32c import crc32c
 
-from coordinator.watcher.record_batches import CHECKED_FROM, HEAD, LAST_BYTE, LENGTH, MAGIC
+from coordinator.watcher.record_batches import (
+    CHECKED_FROM,
+    HEAD,
+    LAST_BYTE,
+    LENGTH,
+    MAGIC,
+    OWN_HEADER,
+)
 
-KeyValue: TypeAlias = tuple[bytes, bytes | None]
-"""A record; without a value, the end of its key."""
 NO_PRODUCER = (-1, -1, 0)
 """Producer id, producer epoch and base sequence, as Kafka's coordinator writes them."""
 
 
 class BatchTooLargeError(Exception):
     """A change that must be whole is larger than a batch of the topic may be."""
+
+
+class KeyValue(NamedTuple):
+    """A record.
+
+    Attributes
+    ----------
+    value
+        None: the end of its key.
+    own
+        What Kafka has no field for, in a header (`watcher/own_fields.py`); empty: without one.
+    """
+
+    key: bytes
+    value: bytes | None
+    own: bytes = b""
 
 
 class Change(NamedTuple):
@@ -85,19 +106,23 @@ def _body(change: Change, before: Sequence[Change], count: int) -> bytearray:
     """Return a change's records as they stand in a batch that has others before it."""
     late_ms = change.at_ms - before[0].at_ms if before else 0
     body = bytearray()
-    for number, (key, value) in enumerate(change.records, count):
-        body += _record(number, late_ms, key, value)
+    for number, record in enumerate(change.records, count):
+        body += _record(number, late_ms, record)
     return body
 
 
 def _explain(change: Change, size: int, bytes_max: int) -> str:
-    widest = max(change.records, key=lambda one: len(one[0]) + len(one[1] or b""))
+    widest = max(change.records, key=_size)
     return (
         f"a change of {len(change.records)} records needs a batch of {size:,} bytes, and the topic "
-        f"takes {bytes_max:,}: its largest record, with the key {widest[0][:60]!r}, has "
-        f"{len(widest[0]) + len(widest[1] or b''):,}. Raise the topic's max.message.bytes, or give "
-        "the group fewer members or partitions"
+        f"takes {bytes_max:,}: its largest record, with the key {widest.key[:60]!r}, has "
+        f"{_size(widest):,}. Raise the topic's max.message.bytes, or give the group fewer members "
+        "or partitions"
     )
+
+
+def _size(record: KeyValue) -> int:
+    return len(record.key) + len(record.value or b"") + len(record.own)
 
 
 def _frame(
@@ -112,11 +137,13 @@ def _frame(
     return head + bytes(body)
 
 
-def _record(offset_delta: int, time_delta: int, key: bytes, value: bytes | None) -> bytes:
-    """Return a record: attributes, deltas, key, value, no headers, with the length before it."""
+def _record(offset_delta: int, time_delta: int, record: KeyValue) -> bytes:
+    """Return a record: attributes, deltas, key, value, headers, with the length before it."""
+    key, value, own = record
     middle = _signed(-1) if value is None else _signed(len(value)) + value
+    headers = _ONE_HEADER + _signed(len(own)) + own if own else b"\0"
     body = b"".join(
-        (b"\0", _signed(time_delta), _signed(offset_delta), _signed(len(key)), key, middle, b"\0")
+        (b"\0", _signed(time_delta), _signed(offset_delta), _signed(len(key)), key, middle, headers)
     )
     return _signed(len(body)) + body
 
@@ -132,3 +159,6 @@ def _signed(number: int) -> bytes:
         rest >>= 7
     out.append(rest)
     return bytes(out)
+
+
+_ONE_HEADER = _signed(1) + _signed(len(OWN_HEADER)) + OWN_HEADER

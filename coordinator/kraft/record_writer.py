@@ -1,8 +1,8 @@
 """Write Muster's records as Kafka 4.4.0 does: keys and values of `__consumer_offsets`, as bytes.
 
 A leader of the topic must leave nothing in it that Kafka's coordinator could not load: one record
-that fails there fails its whole partition. What Kafka has no record for is left out (`LEFT_OUT`),
-as are the fields that are Muster's own. `watcher/kafka_records.py` reads the same bytes.
+that fails there fails its whole partition. What Kafka has no record for is left out (`LEFT_OUT`);
+fields that are Muster's own are in a header. `watcher/kafka_records.py` reads the same bytes.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ from coordinator.core.state.records import (
     TopicChanged,
 )
 from coordinator.kraft.batch_writer import KeyValue
+from coordinator.watcher.own_fields import write_own
 from coordinator.watcher.record_schemas import KEYS, VALUES, make_entity
 from coordinator.wire.encoder import EntityWriter, entity_writer
 
@@ -200,13 +201,16 @@ class RecordWriter:
 
     def _bytes_of(self, record: Record, hash_of: HashOf) -> KeyValue:
         if isinstance(record, Tombstone):
-            return _key(record.of, _ended_key(record)), None
+            return KeyValue(_key(record.of, _ended_key(record)), None)
         key, value = _MAKERS[record.kind](record)
         if isinstance(record, GroupMetadata):
             value |= _unless_zero("metadata_hash", _as_signed(hash_of(record)))
+        also: Values = {}
         if isinstance(record, MemberMetadata):
-            value["server_assignor"] = self._assignor(record.server_assignor)
-        return _key(record.kind, key), _value(record.kind, value)
+            value["server_assignor"] = known = self._assignor(record.server_assignor)
+            if known != record.server_assignor:
+                also = {"server_assignor": record.server_assignor}
+        return KeyValue(_key(record.kind, key), _value(record.kind, value), write_own(record, also))
 
     def _assignor(self, name: str | None) -> str | None:
         return name if name is None or name in self.assignors else self.assignors[0]

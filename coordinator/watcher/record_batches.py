@@ -29,6 +29,8 @@ XERIAL_HEAD = 16
 """What Java's snappy writes before its blocks: a magic, and two versions."""
 MARKER = struct.Struct(">hh")
 ABORT, COMMIT = 0, 1
+OWN_HEADER = b"muster"
+"""The key of the header in which Muster writes what Kafka's records have no field for."""
 INFLATED_BYTES_MAX = 1 << 30
 """Of one batch: the broker takes none that is near (`message.max.bytes`)."""
 
@@ -42,12 +44,19 @@ LAST_BYTE = 0x80
 
 
 class KafkaRecord(NamedTuple):
-    """One record of a batch."""
+    """One record of a batch.
+
+    Attributes
+    ----------
+    own
+        What Muster wrote beside key and value (`own_fields`); mostly empty.
+    """
 
     offset: int
     timestamp_ms: int
     key: bytes | None
     value: bytes | None
+    own: bytes = b""
 
 
 def keep_last(kept: dict[bytes, KafkaRecord], records: Iterable[KafkaRecord]) -> None:
@@ -184,7 +193,7 @@ def _inflate_block(block: bytes) -> bytes:
 def _read_records(
     body: bytes, count: int, base_offset: int, first_ms: int, stamped_ms: int | None
 ) -> list[KafkaRecord]:
-    """Take records apart: length, attributes, deltas, key, value, and headers, passed over."""
+    """Take records apart: length, attributes, deltas, key, value, and the header that is ours."""
     found: list[KafkaRecord] = []
     at, size, make = 0, len(body), tuple.__new__
     for _ in range(count):
@@ -208,11 +217,25 @@ def _read_records(
             time_delta, at = _signed(body, at - 2)
             offset_delta, at = _signed(body, at)
         key, at = _field(body, at, end)
-        value, _ = _field(body, at, end)
+        value, at = _field(body, at, end)
+        own = _find_own(body, at, end) if at < end and body[at] else b""
         at_ms = first_ms + time_delta if stamped_ms is None else stamped_ms
-        found.append(make(KafkaRecord, (base_offset + offset_delta, at_ms, key, value)))
+        found.append(make(KafkaRecord, (base_offset + offset_delta, at_ms, key, value, own)))
         at = end
     return found
+
+
+def _find_own(body: bytes, at: int, end: int) -> bytes:
+    """Return the value of the last header that is ours; those of others are passed over."""
+    own = b""
+    count, at = _signed(body, at)
+    for _ in range(count):
+        key, at = _field(body, at, end)
+        value, at = _field(body, at, end)
+        own = value or b"" if key == OWN_HEADER else own
+    if at > end:
+        raise IndexError
+    return own
 
 
 def _field(body: bytes, at: int, end: int) -> tuple[bytes | None, int]:

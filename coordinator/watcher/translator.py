@@ -27,6 +27,7 @@ from coordinator.core.state.records import (
 )
 from coordinator.core.watched_events import KafkaWrote, Unreadable
 from coordinator.watcher.kafka_records import Names, UndecodableError, make_record, read_key
+from coordinator.watcher.own_fields import read_own
 from coordinator.watcher.record_batches import KafkaRecord, keep_last
 
 SESSION_MS = 45_000
@@ -182,7 +183,8 @@ class Translator:
         if key is None:
             self.faults.passed_over[int.from_bytes(record.key[:2], signed=True)] += 1
             return None
-        return make_record(key, record.value, self._known)
+        ours = make_record(key, record.value, self._known)
+        return read_own(ours, record.own) if record.own and ours is not None else ours
 
     def _seen_of(self, records: Iterable[Record]) -> dict[tuple[str, str], int]:
         """Return when the members that a batch ends, or leaves out, last wrote something."""

@@ -13,7 +13,7 @@ from coordinator.config import Config, ConfigError
 from coordinator.core.java_hash import place_of
 from coordinator.errors import ErrorCode as Code
 from coordinator.errors import GroupError
-from coordinator.kraft.batch_writer import Change, write_batch
+from coordinator.kraft.batch_writer import Change, KeyValue, write_batch
 from coordinator.kraft.leader import LeaderOf, read_topics
 from coordinator.kraft.metadata_image import TOPIC as TOPICS
 from coordinator.kraft.metadata_image import Acl, Endpoint
@@ -144,7 +144,7 @@ def test_a_broker_leads_where_it_can_do_what_fails_here(node, least, steps_down)
 
 def test_a_log_that_cannot_be_read_is_left_to_brokers(node):
     node.see(leader=-1, leader_epoch=8, isr=(1, NODE))
-    raw = write_batch([Change([(b"\0\3\0\1g", b"\0\0\1")], 5)], 0, 8)
+    raw = write_batch([Change([KeyValue(b"\0\3\0\1g", b"\0\0\1")], 5)], 0, 8)
     node.replicas.held[0].file.append(Accepted(list(split_batches(raw)), None))
     node.see()
     until(lambda: node.leader.must_step_down)

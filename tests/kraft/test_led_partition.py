@@ -6,14 +6,14 @@ import time
 import pytest
 
 from coordinator.clock import monotonic_ms
-from coordinator.kraft.batch_writer import Change
+from coordinator.kraft.batch_writer import Change, KeyValue
 from coordinator.kraft.standing import Standing
 from coordinator.storage.record_log import CommitFailed, WriterFenced
 from coordinator.watcher.record_batches import read_batches
 
 from .leads import NODE, OTHER, Led
 
-CHANGE = [Change([(b"key", b"value")], 1_000)]
+CHANGE = [Change([KeyValue(b"key", b"value")], 1_000)]
 
 
 @pytest.fixture
@@ -97,13 +97,13 @@ def test_metadata_that_are_not_read_prove_nothing():
 
 def test_what_is_too_large_for_a_batch_is_cut_between_records(led):
     one = led.elect(bytes_max=200)
-    many = Change([(b"k%d" % number, b"v" * 50) for number in range(9)], 1_000)
+    many = Change([KeyValue(b"k%d" % number, b"v" * 50) for number in range(9)], 1_000)
     assert one.append([many]) == 9
     batches = list(read_batches(led.follower.raw))
     assert len(batches) == 5
     assert [len(batch.records) for batch in batches] == [2, 2, 2, 2, 1]
     with pytest.raises(CommitFailed, match=r"max\.message\.bytes"):
-        one.append([Change([(b"k", b"v" * 500)], 1_000)])
+        one.append([Change([KeyValue(b"k", b"v" * 500)], 1_000)])
 
 
 def test_all_of_the_log_is_read(led):

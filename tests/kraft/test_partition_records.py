@@ -6,14 +6,15 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 from crc32c import crc32c
+from deltalake import DeltaTable
 
 from coordinator.clock import monotonic_ms
 from coordinator.config import Config, EngineConfig, LogConfig, WeightsConfig
 from coordinator.config.kafka import kafka_config
-from coordinator.core.state.records import GroupMetadata
+from coordinator.core.state.records import GroupMetadata, KafkaWatched
 from coordinator.errors import GroupError
 from coordinator.errors.status import Status
-from coordinator.kraft.batch_writer import Change, write_batch
+from coordinator.kraft.batch_writer import Change, KeyValue, write_batch
 from coordinator.kraft.partition_log import Accepted, split_batches
 from coordinator.kraft.partition_records import PartitionRecords, make_view
 from coordinator.runtime.coordinator import Coordinator
@@ -23,6 +24,7 @@ from coordinator.runtime.plan_tasks.weight_source import WeightTables
 from coordinator.runtime.topic_catalog import DictCatalog
 from coordinator.storage.record_log import CommitFailed, CorruptLog
 from coordinator.watcher.record_batches import CHECKED_FROM, TRANSACTIONAL, read_batches
+from coordinator.watcher.watched_store import WatchedStore
 
 from .leads import NODE, Led
 
@@ -115,6 +117,23 @@ def test_the_next_coordinator_has_the_group_as_it_was(here):
     assert committed(third) == 9
 
 
+def test_who_watches_the_topic_has_what_only_the_leader_knew(here, tmp_path):
+    here.config = replace(CONFIG, kafka=kafka_config(BY_WEIGHT))
+    first = here.elect()
+    for member_id in ("a", "b"):
+        beat(first, member_id)
+    beat(first, "b", -1)
+    folder = tmp_path / "watched"
+    cluster = KafkaWatched("cluster-1", "records", 1)
+    with WatchedStore.open(folder, cluster, topics=here.catalog, is_live=False) as store:
+        store.take(3, read_batches(here.pair.follower.raw))
+    rows = DeltaTable(folder / "log").to_pyarrow_table().sort_by("position").to_pylist()
+    epochs = [row for row in rows if row["kind"] == "group_metadata"]
+    assert [row["reason"] for row in epochs] == ["member joined", "member joined", "member left"]
+    targets = [row for row in rows if row["kind"] == "target_assignment_metadata"]
+    assert {row["assignor"] for row in targets} == {"weighted"}  # Kafka's records have none
+
+
 def test_what_kafka_would_compute_is_its_own_hash(here):
     beat(here.elect())
     view = make_view(here.catalog.topics())
@@ -147,7 +166,7 @@ def test_who_leads_no_longer_says_so(here):
 
 def test_what_cannot_be_read_is_no_empty_group(here):
     beat(here.elect())
-    here.led.append([Change([(b"\0\3\0\1g", b"\0\0\1")], 5)])
+    here.led.append([Change([KeyValue(b"\0\3\0\1g", b"\0\0\1")], 5)])
     here.led = here.pair.elect()
     with pytest.raises(CorruptLog, match="offset"):
         list(here.log().replay())
@@ -197,7 +216,7 @@ def targets_of(coordinator):
 
 def test_groups_of_other_kinds_are_left_to_brokers(here):
     here.elect()
-    here.led.append([Change([(b"\0\13\0\1g", b"\0\0x")], 5)])
+    here.led.append([Change([KeyValue(b"\0\13\0\1g", b"\0\0x")], 5)])
     here.led = here.pair.elect()
     with pytest.raises(CorruptLog, match="share or streams groups"):
         list(here.log().replay())
@@ -205,7 +224,7 @@ def test_groups_of_other_kinds_are_left_to_brokers(here):
 
 def test_a_transaction_that_is_open_is_left_to_brokers(here):
     here.elect()
-    raw = bytearray(write_batch([Change([(OFFSET_KEY, None)], 5)], here.led.end, 5))
+    raw = bytearray(write_batch([Change([KeyValue(OFFSET_KEY, None)], 5)], here.led.end, 5))
     raw[ATTRIBUTES] = TRANSACTIONAL
     raw[CHECKSUM] = crc32c(bytes(raw[CHECKED_FROM:])).to_bytes(4)
     here.pair.file.append(Accepted(list(split_batches(bytes(raw))), None))

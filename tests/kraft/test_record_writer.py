@@ -1,5 +1,7 @@
 """Muster's records as Kafka's: what Kafka 4.4.0 wrote, decoded and written again, is the same."""
 
+import json
+
 import pyarrow as pa
 import pytest
 from msgspec.structs import replace
@@ -21,6 +23,7 @@ from coordinator.core.state.replay import replay
 from coordinator.core.state.target_assignment import WholeTarget
 from coordinator.kraft.record_writer import LEFT_OUT, TYPES, RecordWriter, UnwritableError
 from coordinator.watcher.kafka_records import Names, make_record, read_key
+from coordinator.watcher.own_fields import read_own
 from coordinator.watcher.record_batches import read_batches
 from tests.watcher.recorded import FILES, batches_of, read_lines
 
@@ -60,7 +63,7 @@ def own_hash(record):
 def write(writer, *records):
     written = writer.write(records, own_hash)
     writer.keep(written)
-    return written.records
+    return [(one.key, one.value) for one in written.records]
 
 
 @pytest.mark.parametrize("name", ["offsets-0", *FILES])
@@ -126,10 +129,55 @@ def test_a_target_that_replaces_another_does_not_end_the_group():
     assert decode(write(RecordWriter(), end, others)) == [end, others]
 
 
-def test_what_is_ours_of_a_record_is_not_in_kafkas():
+def test_what_is_ours_of_a_record_is_in_a_header():
     ours = GroupMetadata("g", 3, (1 << 64) - 5, "member joined", "a", owner_left=True)
     kept = replace(ours, reason="", member_id=None, owner_left=False)
     assert decode(write(RecordWriter(), ours)) == [kept]
+    (written,) = RecordWriter().write([ours], own_hash).records
+    assert json.loads(written.own) == {
+        "reason": "member joined", "member_id": "a", "owner_left": True,
+    }  # fmt: skip
+    assert read_own(kept, written.own) == ours
+    (bare,) = RecordWriter().write([kept], own_hash).records
+    assert bare.own == b""
+
+
+def test_a_target_in_the_table_of_targets_is_no_longer_so_in_kafkas():
+    ours = TargetMetadata("g", 3, 5, "weighted", 7, partial=True, plan_id="p1", digest=4)
+    (written,) = RecordWriter().write([ours], own_hash).records
+    assert json.loads(written.own) == {"assignor": "weighted", "moved": 7, "partial": True}
+
+
+def test_the_assignor_that_a_member_asks_for_is_known_to_the_next_leader():
+    asked = MemberMetadata("g", "a", server_assignor="weighted", client_software="librdkafka 2.3")
+    (written,) = RecordWriter().write([asked], own_hash).records
+    (kafkas,) = decode([(written.key, written.value)])
+    assert kafkas.server_assignor == "uniform"
+    assert read_own(kafkas, written.own) == asked
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        b"{", b"\xff", b"[]", b"7", b"null", b'{"reason": 3}', b'{"member_id": ["a"]}',
+        b'{"owner_left": 1}', b'"' + b"x" * 100_000 + b'"',
+    ],
+)  # fmt: skip
+def test_a_header_that_cannot_be_read_says_nothing(header):
+    group = GroupMetadata("g", 3, 5)
+    assert read_own(group, header) is group
+
+
+@pytest.mark.parametrize("number", ["-1", "9223372036854775808", "1e3", "1.5", '"1"', "true"])
+def test_a_number_that_the_log_cannot_have_says_nothing(number):
+    target = TargetMetadata("g", 3, moved=None)
+    assert read_own(target, b'{"assignor": "range", "moved": %s}' % number.encode()) is target
+
+
+def test_what_a_later_version_adds_to_a_header_is_passed_over():
+    header = b'{"reason": "member left", "mood": {"good": [1]}}'
+    assert read_own(GroupMetadata("g", 3, 5), header) == GroupMetadata("g", 3, 5, "member left")
+    assert read_own(CurrentMember("g", "a"), header) == CurrentMember("g", "a")
 
 
 def test_a_whole_target_is_written_member_by_member():

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from coordinator.kraft.batch_writer import Change
+from coordinator.kraft.batch_writer import Change, KeyValue
 from coordinator.kraft.leading import MARK_MAX
 from coordinator.kraft.registration import TOPIC
 from coordinator.kraft.replica_apis import Leaders, ReplicaApis
@@ -15,7 +15,7 @@ from coordinator.wire.codec import Api, Request, encode
 
 from .leads import OTHER, TOPIC_ID, Led
 
-CHANGE = [Change([(b"key", b"value")], 1_000)]
+CHANGE = [Change([KeyValue(b"key", b"value")], 1_000)]
 
 
 class Asked:

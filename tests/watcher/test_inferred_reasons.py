@@ -9,7 +9,12 @@ import msgspec
 import pytest
 
 from coordinator.core.reasons import SEPARATOR, Reason
-from coordinator.core.state.records import ClassicGroupWritten, GroupMetadata, TargetMetadata
+from coordinator.core.state.records import (
+    ClassicGroupWritten,
+    GroupMetadata,
+    TargetMember,
+    TargetMetadata,
+)
 from coordinator.core.state.replay import replay
 from coordinator.core.watched.follow import decide_watched
 from coordinator.core.watched_events import KafkaWrote
@@ -128,3 +133,12 @@ def test_moves_are_those_that_muster_counted(played):
     assert sum(known > 0 for known, _ in pairs) > 100
     assert all(known <= found for known, found in pairs)
     assert sum(known != found for known, found in pairs) <= 0.01 * len(pairs)
+
+
+def test_a_reason_that_the_records_have_is_not_inferred():
+    """A node of Muster's led the partition when it was written."""
+    watched, group = WatchedGroups(), GroupMetadata("g", 3, 5, Reason.SESSION_TIMEOUT, "a")
+    target = TargetMetadata("g", 3, 5, "weighted", 7)
+    event = KafkaWrote((group, TargetMember("g", "b"), target), 1_000, session_ms=45_000)
+    found = decide_watched(watched.state, watched.state.watched, event).records
+    assert found == [*event.records]

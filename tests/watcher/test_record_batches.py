@@ -34,16 +34,48 @@ def test_records_that_end_too_soon_are_damage(cut):
         list(read_batches(framed(whole[:-cut], 1)))
 
 
+OWN, OTHERS = (b"muster", b'{"reason": "x"}'), (b"traceparent", b"00-1")
+
+
+@pytest.mark.parametrize(
+    ("headers", "own"),
+    [
+        ([OWN], OWN[1]),
+        ([OTHERS], b""),
+        ([OTHERS, OWN, (b"", None)], OWN[1]),
+        ([(b"muster", None)], b""),
+        ([(b"muster", b"x" * 9_000)], b"x" * 9_000),
+        ([OTHERS] * 200 + [OWN], OWN[1]),
+    ],
+)
+def test_of_all_headers_the_one_that_is_ours_is_read(headers, own):
+    rows = record(1, 2, b"key", None, headers) + record(1, 3, b"key", b"v")
+    (found,) = read_batches(framed(rows, 2))
+    assert [one.own for one in found.records] == [own, b""]
+    assert found.records[1][2:4] == (b"key", b"v")
+
+
+@pytest.mark.parametrize("count", [2, 3, 1 << 31, 1 << 62])
+def test_headers_that_are_not_there_are_damage(count):
+    whole = record(1, 2, b"key", b"v", [OWN], count)
+    with pytest.raises(BatchError, match="cut short"):
+        list(read_batches(framed(whole, 1)))
+    with pytest.raises(BatchError, match="cut short"):  # those of the next record are not its
+        list(read_batches(framed(whole + record(1, 3, b"\0" * 90, b"v"), 2)))
+
+
 def batch(rows):
     """The bytes of a batch of (time delta, offset delta, key, value)."""
     return framed(b"".join(record(*one) for one in rows), len(rows))
 
 
-def record(time_delta, offset_delta, key, value):
+def record(time_delta, offset_delta, key, value, headers=(), count=None):
     body = b"\0" + _varint(time_delta) + _varint(offset_delta)
     for part in (key, value):
         body += _varint(-1) if part is None else _varint(len(part)) + part
-    body += _varint(0)
+    body += _varint(len(headers) if count is None else count)
+    for part in (part for header in headers for part in header):
+        body += _varint(-1) if part is None else _varint(len(part)) + part
     return _varint(len(body)) + body
 
 

@@ -182,7 +182,8 @@ def _with_cause(
         cause = groups[group_id].see(record)
     else:
         return record
-    if cause is None:
+    has_reason = isinstance(record, GroupMetadata | ClassicGroupWritten) and record.reason
+    if cause is None or has_reason:  # a leader of Muster's knew why
         return record
     return msgspec.structs.replace(record, reason=cause.reason, member_id=cause.member_id)
 

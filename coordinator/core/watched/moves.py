@@ -36,7 +36,9 @@ class TargetMoves:
             lost = self._count_lost(record)
             self._lost[record.group_id] = self._lost.get(record.group_id, 0) + lost
         elif isinstance(record, TargetMetadata) and record.group_id in self._lost:
-            return msgspec.structs.replace(record, moved=self._lost.pop(record.group_id))
+            lost = self._lost.pop(record.group_id)
+            if record.moved is None:
+                return msgspec.structs.replace(record, moved=lost)
         return record
 
     def _count_lost(self, record: TargetMember) -> int:
