@@ -11,6 +11,7 @@ from coordinator.clock import Clock
 from coordinator.core.state.records import Record
 from coordinator.runtime.metrics import Metrics
 from coordinator.storage.record_log import RecordLog
+from coordinator.telemetry.follower import Follower
 
 
 class LogHealth:
@@ -84,6 +85,8 @@ class LogWriter:
         For how long the log counts as ours once it was seen to be.
     metrics
         Counts the batches and how long they take.
+    follower
+        Is told what is durable.
 
     Attributes
     ----------
@@ -99,8 +102,10 @@ class LogWriter:
         check_ms: int,
         metrics: Metrics,
         dated: Clock | None = None,
+        follower: Follower | None = None,
     ) -> None:
         self._log = log
+        self._follower = follower or Follower()
         self._dated = dated or wall
         self._wall = wall
         self._steady = steady
@@ -131,8 +136,10 @@ class LogWriter:
             Not acknowledged: only a replay shows whether they were written.
         """
         wall, now = self._wall(), self._steady()
-        self.position = self._log.append(records, at_ms or self._dated())
+        dated = at_ms or self._dated()
+        self.position = self._log.append(records, dated)
         self._seen = (wall, now)  # when it began: we may have been stopped since it landed
+        self._follower.committed(records, dated)
         self._metrics.committed(records, self._steady() - now)
 
     def forget_look(self) -> None:

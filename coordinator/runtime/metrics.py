@@ -31,6 +31,7 @@ from coordinator.core.watched.lags import find_lags
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.errors.status import LOST
 from coordinator.runtime.group_series import GroupSeries
+from coordinator.telemetry.follower import Follower
 
 FENCES = {
     ErrorCode.FENCED_MEMBER_EPOCH,
@@ -52,10 +53,16 @@ class Metrics:
     ----------
     groups_max
         How many groups have series of their own.
+
+    Attributes
+    ----------
+    follow
+        Makes what follows the rebalances of a coordinator, by its state.
     """
 
     def __init__(self, groups_max: int = MetricsConfig().groups_max) -> None:
         self.registry = CollectorRegistry()
+        self.follow: Callable[[Callable[[], State]], Follower] = lambda _: Follower()
         self._by_group = GroupSeries(groups_max)
         self._generations = self._counter(
             "group_completed_rebalance",
@@ -114,6 +121,9 @@ class Metrics:
         )
         self._load_max = 0.0
         self._served: list[tuple[Callable[[], State], Callable[[], str]]] = []
+        self._telemetry_lost = self._counter(
+            "telemetry_lost", "Traces and exports of metrics that no collector took.", ("what",)
+        )
         self._add_wire()
         self._add_push()
         self._add_watch()
@@ -315,6 +325,10 @@ class Metrics:
     def kafka_undecodable(self, records: int) -> None:
         """Count records that could not be decoded."""
         self._undecodable.inc(records)
+
+    def telemetry_lost(self, what: str, count: int) -> None:
+        """Count traces, or exports of metrics, that are lost."""
+        self._telemetry_lost.labels(what).inc(count)
 
     def catalog_failed(self) -> None:
         """Count a time when topics could not be read."""

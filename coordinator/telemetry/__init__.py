@@ -1,0 +1,1 @@
+"""Traces of rebalances, and metrics, for an OpenTelemetry collector."""
