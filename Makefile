@@ -117,9 +117,9 @@ docs: $(READY)   ## build the documentation site into build/docs; a warning is a
 
 lock: $(READY)   ## resolve dependencies again (needs uv)
 	uv pip compile --quiet --no-header --universal --python-version 3.11 --generate-hashes \
-	  --group dev --extra kafka --extra oauth --extra plot --extra spark --extra web pyproject.toml --output-file requirements.lock
+	  --group dev --extra kafka --extra oauth --extra otel --extra plot --extra spark --extra web pyproject.toml --output-file requirements.lock
 	uv pip compile --quiet --no-header --universal --python-version 3.11 --generate-hashes \
-	  --extra kafka --extra oauth --extra uvloop --extra web pyproject.toml \
+	  --extra kafka --extra oauth --extra otel --extra uvloop --extra web pyproject.toml \
 	  --output-file deploy/requirements.lock
 	uv pip compile --quiet --no-header --universal --python-version 3.11 --generate-hashes \
 	  --group clients --output-file tests/clients/clients.lock

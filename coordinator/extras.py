@@ -9,6 +9,7 @@ from coordinator.errors import ConfigError
 EXTRAS = {
     "kafka": ("confluent_kafka",),
     "oauth": ("jwt", "cryptography"),
+    "otel": ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http"),
     "plot": ("matplotlib",),
     "spark": ("pyspark",),
     "web": ("starlette", "uvicorn", "jinja2"),
@@ -33,11 +34,19 @@ def require(what: str, *extras: str) -> None:
     missing = {
         extra: names
         for extra in extras
-        if (names := [name for name in EXTRAS[extra] if find_spec(name) is None])
+        if (names := [name for name in EXTRAS[extra] if not _is_there(name)])
     }
     if missing:
         names = [name for found in missing.values() for name in found]
         raise _missing(what, names, ",".join(sorted(missing)))
+
+
+def _is_there(name: str) -> bool:
+    """Whether a module can be imported; of a package that is not there, none can."""
+    try:
+        return find_spec(name) is not None
+    except ModuleNotFoundError:
+        return False
 
 
 def explain(error: ImportError, what: str) -> ImportError:

@@ -48,6 +48,7 @@ from coordinator.storage.shards import (
 )
 from coordinator.storage.tables.files import StoreRefusedError
 from coordinator.storage.tables.store_files import MEMORY, root_of
+from coordinator.telemetry.collector import find_collector
 
 if TYPE_CHECKING:
     from coordinator.runtime.coordinator import Coordinator
@@ -150,7 +151,8 @@ def _serve_shards(
 
 
 def _check_beside(settings: Config, store: str | None) -> None:
-    """Refuse pages and push workers that cannot be served, before the store is taken over."""
+    """Refuse what cannot be served beside groups, before the store is taken over."""
+    find_collector(settings)
     if settings.push.workers:
         from coordinator.push.push import PushAccess  # noqa: PLC0415
 

@@ -131,6 +131,16 @@ class MetricsConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class TelemetryConfig:
+    """What is sent to an OpenTelemetry collector, and where it is."""
+
+    send: tuple[Literal["traces", "metrics"], ...] = ()
+    endpoint: str = ""
+    headers_file: str = ""
+    members_max: int = 100
+
+
+@dataclass(frozen=True, slots=True)
 class TopicsConfig:
     """Where topic metadata comes from, and how it is watched."""
 
@@ -298,6 +308,7 @@ class Config:
     lease: LeaseConfig = field(default_factory=LeaseConfig)
     store: StoreConfig = field(default_factory=StoreConfig)
     metrics: MetricsConfig = field(default_factory=MetricsConfig)
+    telemetry: TelemetryConfig = field(default_factory=TelemetryConfig)
     topics: TopicsConfig = field(default_factory=TopicsConfig)
     watch: WatchConfig = field(default_factory=WatchConfig)
     node: NodeConfig = field(default_factory=NodeConfig)

@@ -40,6 +40,7 @@ from coordinator.shards.inbox_rounds import config_of_part
 from coordinator.shards.node_metrics import NodeMetrics
 from coordinator.shards.router import Router
 from coordinator.storage.record_log import CommitFailed, WriterFenced
+from coordinator.telemetry.start import start_telemetry
 from coordinator.wire.call import from_uuid
 from coordinator.wire.codec import Api
 
@@ -149,6 +150,7 @@ class LeaderOf:
         self._node_id, self._standing, self._assignors = node_id, standing, tuple(assignors)
         self.config = replace(config, engine=replace(config.engine, engine="local"))
         self.metrics = NodeMetrics(config.metrics.groups_max)
+        self._end_telemetry = start_telemetry(config, self.metrics)
         self.catalog = ImageCatalog(config.kafka)
         self.changed: Callable[[], object] = lambda: None
         self._terms: dict[int, Term] = {}
@@ -235,6 +237,7 @@ class LeaderOf:
                 term.led.stop()
         for coordinator in open_now:
             coordinator.close()
+        self._end_telemetry()
 
     # Loading -------------------------------------------------------------------------------------
 

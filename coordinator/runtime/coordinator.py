@@ -12,7 +12,8 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Protocol, Self, TypeVar
@@ -36,6 +37,7 @@ from coordinator.storage.record_log import RecordLog
 from coordinator.storage.store_claim import claim_store
 from coordinator.storage.tables.patience import Patience
 from coordinator.storage.tables.store_options import use_settings
+from coordinator.telemetry.start import start_telemetry
 
 T = TypeVar("T", bound="Coordinator")
 logger = logging.getLogger("muster.coordinator")
@@ -148,9 +150,9 @@ class Coordinator(ServiceRequests):
         if log is None:
             log, lease = claim_store(store, config, takeover, address, clock, sleep=sleep)
         steady = monotonic_ms if clock is wall_ms else clock
-        metrics = metrics or Metrics(config.metrics.groups_max)
-        processor = EventProcessor(log, config, clock, catalog, metrics, steady)
-        return _refuse_watched(cls._serve(processor, lease, engine, source, takeover))
+        with _counting(config, metrics) as (counted, stop):
+            processor = EventProcessor(log, config, clock, catalog, counted, steady)
+            return _refuse_watched(cls._serve(processor, lease, engine, source, takeover, stop))
 
     @classmethod
     def open_watched(
@@ -173,9 +175,9 @@ class Coordinator(ServiceRequests):
         """
         config = _use(config)
         log, lease = claim_store(store, config, takeover, address, wall_ms, claimed)
-        metrics = Metrics(config.metrics.groups_max)
-        processor = EventProcessor(log, config, wall_ms, topics, metrics, monotonic_ms, dated)
-        return cls._serve(processor, lease, None, None, takeover)
+        with _counting(config) as (metrics, stop):
+            processor = EventProcessor(log, config, wall_ms, topics, metrics, monotonic_ms, dated)
+            return cls._serve(processor, lease, None, None, takeover, stop)
 
     @classmethod
     def open_led(
@@ -201,12 +203,16 @@ class Coordinator(ServiceRequests):
         engine: Engine | None,
         weights: WeightSource | KafkaWeights | None,
         takeover: str,
+        stop: ExitStack | None = None,
     ) -> Self:
-        """Load the log that was claimed, and serve."""
+        """Load the log that was claimed, and serve; what was begun for it ends with it."""
         processor.metrics.watch(lambda: processor.state, lambda: processor.status.value)
         loop = EventLoop(processor, engine)
         patience = Patience(processor.log.store, waits=takeover != "refuse")
-        return cls(processor, loop, _start(loop, BackgroundTasks(loop, lease, weights), patience))
+        found = cls(processor, loop, _start(loop, BackgroundTasks(loop, lease, weights), patience))
+        if stop is not None:
+            found.when_closed(stop.pop_all().close)
+        return found
 
     @property
     def _loop(self) -> EventLoop:
@@ -286,6 +292,21 @@ def _refuse_watched(coordinator: T) -> T:
         f"the store shows the groups of the Kafka cluster {found.cluster.cluster_id}, which "
         f"coordinates them: follow it by `muster watch`, or give another store"
     )
+
+
+@contextmanager
+def _counting(
+    config: Config, metrics: Metrics | None = None
+) -> Iterator[tuple[Metrics, ExitStack]]:
+    """Yield the metrics, which are sent where the settings say so, and what ends that.
+
+    Those that were given are another's affair.
+    """
+    with ExitStack() as stop:
+        if metrics is None:
+            metrics = Metrics(config.metrics.groups_max)
+            stop.callback(start_telemetry(config, metrics))
+        yield metrics, stop
 
 
 def _use(config: Config | None) -> Config:

@@ -139,9 +139,9 @@ class EventProcessor:
         self._decider = EventDecider(
             config, clock, self.steady, self.timers, self.parked, self.metrics
         )
-        self.follower = self.metrics.follow(lambda: self.state)
+        self._follower = self.metrics.follow(lambda: self.state)
         self._writer = LogWriter(
-            log, clock, self.steady, config.lease.check_ms, self.metrics, dated, self.follower
+            log, clock, self.steady, config.lease.check_ms, self.metrics, dated, self._follower
         )
         self._tasks: list[Task] = []
         self._topics_version = 0
@@ -305,7 +305,7 @@ class EventProcessor:
         """Start what a step asked for; its records are among those that were just written."""
         self.timers.apply(result.timers)
         if result.classic:
-            self.follower.classic(event, result.classic, self.clock())
+            self._follower.classic(event, result.classic, self.clock())
         if not isinstance(event, Heartbeat) or result.completed or result.superseded:
             self.parked.settle(event, result)
         for task in result.tasks:
@@ -383,7 +383,7 @@ class EventProcessor:
         self.health.clear()
         self.parked.release()
         self.state = State()
-        self.follower.end()
+        self._follower.end()
         self.timers.clear()
         self._tasks = []
 
@@ -437,7 +437,7 @@ class EventProcessor:
             self.timers.clear()
         self._tasks = []
         self.status = Status.ACTIVE
-        self.follower.begin(self.clock())
+        self._follower.begin(self.clock())
         if state.classic and state.watched is None:
             self.run([GroupsLoaded()])
         for event in lost:

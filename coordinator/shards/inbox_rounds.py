@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from coordinator.config import Config
+from coordinator.config.settings import TelemetryConfig
 from coordinator.runtime.coordinator import Coordinator
 from coordinator.storage.inbox import Inbox
 from coordinator.storage.shards import ROOT, Shards
@@ -21,11 +22,12 @@ def config_of_part(config: Config) -> Config:
     """Return the settings of a part's coordinator, which is one of hundreds.
 
     It reads requests when the node says so, and looks for maintenance less often: it is woken where
-    each commit makes that later.
+    each commit makes that later. Its node sends what is counted of all parts.
     """
     never_ms = int(threading.TIMEOUT_MAX * 1000)
     return replace(
         config,
+        telemetry=TelemetryConfig(),
         engine=replace(config.engine, proposals_ms=never_ms),
         log=replace(config.log, maintenance_ms=max(MAINTENANCE_MS, config.log.maintenance_ms)),
     )

@@ -56,6 +56,7 @@ from coordinator.storage.shards import (
     refuse_other_count,
 )
 from coordinator.storage.tables.store_files import is_remote
+from coordinator.telemetry.start import start_telemetry
 from coordinator.wire.call import ClusterNode, FindOffsets
 from coordinator.wire.codec import Api
 from coordinator.wire.listener import RunningServer, as_node, serve
@@ -322,6 +323,7 @@ class Node:
             Its `address` is where clients and the other nodes find this one.
         """
         self._serving = serving = serve(self, listen)
+        self.when_closed(start_telemetry(self.config, self.metrics))
         self.here.address = serving.address
         self.here.owner = f"node-{serving.node.node_id}-{uuid.uuid4().hex[:8]}"
         hold = partial(self._holds.hold, self.address, self._leaving, self._ending)

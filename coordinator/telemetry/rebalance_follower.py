@@ -250,7 +250,9 @@ class RebalanceFollower(Follower):
         member = found.members.keep(record.member_id, now_ms)
         member.targets_seen = len(found.targets)
         member.last_ms, member.behind = now_ms, bool(found.targets)
-        member.attributes |= describe_client(record.client_id, record.client_host, record.instance_id)
+        member.attributes |= describe_client(
+            record.client_id, record.client_host, record.instance_id
+        )
 
     def _note_current(self, state: State, record: CurrentMember, now_ms: int) -> None:
         """A member has something, or has to give it up."""
@@ -260,7 +262,9 @@ class RebalanceFollower(Follower):
         group = state.groups.get(record.group_id)
         known = None if group is None else group.metas.get(record.member_id)
         if known is not None and CLIENT not in member.attributes:
-            member.attributes |= describe_client(known.client_id, known.client_host, known.instance_id)
+            member.attributes |= describe_client(
+                known.client_id, known.client_host, known.instance_id
+            )
         found = self._open[record.group_id]
         behind = bool(found.targets) and record.member_epoch < found.targets[-1][1]
         gives_up = bool(record.pending)
@@ -336,4 +340,3 @@ class RebalanceFollower(Follower):
         if since is not None:
             member.wait(now_ms - since)
             found.members.waited(member_id, now_ms - since)
-

@@ -112,17 +112,7 @@ class ShownMembers:
     def spans(self, end_ms: int) -> list[SpanValue]:
         """Return the spans of those that others waited for longest."""
         order = sorted(self._kept.items(), key=lambda one: (-one[1].waited_ms, one[0]))
-        return [
-            SpanValue(
-                "member",
-                member.begin_ms,
-                max(member.begin_ms, end_ms if member.done_ms is None else member.done_ms),
-                {"muster.member.id": member_id, "muster.waited_ms": member.waited_ms}
-                | member.attributes,
-                tuple(member.moments),
-            )
-            for member_id, member in order[: self._most]
-        ]
+        return [_show(name, member, end_ms) for name, member in order[: self._most]]
 
     def _make_room(self) -> None:
         """Drop those that are done and were waited for least, half of them."""
@@ -144,3 +134,19 @@ class ShownMembers:
         values["muster.members_shown"] = len(spans)
         root = SpanValue("rebalance", begin_ms, max(begin_ms, end_ms), values)
         return RebalanceTrace(root, (*phases, *spans))
+
+
+def _show(member_id: str, member: ShownMember, end_ms: int) -> SpanValue:
+    """Return the span of a member, which goes on until the end of all if it is not done."""
+    values: dict[str, Value] = {
+        "muster.member.id": member_id,
+        "muster.waited_ms": member.waited_ms,
+    }
+    until_ms = end_ms if member.done_ms is None else member.done_ms
+    return SpanValue(
+        "member",
+        member.begin_ms,
+        max(member.begin_ms, until_ms),
+        values | member.attributes,
+        tuple(member.moments),
+    )

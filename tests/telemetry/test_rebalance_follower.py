@@ -43,7 +43,9 @@ class Followed:
 @pytest.fixture(scope="module")
 def store(tmp_path_factory):
     lives = [story().batches for story in STORIES] + [played(walk, walk) for walk in WALKS]
-    return lives, stored([batch for life in lives for batch in life], tmp_path_factory.mktemp("store"))
+    return lives, stored(
+        [batch for life in lives for batch in life], tmp_path_factory.mktemp("store")
+    )
 
 
 @pytest.fixture(scope="module")
@@ -125,7 +127,10 @@ def test_a_trace_shows_who_was_waited_for_and_what_for():
     assert trace.root.attributes["muster.waited_ms"] == 60_000
     assert trace.root.attributes["muster.reason_codes"] == ["member_joined", "rebalance_timeout"]
     (s1,) = [one for one in trace.parts if one.attributes.get("muster.member.id") == "s1"]
-    assert [(one.at_ms - NOON, one.name) for one in s1.moments] == [(0, "must revoke"), (60_000, "is gone")]
+    assert [(one.at_ms - NOON, one.name) for one in s1.moments] == [
+        (0, "must revoke"),
+        (60_000, "is gone"),
+    ]
     assert s1.moments[0].attributes == {"muster.partitions": 2}
     (s2,) = [one for one in trace.parts if one.attributes.get("muster.member.id") == "s2"]
     assert [one.name for one in s2.moments] == ["waits for partitions of others", "has its target"]
@@ -145,7 +150,10 @@ def test_of_very_many_members_few_are_shown_and_all_are_counted():
     for at_ms, more in (
         (now, records),
         (now + 1_000, [MembersAdvanced("large", 2, tuple(f"m{at}" for at in range(members - 3)))]),
-        (now + 9_000, [CurrentMember("large", f"m{at}", 2, 1) for at in range(members - 3, members)]),
+        (
+            now + 9_000,
+            [CurrentMember("large", f"m{at}", 2, 1) for at in range(members - 3, members)],
+        ),
     ):
         for record in more:
             replay(followed.state, record)
