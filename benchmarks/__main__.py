@@ -26,6 +26,7 @@ from benchmarks import (
     report,
     soak,
     spark,
+    telemetry,
     views,
     wire,
 )
@@ -62,6 +63,7 @@ SECTIONS: dict[str, Callable[[Bench], report.Section]] = {
     "build": build.run,
     "memory": memory.run,
     "coordinator": coordinator.run,
+    "telemetry": telemetry.run,
     "stores": stores.run,
     "shards": shards.run,
     "availability": availability.run,

@@ -23,7 +23,7 @@ from tests.support.processes import running
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 LEFT_OUT = {
-    "confluent_kafka", "delta", "grpc", "jinja2", "matplotlib", "pandas", "py4j", "pyspark", "starlette",
+    "confluent_kafka", "delta", "grpc", "jinja2", "matplotlib", "opentelemetry", "pandas", "py4j", "pyspark", "starlette",
     "uvicorn", "uvloop",
 }  # fmt: skip
 WITHOUT = f"""
@@ -50,6 +50,8 @@ REFUSED = {
     "demo": "muster demo needs pyspark and matplotlib, not installed: pip install 'muster[plot,spark]'",
     "web --store store": f"muster web needs {PAGES}",
     "serve --store store --web 127.0.0.1:0": f"--web (web.listen) needs {PAGES}",
+    "serve --store store --config telemetry.toml": "telemetry.send needs opentelemetry.sdk and "
+    "opentelemetry.exporter.otlp.proto.http, not installed: pip install 'muster[otel]'",
     "serve --topics kafka://127.0.0.1:1": "reading topics from a Kafka cluster needs confluent_kafka, "
     "not installed: pip install 'muster[kafka]'",
 }
@@ -89,6 +91,7 @@ def folder(tmp_path_factory):
     members = pa.table({"member_id": ["m"], "subscribed": [["a"]]})
     pq.write_table(members, folder / "m.parquet")
     pq.write_table(pa.table({"topic": ["a"], "partitions": [3]}), folder / "t.parquet")
+    (folder / "telemetry.toml").write_text('[telemetry]\nsend = ["traces"]\n')
     with public.Coordinator.open(folder / "store", topics={"clicks": 3}) as coordinator:
         join(coordinator, "m1")
     return folder
@@ -176,7 +179,8 @@ def test_extras_are_those_of_the_project():
         ("from muster.__main__ import main; sys.argv[1:] = ['conf', '-h']; main()",
          {"pyspark", "pandas", "coordinator.cli.serve", "spark_jobs.cli.assign", "kio"}),
         ("import muster; muster.__version__", {"numpy", "pyarrow", "coordinator", "assignors"}),
-        ("import muster; muster.Coordinator", {"pyspark", "matplotlib", "typer", "rich", "starlette"}),
+        ("import muster; muster.Coordinator",
+         {"pyspark", "matplotlib", "typer", "rich", "starlette", "opentelemetry", "requests"}),
         ("import muster; muster.Member", {"pyspark", "matplotlib", "typer", "rich", "starlette"}),
         ("import pyspark_muster.view_reader, pyspark_muster.limited_stream",
          {"coordinator.history.frames", "kio", "pandas", "pyarrow.dataset", "scipy"}),

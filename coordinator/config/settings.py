@@ -353,6 +353,7 @@ def parse(text: str, where: str) -> Config:
         folder_mode(config.log)
         _refuse_improvement(config.weights.improvement)
         _refuse_place(config.store)
+        _refuse_collector(config.telemetry)
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}") from None
     try:
@@ -393,6 +394,15 @@ def _refuse_place(store: StoreConfig) -> None:
         raise ConfigError(
             f"store.region is {store.region!r}: give a name such as eu-central-1, or leave it out "
             "to take AWS_REGION"
+        )
+
+
+def _refuse_collector(telemetry: TelemetryConfig) -> None:
+    """Refuse an invalid endpoint; what may be a secret is not repeated."""
+    if telemetry.endpoint and not is_endpoint(telemetry.endpoint):
+        raise ConfigError(
+            "telemetry.endpoint is not a plain URL: give http://HOST:PORT or https://HOST:PORT, "
+            "without a login and a query; a login is a header (telemetry.headers_file)"
         )
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from coordinator.config import Config, ConfigError
-from coordinator.config.settings import is_endpoint
 from coordinator.extras import require
 
 PROTOCOL = "OTEL_EXPORTER_OTLP_PROTOCOL"
@@ -63,11 +62,6 @@ def find_collector(config: Config) -> Collector | None:
             raise ConfigError(
                 f"{name} is {found}: Muster sends http/protobuf, so name that or unset it"
             )
-    if wanted.endpoint and not is_endpoint(wanted.endpoint):
-        raise ConfigError(
-            "telemetry.endpoint is not a plain URL: give http://HOST:PORT or https://HOST:PORT, "
-            "without a login and a query; logins are headers (telemetry.headers_file)"
-        )
     headers = _read_headers(wanted.headers_file) if wanted.headers_file else {}
     found_url = urlsplit(wanted.endpoint)
     open_line = found_url.scheme == "http" and found_url.hostname not in LOCAL
