@@ -52,7 +52,8 @@ ROWS: dict[str, list[Panel]] = {
         Panel("Requests that wait", "short", {"{{instance}}": f"event_queue_size{JOB}"}),
         Panel("Failures behind the scenes", "ops", {
             "log maintenance": per_second("log_maintenance_failed"),
-            "topics": per_second("topic_catalog_failed")}),
+            "topics": per_second("topic_catalog_failed"),
+            "telemetry: {{what}}": per_second("telemetry_lost", "what")}),
         Panel("Longest load of a log", "ms", {"{{instance}}": f"partition_load_time_max{JOB}"}),
     ],
     "Groups": [

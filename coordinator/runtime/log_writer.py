@@ -86,7 +86,7 @@ class LogWriter:
     metrics
         Counts the batches and how long they take.
     follower
-        Is told what is durable.
+        Follows what is durable.
 
     Attributes
     ----------

@@ -109,7 +109,7 @@ class ClassicFollower:
     def _keep(
         self, found: OpenGeneration, group: ClassicGroup, member_id: str, begin_ms: int = -1
     ) -> ShownMember | None:
-        """Return a member of the group; its span begins with the rebalance, or where is said."""
+        """Return a member of the group; its span begins with the rebalance, or then."""
         known = group.members.get(member_id)
         if known is None:
             return None

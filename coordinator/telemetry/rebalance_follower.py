@@ -2,7 +2,7 @@
 
 A rebalance begins with a group epoch and ends when every member has what the target gives it, or no
 member is left: the definition of the views `rebalances` and `waits`, which the tests compare. It
-knows no clock; what is not durable is never told.
+knows no clock, and nothing that is not durable.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class RebalanceFollower(Follower):
     members_max
         How many members of a rebalance are shown.
     state
-        Returns the state, with what is told of here in it.
+        Returns the state, with what is durable in it.
     """
 
     def __init__(

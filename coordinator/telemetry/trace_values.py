@@ -1,4 +1,4 @@
-"""A rebalance as a trace: what is told to OpenTelemetry, as values without it."""
+"""A rebalance as a trace: what OpenTelemetry is given, as values without it."""
 
 from __future__ import annotations
 

@@ -37,6 +37,7 @@ RUN = {
     "docs/guide/security.md": {"toml"},
     "docs/guide/serving.md": {"python", "shell"},
     "docs/guide/stores.md": {"python"},
+    "docs/guide/telemetry.md": {"toml"},  # tests/telemetry/test_page.py
     "docs/guide/web.md": {"python"},
     "docs/guide/workers.md": {"python"},
 }

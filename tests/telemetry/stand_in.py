@@ -61,7 +61,7 @@ class Collector(ThreadingHTTPServer):
         }
 
     def resource(self):
-        """What it was told of the process."""
+        """What it was sent about the process."""
         last = self.got[-1]
         of = last.resource_spans if hasattr(last, "resource_spans") else last.resource_metrics
         return attributes(of[0].resource)

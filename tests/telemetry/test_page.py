@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from coordinator.config.settings import parse
 from coordinator.telemetry import telemetry
 from tests.conftest import ROOT
 from tests.support.stories import Story
@@ -36,6 +37,12 @@ def test_the_guide_shows_the_timeline():
     story.at(-1).join("s1", "parcels").hold_on("s1").at(0).join("s2", "parcels").at(2)
     (shown,) = re.findall(r"```text\n(rebalance.*?)```", PAGE, re.DOTALL)
     assert draw(Followed().play(story.batches).traces[-1]) == shown
+
+
+def test_the_settings_of_the_guide_are_settings():
+    (block,) = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
+    found = parse(block, "telemetry.md").telemetry
+    assert (found.send, found.endpoint) == (("traces", "metrics"), "http://127.0.0.1:4318")
 
 
 def test_the_guide_has_the_limits():
