@@ -26,10 +26,10 @@ from coordinator.storage.data_files import Part, list_parts, read_parts
 from coordinator.storage.delta_log import find_root, follow_log_table, open_log_table
 from coordinator.storage.record_decoder import ValueCache, decode_rows
 from coordinator.storage.record_log import Batch, CorruptLog, NoLog
-from coordinator.storage.shards import ask_each, refuse_shards, store_of, stores_of
+from coordinator.storage.shards import refuse_shards, store_of, stores_of
 from coordinator.storage.snapshot_table import read_snapshot_at
 from coordinator.storage.tables.claims import Claims, numbers_of
-from coordinator.storage.tables.store_files import files_at, refuse_silence, source_of
+from coordinator.storage.tables.store_files import ask_each, files_at, refuse_silence, source_of
 from coordinator.storage.target_table import load_target
 
 logger = logging.getLogger("muster.coordinator")

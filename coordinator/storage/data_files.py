@@ -226,12 +226,12 @@ def read_batches(
 def _find_copy(folder: str, part: Part, expected: int) -> RecordsCopy | None:
     """Return what a file has as its entry says, if it begins with a position and may be believed.
 
-    Where the copy is wrong or missing, the file counts.
+    Where the copy is wrong or missing, the file counts. An object is written whole or not at all.
     """
     if part.first != expected:
         return None
     try:
-        if os.path.getsize(os.path.join(folder, part.path)) != part.bytes:
+        if not is_remote(folder) and os.path.getsize(f"{folder}/{part.path}") != part.bytes:
             return None
         copy = read_copy(part.copy)
     except (OSError, ValueError):

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import Literal, TypeVar
+from typing import Literal
 from uuid import uuid4
 
 import msgspec
@@ -28,7 +26,7 @@ from coordinator.storage.tables.newest_version import (
     RESTORE_FILE,
 )
 from coordinator.storage.tables.recovery import commit_file, log_folder
-from coordinator.storage.tables.store_files import MEMORY, files_at, is_remote, refuse_silence
+from coordinator.storage.tables.store_files import MEMORY, ask_each, files_at, refuse_silence
 
 FILE, FOLDER, ROOT = "_shards.json", "shards", "root"
 NODES, SHARDS_TOPIC = "muster.nodes", "muster.shards"
@@ -40,9 +38,6 @@ LOCK_S = 10.0
 SCHEMA = (
     '{"type":"struct","fields":[{"name":"none","type":"string","nullable":true,"metadata":{}}]}'
 )
-AT_ONCE = 16
-"""How many shards of a bucket are asked something at once: each answer takes 10 to 100 ms."""
-T = TypeVar("T")
 NEEDS_ONE = (
     "needs a store of one shard, and {} has several: leave it out (guide: several nodes on one "
     "store)"
@@ -165,14 +160,6 @@ def stores_of(store: str | os.PathLike[str]) -> list[str]:
         return places
     has_log = ask_each(lambda one: files.is_folder(log_folder(f"{one}/log")), places)
     return [one for one, found in zip(places, has_log, strict=True) if found]
-
-
-def ask_each(ask: Callable[[str], T], stores: Sequence[str]) -> list[T]:
-    """Return the answer of each store: of several at once where they are in a bucket."""
-    if len(stores) < 2 or not is_remote(stores[0]):  # noqa: PLR2004 - one alone has no company
-        return [ask(one) for one in stores]
-    with ThreadPoolExecutor(min(AT_ONCE, len(stores)), "muster-ask") as pool:
-        return list(pool.map(ask, stores))
 
 
 def places_of(store: str | os.PathLike[str]) -> list[str]:

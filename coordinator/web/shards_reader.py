@@ -19,14 +19,13 @@ from coordinator.storage.record_log import NoLog
 from coordinator.storage.shards import (
     NODES,
     Shards,
-    ask_each,
     read_whole,
     root_at,
     shard_at,
     stores_of,
 )
 from coordinator.storage.tables.recovery import log_folder
-from coordinator.storage.tables.store_files import files_at
+from coordinator.storage.tables.store_files import ask_each, files_at
 from coordinator.web.errors import NoGroupError
 from coordinator.web.store_reader import SERVERS_S, Servers, StoreReader
 

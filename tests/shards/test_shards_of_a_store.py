@@ -20,7 +20,6 @@ from coordinator.shards.node import Node
 from coordinator.storage.shards import (
     FILE,
     Shards,
-    ask_each,
     make_shards,
     read_shards,
     refuse_other_count,
@@ -29,6 +28,7 @@ from coordinator.storage.shards import (
     stores_of,
 )
 from coordinator.storage.store_marks import INCOMPLETE
+from coordinator.storage.tables.store_files import ask_each
 from coordinator.web.shards_reader import open_reader
 from pyspark_muster import DefaultSource, event_stream
 from pyspark_muster.event_stream import EventStream

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from contextlib import suppress
 from functools import partial
 from itertools import count
@@ -20,6 +21,7 @@ from coordinator.config import Config, ConfigError, LeaseConfig, LogConfig
 from coordinator.errors import GroupError
 from coordinator.history import frame
 from coordinator.storage.delta_log import DeltaLog, read_log
+from coordinator.storage.log_ahead import LogAhead
 from coordinator.storage.record_log import CommitFailed, CorruptLog, LogError, WriterFenced
 from coordinator.storage.tables.recovery import commit_file
 from coordinator.storage.tables.store_files import files_at
@@ -95,6 +97,7 @@ def test_what_is_written_is_read_by_everybody(store, muster_here):
         assert len(group["members"]) == 8
 
 
+ENTRY = "/log/_delta_log/0000"
 SERVE = """
 import sys, time
 from coordinator import Coordinator
@@ -146,15 +149,30 @@ def test_a_commit_is_two_requests_and_a_look_is_one(log, s3):
     assert [one.split()[0] for one in s3.requests()] == ["HEAD"]
 
 
+def test_who_takes_a_log_over_asks_for_each_entry_once_and_for_no_data(store, s3):
+    """delta-rs asks for all entries each time it is asked something: seven times for a load."""
+    with Coordinator.open(store, topics=TOPICS, config=SHORT) as coordinator:
+        for number in range(30):
+            join(coordinator, f"m{number}")
+    s3.requests()
+    there = LogAhead.open(store, LogConfig())
+    there.read_ahead()
+    there.claim("next", "", 40)
+    loaded, _ = there.take_ahead()
+    assert len(loaded.state.groups["g"].members) == 30
+    asked = s3.requests()
+    times = Counter(one for one in asked if one.startswith("GET") and ENTRY in one)
+    assert len(times) >= 30
+    assert sum(times.values()) <= len(times) + 2, "the newest is looked at again"
+    assert len([one for one in asked if one.startswith("GET") and ".parquet" in one]) == 1, "claim"
+
+
 def test_an_idle_coordinator_asks_little(store, s3):
     with Coordinator.open(store, topics=TOPICS):
         s3.requests()
         began = time.monotonic()
         time.sleep(4.5)
         assert len(s3.requests()) <= 2.5 * (time.monotonic() - began)
-
-
-ENTRY = "/log/_delta_log/0000"
 
 
 @pytest.mark.parametrize("kind", ["lost", "503"])

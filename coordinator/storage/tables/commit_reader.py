@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 from urllib.parse import unquote
@@ -31,12 +31,14 @@ from coordinator.storage.tables.recovery import (
     log_folder,
     remedy_for,
 )
-from coordinator.storage.tables.store_files import files_at, refuse_silence, source_of
+from coordinator.storage.tables.store_files import ask_each, files_at, refuse_silence, source_of
 
 LISTINGS_MAX = 10
 """How often the commits are listed again when their writer cleans up meanwhile."""
 PIECES = re.compile(r"^\.(\d{10})\.(\d{10})$")
 """Of a checkpoint in several files: which one it is, and of how many."""
+TOGETHER = 256
+"""So many entries are asked of an object store before the first of them is read."""
 KNOWN = ("protocol", "metaData", "txn", "add", "remove")
 
 LoggedAction: TypeAlias = dict[str, Any]
@@ -180,13 +182,21 @@ def read_next(table: TableFiles, version: int) -> TableFiles:
         One is damaged.
     """
     found = replace(table, writers=dict(table.writers), files=dict(table.files))
-    before = None
-    while found.version < version:
-        path = commit_file(found.folder, found.version + 1)
-        actions, before = _read_linked(path, before, newest=found.version + 1 == version)
-        found.apply(actions, path)
-        found.version += 1
+    _apply_entries(found, range(found.version + 1, version + 1))
     return found
+
+
+def _apply_entries(table: TableFiles, versions: Sequence[int]) -> None:
+    """Bring a table forward by entries that follow it, of which each must follow the one before."""
+    before = None
+    for first in range(0, len(versions), TOGETHER):
+        some = versions[first : first + TOGETHER]
+        paths = [commit_file(table.folder, version) for version in some]
+        contents = ask_each(lambda path: files_at(path).read(path), paths)
+        for version, path, content in zip(some, paths, contents, strict=True):
+            newest = version == versions[-1]
+            table.apply(_read_linked(content, path, before, newest=newest), path)
+            table.version, before = version, digest_entry(content)
 
 
 def _refuse_nothing(folder: str) -> None:
@@ -234,31 +244,25 @@ def _read(folder: str, checkpoints: dict[int, list[str]], versions: list[int]) -
             # Readers do without it, but no one can write after it.
             missing = commit_file(folder, table.version)
             raise CorruptLog(f"{missing} is missing: {RESTORE}")
-    before = None
-    for version in versions:
-        if version <= table.version:
-            continue
-        if version != table.version + 1:
-            missing = commit_file(folder, table.version + 1)
-            raise CorruptLog(f"{missing} is missing: {RESTORE}")
-        path = commit_file(folder, version)
-        newest = version == versions[-1]
-        actions, before = _read_linked(path, before, newest=newest)
-        table.apply(actions, path)
-        table.version = version
+    later = [version for version in versions if version > table.version]
+    gap = next((n for at, n in enumerate(later) if n != table.version + 1 + at), None)
+    _apply_entries(table, later if gap is None else later[: later.index(gap)])
+    if gap is not None:
+        raise CorruptLog(f"{commit_file(folder, table.version + 1)} is missing: {RESTORE}")
     if not table.protocol or not table.metadata:
         raise CorruptLog(f"{log_folder(folder)} does not describe the table itself: {RESTORE}")
     return table
 
 
-def _read_linked(path: str, before: str | None, *, newest: bool) -> tuple[list[LoggedAction], str]:
-    """Return the actions of a commit and its digest, once it is seen to follow the one before."""
-    content = files_at(path).read(path)
+def _read_linked(
+    content: bytes, path: str, before: str | None, *, newest: bool
+) -> list[LoggedAction]:
+    """Return the actions of a commit, once it is seen to follow the one before."""
     actions = list(_read_actions(content, path, newest=newest))
     for first in (action["commitInfo"] for action in actions if "commitInfo" in action):
         if broken := find_break(path, first, before):
             raise CorruptLog(broken)
-    return actions, digest_entry(content)
+    return actions
 
 
 def read_commit(path: str, *, newest: bool) -> Iterator[LoggedAction]:

@@ -1,15 +1,16 @@
-"""A table as its entries say, where they are many: each is read once, and none by delta-rs.
+"""A table as its entries say, where they are many or far: each is read once, and not by delta-rs.
 
-delta-rs reads all entries since a checkpoint for each thing that it is asked, so a start behind
-many of them would be long. This reader is `muster verify`'s. What it does not like, it leaves
-to delta-rs, and to the messages about a damaged table.
+delta-rs reads all entries since a checkpoint for each thing that it is asked: a start behind many
+of them would be long, and an object store would be asked for each of them seven times. This reader
+is `muster verify`'s. What it does not like, it leaves to delta-rs, and to the messages about a
+damaged table.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Collection
-from contextlib import suppress
 from functools import cached_property
 from types import SimpleNamespace
 from typing import Any
@@ -18,7 +19,7 @@ import pyarrow as pa
 from deltalake import DeltaTable, Schema
 from deltalake.table import ProtocolVersions
 
-from coordinator.storage.record_log import LogError
+from coordinator.storage.record_log import LogError, NoLog
 from coordinator.storage.tables.commit_reader import (
     DataFile,
     TableFiles,
@@ -33,6 +34,7 @@ from coordinator.storage.tables.store_files import open_delta
 
 WHOLE = ("long", "integer", "short", "byte")
 """Types of columns, in Delta's words, whose values are whole numbers."""
+logger = logging.getLogger("muster.coordinator")
 MANY = 200
 """Entries since the last checkpoint, from which on they are read here; one is due sooner."""
 
@@ -130,10 +132,13 @@ def open_table(disk: Files, path: str) -> DeltaTable:
     NoLog, CorruptLog, Unreachable, NewerLog
         As for `open_newest`.
     """
-    # What goes wrong here, delta-rs meets again, and says why; of objects it reads many at once.
-    with suppress(LogError, OSError, KeyError, TypeError, ValueError):
-        if disk.has_locks and _has_many(disk, path):
+    try:
+        if not disk.has_locks or _has_many(disk, path):
             return check_format(ReadTable(read_table_files(path)), path)
+    except NoLog:
+        raise
+    except (LogError, OSError, KeyError, TypeError, ValueError) as error:
+        logger.debug("%s: %s", path, error)  # delta-rs meets the same, and says why
     return open_newest(disk, path)
 
 

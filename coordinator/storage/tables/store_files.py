@@ -5,6 +5,9 @@ from __future__ import annotations
 import errno
 import os
 import re
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
 from deltalake import DeltaTable
 
@@ -34,6 +37,9 @@ _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
 _PLACE = re.compile(r"[\w.$-]+(@[\w.-]+)?", re.ASCII)
 """What names a bucket, or a container and its account: of what any store allows."""
 _LOCAL = Filesystem()
+AT_ONCE = 16
+"""How much of a bucket is asked for at once: each answer takes 10 to 100 ms."""
+T = TypeVar("T")
 
 
 def is_remote(store: str) -> bool:
@@ -97,6 +103,14 @@ def files_at(path: str) -> Files:
     from coordinator.storage.tables.object_files import object_files  # noqa: PLC0415
 
     return object_files("/".join(path.split("/", 3)[:3]))
+
+
+def ask_each(ask: Callable[[str], T], paths: Sequence[str]) -> list[T]:
+    """Return the answer of each path: of several at once where they are in a bucket."""
+    if len(paths) < 2 or not is_remote(paths[0]):  # noqa: PLR2004 - one alone has no company
+        return [ask(one) for one in paths]
+    with ThreadPoolExecutor(min(AT_ONCE, len(paths)), "muster-ask") as pool:
+        return list(pool.map(ask, paths))
 
 
 def source_of(path: str) -> Source:

@@ -40,8 +40,8 @@ from .outages import Bystander, Prober, show, tell_timeline
 
 SHARDS, NODES, TOPIC, PARTITIONS = 6, 3, "t", 4
 GROUPS = [f"g{number}" for number in range(8)]
-TTL_MS, MORE_S = 4_000, 2.0
-"""A lease, and how much longer than it a group may have no coordinator."""
+TTL_MS, S3_TTL_MS, MORE_S = 4_000, 10_000, 2.0
+"""A lease on a disk and on S3, and how much longer than it a group may have no coordinator."""
 CONFIG = Config(
     lease=LeaseConfig(ttl_ms=TTL_MS, renew_ms=500, check_ms=200),
     kafka=kafka_config(
@@ -106,7 +106,8 @@ class Host:
         if endpoint is not None:
             self.store_link.begin(("127.0.0.1", endpoint))
             reached = replace(CONFIG.store, endpoint=f"http://{self.store_link.address}")
-            self.config = replace(self.config, store=reached)
+            lease = LeaseConfig(ttl_ms=S3_TTL_MS)
+            self.config = replace(self.config, store=reached, lease=lease)
         self.is_well = False
         self.start()
 
@@ -222,6 +223,7 @@ def broken_up(
         For how much longer than a lease a group may have no coordinator, beside the time for which
         a coordinator that nothing befalls does not answer either.
     """
+    ttl_s = (TTL_MS if endpoint is None else S3_TTL_MS) / 1000
     chance, journal, made = random.Random(seed), Journal(), Counter[str]()
     longest_s: dict[str, float] = defaultdict(float)
     make_shards(str(store), SHARDS, CONFIG)
@@ -244,7 +246,7 @@ def broken_up(
             for gaps in (prober.gaps, beside.gaps):
                 gaps.start_over()
             seen: list[str] = []
-            _break(host, fault, prober, chance, seen)
+            _break(host, fault, prober, chance, seen, ttl_s)
             silent_s = max(prober.gaps.longest_s.values())
             noise_s = max(beside.gaps.longest_s.values())
             longest_s[fault] = max(longest_s[fault], silent_s)
@@ -256,17 +258,17 @@ def broken_up(
             )
             if journal.broken:
                 raise Broken("; ".join(journal.broken[:5]))
-            if silent_s > TTL_MS / 1000:
+            if silent_s > ttl_s:
                 heard = {one.name: one.process.said for one in hosts}
                 show("\n" + tell_timeline(store, float(seen[0].split()[0]), heard, seen))
-            if silent_s > TTL_MS / 1000 + more_s + noise_s:
+            if silent_s > ttl_s + more_s + noise_s:
                 raise Broken(f"{fault}: no coordinator of a group for {silent_s:.1f} s")
     _check_end(store, journal)
     words = ", ".join(f"{made[one]} x {one}: at most {s:.1f} s" for one, s in longest_s.items())
     return Outcome(
         times,
         f"{journal.count:,} commits acknowledged, none lost; no partition in two hands; without a "
-        f"coordinator, where the lease lives {TTL_MS / 1000:.0f} s: {words}",
+        f"coordinator, where the lease lives {ttl_s:.0f} s: {words}",
     )
 
 
@@ -277,7 +279,9 @@ def _choose(hosts: Sequence[Host], number: int, chance: random.Random) -> Host:
     return of_root[0] if of_root and number % 2 else chance.choice(hosts)
 
 
-def _break(host: Host, fault: str, prober: Prober, chance: random.Random, seen: list[str]) -> None:
+def _break(
+    host: Host, fault: str, prober: Prober, chance: random.Random, seen: list[str], ttl_s: float
+) -> None:
     """Let a node fail until its groups are answered by others, and then come back."""
 
     def note(what: str) -> None:
@@ -287,11 +291,11 @@ def _break(host: Host, fault: str, prober: Prober, chance: random.Random, seen: 
     note(f"{fault} of {host.name}")
     if fault == "cut off clients":  # it is well, and has its groups for those that reach it
         host.link.whole.clear()
-        time.sleep(chance.uniform(0.5, 1.5) * TTL_MS / 1000)
+        time.sleep(chance.uniform(0.5, 1.5) * ttl_s)
         host.link.whole.set()
     elif fault == "cut off the store":
         host.store_link.whole.clear()
-        time.sleep(2 * TTL_MS / 1000)
+        time.sleep(2 * ttl_s)
         prober.wait_for_all()
         host.store_link.whole.set()
     elif fault == "stop":
