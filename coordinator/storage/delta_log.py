@@ -164,7 +164,9 @@ class DeltaLog:
                 if self.config.fsync and self._disk.needs_sync:
                     set_aside_torn(self._disk, self._snapshots.path)
                 snapshots = list_snapshots(self._disk, self._snapshots.path)
-                if not table.open(SCHEMA, remains=self._remains()):
+                # What was read before is there: nothing need be asked but of a new one.
+                remains = self._remains() if table.version < 0 else ()
+                if not table.open(SCHEMA, remains=remains):
                     self._known, self._claims = -1, Claims(numbers_of(table.path, table.load))
                 self._refuse_lost_rows(snapshots)
             except OSError as error:

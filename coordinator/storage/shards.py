@@ -33,6 +33,8 @@ NODES, SHARDS_TOPIC = "muster.nodes", "muster.shards"
 """The group whose members are the nodes, and the topic whose partitions are the shards."""
 SHARDS_MOST = 1_024
 _PART = re.compile(rf"(?P<whole>.+)/(?:{FOLDER}/(?P<shard>\d{{4}})|{ROOT})", re.DOTALL)
+_WHOLES: set[str] = set()
+"""Stores that were seen to have shards, which never changes."""
 COUNT_PROPERTY = "muster.shards"
 LOCK_S = 10.0
 SCHEMA = (
@@ -85,9 +87,14 @@ def whole_of(store: str | os.PathLike[str]) -> tuple[str, str] | None:
         As `read_shards`.
     """
     found = _PART.fullmatch(find_root(store))
-    if found is None or read_shards(found["whole"]) is None:
+    if found is None:
         return None
-    return found["whole"], found["shard"] or ROOT
+    whole = found["whole"]
+    if whole not in _WHOLES:
+        if read_shards(whole) is None:
+            return None
+        _WHOLES.add(whole)
+    return whole, found["shard"] or ROOT
 
 
 def read_shards(store: str | os.PathLike[str]) -> Shards | None:

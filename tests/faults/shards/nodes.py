@@ -311,6 +311,7 @@ def _break(
         note("all groups are answered")
         host.start()
     note("all is well again")
+    time.sleep(ttl_s)  # until who came back has its share: the bound is one of a single fault
     prober.wait_for_all()
 
 

@@ -206,9 +206,10 @@ def tell_timeline(
     to_monotonic = time.monotonic() - time.time()
     rows: list[dict[str, Any]] = frame(root_at(str(store)), "events", group_id=NODES).to_pylist()
     for row in rows:
-        if row["event"].startswith("member_"):
+        if row["event"].startswith(("member_", "epoch")):
             at = row["recorded_at"].replace(tzinfo=UTC).timestamp() + to_monotonic
-            lines.append((at, f"root: {row['event']} {row['member_id']}: {row['reason'] or ''}"))
+            who = row["member_id"] or row["reason_member_id"] or ""
+            lines.append((at, f"root: {row['event']} {who}: {row['reason'] or ''}"))
     shown = [f"  {at - began_s:+7.2f} s  {text}" for at, text in sorted(lines) if at > began_s - 1]
     return "\n".join(shown)
 
