@@ -17,11 +17,13 @@ from coordinator.api.plans import ApplyRequest, DecideRequest, PlanRequest, Roll
 from coordinator.api.shapes import (
     ROWS,
     Decision,
+    ExplainedPartition,
     FindingsPage,
     PlanAnswer,
     make_one,
     make_page,
 )
+from coordinator.core.audit import ACTIONS
 from coordinator.core.state.groups import GroupState
 from coordinator.history.findings import LEVELS
 from coordinator.history.nodes_view import NodeRow, ShardRow
@@ -126,6 +128,26 @@ OPERATIONS = (
         make_page("EventsPage", ROWS["events"], "Events of a group."),
     ),
     Operation(
+        "listRebalances", "/groups/{group}/rebalances",
+        "Its rebalances: why each began, how long it took, who was waited for, and what moved.",
+        (AFTER, AS_OF, *PAGING),
+        make_page("RebalancesPage", ROWS["rebalances"], "Rebalances of a group."),
+    ),
+    Operation(
+        "listWaits", "/groups/{group}/waits",
+        "For which members others waited, and for how long.", (AS_OF, *PAGING),
+        make_page("WaitsPage", ROWS["waits"], "Waits for members of a group."),
+    ),
+    Operation(
+        "explainPartition", "/groups/{group}/explain",
+        "Who has a partition by the newest target, or an epoch's; who could have it, and why not.",
+        (
+            TOPIC, PARTITION,
+            Parameter("epoch", "By the target of this epoch.", least=0, most=2**31 - 1), AS_OF,
+        ),
+        make_one("ExplainAnswer", "explained", ExplainedPartition, "An explanation."),
+    ),
+    Operation(
         "listOffsets", "/groups/{group}/offsets", "Its committed offsets.",
         (TOPIC, AS_OF, *PAGING),
         make_page("OffsetsPage", ROWS["offsets"], "Committed offsets of a group."),
@@ -172,6 +194,12 @@ OPERATIONS = (
             AS_OF, *PAGING,
         ),
         FindingsPage,
+    ),
+    Operation(
+        "listAudit", "/audit",
+        "Who deleted or altered what, and who was refused, of the groups that you may see.",
+        (Parameter("action", "Only this action.", choices=ACTIONS), AFTER, AS_OF, *PAGING),
+        make_page("AuditPage", ROWS["audit"], "Rows of the audit."),
     ),
     Operation(
         "listNodes", "/nodes", "The nodes of a store of shards that are alive.", PAGING,

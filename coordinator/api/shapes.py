@@ -11,6 +11,7 @@ import msgspec
 import pyarrow as pa
 from msgspec import UNSET, Meta, UnsetType
 
+from coordinator.core.plans.explain import PartitionExplained
 from coordinator.core.state.plan_values import PlanSummary
 from coordinator.core.state.records import PlanMade
 from coordinator.history.findings import SCHEMAS as FINDINGS
@@ -67,7 +68,8 @@ def _make_range(fields: tuple[tuple[str, Any], ...]) -> type[Struct]:
 ROWS = {
     view: make_rows(to_camel(view), VIEW_SCHEMAS[view], f"A row of the view `{view}`.")
     for view in (
-        "assignment_history", "epochs", "events", "groups", "members", "offsets", "plans",
+        "assignment_history", "audit", "epochs", "events", "groups", "members", "offsets", "plans",
+        "rebalances", "waits",
     )
 }  # fmt: skip
 """Rows of the views that the API has, by the view's name."""
@@ -82,6 +84,15 @@ FINDING_ROWS = {
     for name, schema in FINDINGS.items()
 }
 """Rows of `muster doctor`, by the finding's name."""
+
+
+class ExplainedPartition(PartitionExplained, frozen=True, kw_only=True):
+    """Who has a partition by a target, who could have had it, and what decided."""
+
+    group_id: str
+    assignment_epoch: int
+    assignor: str
+    plan_id: str | None
 
 
 class OverloadedMember(Struct, kw_only=True):

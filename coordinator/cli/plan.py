@@ -108,7 +108,7 @@ def plan(
         basis = read_basis(reading, settings, group)
         findings = _find_restless(reading, group, as_of) if basis.supposes else []
     say_watched(reading)
-    if basis.supposes:  # no weights are on record for a group that Kafka coordinates
+    if basis.supposes:  # on record for a group that Kafka coordinates is its lag alone, if known
         weights = weights or settings.weights.source
     if weights:
         with progress.show("reading the weights"):

@@ -19,6 +19,9 @@ GROUP_DELETED, OFFSETS_DELETED = "group_deleted", "offsets_deleted"
 CONFIG_ALTERED = "group_config_altered"
 LOGIN_FAILED, DENIED = "login_failed", "authorization_denied"
 THROTTLED = "client_throttled"
+REFUSALS = (LOGIN_FAILED, DENIED, THROTTLED)
+ACTIONS = (*REFUSALS, GROUP_DELETED, OFFSETS_DELETED, CONFIG_ALTERED)
+"""All that is recorded."""
 TEXT_MAX, DETAILS_MAX = 256, 100
 """What a stranger writes may be long; of one thing done, so many details are kept."""
 DEFAULT = "(default)"

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from assignors.arrays import Bools, Longs
-from coordinator.core.audit import DENIED, LOGIN_FAILED, THROTTLED
+from coordinator.core.audit import REFUSALS
 from coordinator.core.state.records import (
     Audited,
     ClassicGroupWritten,
@@ -45,7 +45,6 @@ KINDS = (
 COLUMNS = (
     "position", "at", "kind", "tombstone", "group_id", "epoch", "generation", "plan_id",
 )  # fmt: skip
-REFUSALS = (LOGIN_FAILED, DENIED, THROTTLED)
 REFUSED_MAX = 50_000
 """Newest rows of refusals that are kept: a coordinator writes twenty in ten seconds at most."""
 NEVER = -1

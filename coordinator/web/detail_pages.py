@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from coordinator.core.audit import CONFIG_ALTERED, GROUP_DELETED, OFFSETS_DELETED
+from coordinator.core.audit import ACTIONS
 from coordinator.history.keyed_rows import to_numbers
 from coordinator.history.view_schemas import SCHEMAS
 from coordinator.storage.record_log import LostTarget
 from coordinator.web import group_now
 from coordinator.web.access import Viewer
-from coordinator.web.activity import REFUSALS
 from coordinator.web.errors import NoMemberError, QueryError
 from coordinator.web.pages import (
     Pages,
@@ -35,10 +35,20 @@ AUDIT = (
     "position", "recorded_at", "action", "principal", "client_host", "group_id", "resource_name",
     "count",
 )  # fmt: skip
-ACTIONS = (*REFUSALS, GROUP_DELETED, OFFSETS_DELETED, CONFIG_ALTERED)
 SEARCHED = ("principal", "client_id", "client_host", "group_id", "resource_name")
 NAMES_MAX, RANGES_MAX = 200, 200
 """Of a member's subscription, and of its partitions, that its page shows."""
+
+
+def read_audit(looks: Sequence[Look], viewer: Viewer) -> pa.Table:
+    """Return the rows of the audit that one may see: of all logs, or of the groups alone."""
+    empty = [SCHEMAS["audit"].empty_table()]  # of a store of shards that has no log yet
+    found = pa.concat_tables([one.view("audit") for one in looks] or empty)
+    if viewer.sees_audit:
+        return found
+    ids = pc.fill_null(found["group_id"], "").to_pylist()
+    sees = {one: bool(one) and viewer.sees(one) for one in set(ids)}
+    return found.filter(pa.array([sees[one] for one in ids], pa.bool_()))
 
 
 class DetailPages:
@@ -74,12 +84,7 @@ class DetailPages:
     def audit(self, query: Query, viewer: Viewer) -> Values:
         """Return the values of who was refused what, and who deleted or altered what."""
         looks = self._pages.look_at_all(query)
-        empty = [SCHEMAS["audit"].empty_table()]  # of a store of shards that has no log yet
-        found = pa.concat_tables([one.view("audit") for one in looks] or empty)
-        if not viewer.sees_audit:  # of the groups alone that this one may see
-            ids = pc.fill_null(found["group_id"], "").to_pylist()
-            sees = {one: bool(one) and viewer.sees(one) for one in set(ids)}
-            found = found.filter(pa.array([sees[one] for one in ids], pa.bool_()))
+        found = read_audit(looks, viewer)
         action, text = (query.get(name, "")[:TEXT_MAX] for name in ("action", "q"))
         if action:
             if action not in ACTIONS:

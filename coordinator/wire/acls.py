@@ -6,6 +6,7 @@ count the same; what no list mentions, only super users may do.
 
 from __future__ import annotations
 
+import hashlib
 import ipaddress
 from collections.abc import Iterable, Mapping
 from enum import IntEnum
@@ -120,6 +121,8 @@ class Acls:
         Principals that may do everything.
     allow_everyone_if_no_acl_found
         Kafka's setting: everyone may use a resource that no entry names.
+    digest
+        Of the text that they were read from: another one where anything may be another.
     """
 
     def __init__(
@@ -129,7 +132,9 @@ class Acls:
         super_users: Iterable[str] = (),
         *,
         allow_everyone_if_no_acl_found: bool = False,
+        digest: str = "",
     ) -> None:
+        self.digest = digest
         self._literal = literal
         self._prefixed = prefixed
         self._lengths = {
@@ -207,6 +212,7 @@ def parse_acls(text: str, where: str) -> Acls:
         prefixed,
         super_users,
         allow_everyone_if_no_acl_found=file.allow_everyone_if_no_acl_found,
+        digest=hashlib.blake2b(text.encode(), digest_size=16).hexdigest(),
     )
 
 

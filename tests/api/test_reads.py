@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import pytest
 
 from coordinator.history.log_reader import LogReader
 from coordinator.history.view_rows import list_rows
-from coordinator.web.access import Viewer
-from coordinator.web.api.asking import Ask
-from tests.api.asking import BY_NAME, address, ask, list_all, problem_of
+from tests.api.asking import address, ask, list_all, problem_of
 from tests.support.stories import Story, stored
 from tests.web.browsing import browse, five_groups
 from tests.web.test_access import HOSTILE
@@ -177,16 +173,3 @@ def test_members_whose_topics_one_may_not_see_are_not_shown(tmp_path):
     assert "DESCRIBE" in problem_of(client.get(address("listMembers", "g"), auth=BOB), 403)
     assert len(list_all(client, "listMembers", "g", auth=ANN)) == 1
     assert ask(client, "getGroup", "g", auth=BOB)["group"]["members"] == 1
-
-
-def test_access_lists_that_were_read_again_make_another_tag():
-    lists = [object(), object()]
-    viewers = [
-        Viewer("User:bob", "::1", logged_in=True, access=SimpleNamespace(acls=one)) for one in lists
-    ]
-    asked = [
-        Ask(BY_NAME["listGroups"], None, one, b"/api/v1/groups", {}, {})
-        for one in (*viewers, viewers[0])
-    ]
-    first, other, again = (one.make_tag(5) for one in asked)
-    assert first == again != other

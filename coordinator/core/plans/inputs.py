@@ -116,7 +116,9 @@ def _take_watched_classic(state: State, config: Config, group: ClassicGroup, now
         (group.group_id, group.generation),
         preferred_assignor(config, Counter()),
         {},
-        AssignorInput(metas, targets, topics, as_of_ms=now_ms),
+        AssignorInput(
+            metas, targets, topics, loads=state.loads.get(group.group_id), as_of_ms=now_ms
+        ),
         config,
         assignment_epoch=group.generation,
         supposes=f"of the consumer protocol {_suppose_muster(state)}",

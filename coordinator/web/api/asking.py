@@ -90,11 +90,11 @@ class Ask:
     def make_tag(self, stamp: Hashable) -> str:
         """Return the entity tag of an answer.
 
-        It is another one for another viewer, and once access lists have been read again: these are
-        another object then. It is weak: as long as nothing has changed, the position in an answer
-        does not count.
+        It is another one for another viewer, and under other access lists. It is weak: as long as
+        nothing has changed, the position in an answer does not count.
         """
-        who = (self.viewer.principal, self.viewer.host, id(self.viewer.access.acls))
+        acls = self.viewer.access.acls
+        who = (self.viewer.principal, self.viewer.host, None if acls is None else acls.digest)
         all_of_it = (MUSTER, self.path, sorted(self.given.items()), who, stamp)
         digest = hashlib.blake2b(repr(all_of_it).encode("utf-8", "replace"), digest_size=12)
         return f'W/"{digest.hexdigest()}"'

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,9 +14,12 @@ from coordinator.history.frames import VIEWS, compute_view, sort_rows
 from coordinator.history.json_rows import to_json_rows
 from coordinator.history.keyed_rows import combine_chunks, flatten
 from coordinator.history.log_reader import format_time
+from coordinator.history.past_target import explain_past_partition
 from coordinator.history.view_rows import pick_owned, pick_owners_at
 from coordinator.history.view_schemas import VIEW_SCHEMAS
+from coordinator.history.watched import read_watched
 from coordinator.web.api.asking import Answer, Ask, stamp_of, tell_head
+from coordinator.web.detail_pages import read_audit
 from coordinator.web.doctor_page import DoctorPage
 from coordinator.web.errors import NoGroupError, NoNodesError, QueryError
 from coordinator.web.pages import Values, head, refuse_topics
@@ -104,6 +108,56 @@ def list_events(ask: Ask) -> Answer:
     if ask.viewer.access.acls is not None:
         refuse_topics(ask.viewer, found.filter(pc.is_valid(found["topic"])))
     return _page(ask, look, "events", _after(ask, found))
+
+
+def list_rebalances(ask: Ask) -> Answer:
+    """Answer `listRebalances`."""
+    look = ask.look()
+    return _page(ask, look, "rebalances", _after(ask, look.view_of("rebalances", ask.group_id)))
+
+
+def list_waits(ask: Ask) -> Answer:
+    """Answer `listWaits`."""
+    look = ask.look()
+    return _page(ask, look, "waits", look.view_of("waits", ask.group_id))
+
+
+def explain_one(ask: Ask) -> Answer:
+    """Answer `explainPartition`."""
+    look, group_id, given = ask.look(), ask.group_id, ask.given
+    for name in ("topic", "partition"):
+        if name not in given:
+            raise QueryError(f"{name} is missing: give the topic and the partition to explain")
+    refuse_topics(ask.viewer, pa.table({"topic": [given["topic"]]}))
+    if not look.has_group(group_id):
+        raise NoGroupError(group_id)
+    if read_watched(look.reading) is not None:
+        raise QueryError(
+            "What a Kafka cluster's coordinator computed a target with is not written: ask for "
+            "ownership instead"
+        )
+
+    def make() -> Values:
+        epoch = int(given["epoch"]) if "epoch" in given else None
+        target, found = explain_past_partition(
+            look.reading, group_id, given["topic"], int(given["partition"]), epoch
+        )
+        row = {"group_id": group_id, "assignment_epoch": target.epoch, "assignor": target.assignor}
+        row |= {"plan_id": target.plan_id, **msgspec.to_builtins(found)}
+        return tell_head(ask, look) | {"explained": row}
+
+    return Answer(stamp_of(look, group_id), make)
+
+
+def list_audit(ask: Ask) -> Answer:
+    """Answer `listAudit`."""
+    looks = ask.pages.look_at_all_as_of(ask.as_of, "as_of")
+    found = _after(ask, read_audit(looks, ask.viewer))
+    if (action := ask.given.get("action")) is not None:
+        found = found.filter(pc.equal(found["action"], action))
+    order = VIEWS["audit"].order if len(looks) == 1 else ("recorded_at", "position", "group_id")
+    stamp = tuple(map(stamp_of, looks))
+    return Answer(stamp, lambda: tell_head(ask, *looks) | ask.page(found, order))
 
 
 def list_offsets(ask: Ask) -> Answer:
