@@ -148,13 +148,13 @@ class ClusterAdmin:
         return image
 
     async def _ask(self, api: Api, **fields: object) -> Any:  # noqa: ANN401 - kio's message
-        said: OSError = ConnectionError("no address is given")
+        why: OSError = ConnectionError("no address is given")
         for address in self._servers:
             try:
                 return await self._links.ask(address, api, **fields)
             except OSError as error:
-                said = error
-        raise said
+                why = error
+        raise why
 
     async def close(self) -> None:
         """Close all connections."""

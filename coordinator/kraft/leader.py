@@ -24,6 +24,7 @@ from coordinator.core.java_hash import place_of
 from coordinator.core.state.groups import TopicView
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.errors.status import Status
+from coordinator.errors.trouble import Trouble
 from coordinator.kraft.leading import Leadership, find_alive
 from coordinator.kraft.led_partition import LedPartition
 from coordinator.kraft.links import Controllers
@@ -243,7 +244,8 @@ class LeaderOf:
 
     def _load(self, term: Term) -> None:
         """Load a partition's groups, in a thread of its own, until that works or it has ended."""
-        said, began = "", time.monotonic()
+        began = time.monotonic()
+        trouble = Trouble(logger.warning, "%s-%d waits: %s", TOPIC, term.led.number)
         while not term.led.has_ended:
             log = PartitionRecords(
                 term.led,
@@ -262,9 +264,7 @@ class LeaderOf:
             except WriterFenced:
                 return
             except CommitFailed as error:
-                if str(error) != said:
-                    logger.warning("%s-%d waits: %s", TOPIC, term.led.number, error)
-                said = str(error)
+                trouble.note(error)
                 time.sleep(RETRY_S)
                 continue
             except Exception:
@@ -346,7 +346,7 @@ class LeaderOf:
         self, control: Controllers, image: Callable[[], MetadataImage], broker_epoch: int
     ) -> None:
         """See that the replicas in sync are those that follow, until cancelled."""
-        said = ""
+        trouble = Trouble(logger.warning, "the replicas in sync stay, trying again: %s")
         while True:
             await asyncio.sleep(ISR_S)
             asked = self._list_changes(image())
@@ -364,12 +364,10 @@ class LeaderOf:
             except (OSError, GroupError) as error:
                 why = str(error)
             if why:
-                if why != said:
-                    logger.warning("the replicas in sync stay, trying again: %s", why)
-                said = why
+                trouble.note(why)
                 await asyncio.sleep(RETRY_S)
                 continue
-            said = ""
+            trouble.end()
             for found in (one for topic in answer.topics for one in topic.partitions):
                 self._take(found)
 

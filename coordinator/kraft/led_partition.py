@@ -24,7 +24,7 @@ from coordinator.watcher.record_batches import RecordBatch, read_batches
 READ_BYTES = 4 << 20
 NOT_LEADER = 6
 FOLLOWED_S = 1.5
-"""How long ago followers may have said that they know no other leader: they ask twice a second."""
+"""How old the word of followers may be that they know no other leader: they ask twice a second."""
 
 
 class LedPartition:
@@ -110,7 +110,7 @@ class LedPartition:
         WriterFenced
             It is no longer led.
         CommitFailed
-            That is not known: neither controllers nor followers have said so lately.
+            That is not known: neither controllers nor followers have confirmed it lately.
         """
         with self._state:
             self._refuse_ended()

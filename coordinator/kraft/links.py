@@ -86,8 +86,8 @@ class Links:
         except (OSError, asyncio.CancelledError) as error:
             await self._drop(address)
             if isinstance(error, OSError):
-                said = str(error) or f"no answer within {self._answer_s:g} s"
-                raise ConnectionError(f"{address[0]}:{address[1]}: {said}") from None
+                why = str(error) or f"no answer within {self._answer_s:g} s"
+                raise ConnectionError(f"{address[0]}:{address[1]}: {why}") from None
             raise
 
     async def _connect(self, address: Address) -> KafkaConnection:
@@ -155,19 +155,19 @@ class Controllers:
 
     async def _find(self) -> Address:
         """Ask who is active: first the controllers that are named, then the brokers."""
-        said = "no address is given"
+        why = "no address is given"
         for links in (self._links, self._brokers):
             for address in links.settings.servers:
                 try:
                     found = await self._ask_quorum(links, address)
                 except OSError as error:
-                    said = str(error)
+                    why = str(error)
                     continue
                 if isinstance(found, str):
-                    said = f"{address[0]}:{address[1]}: {found}"
+                    why = f"{address[0]}:{address[1]}: {found}"
                 else:
                     return found
-        raise ConnectionError(f"the active controller cannot be found: {said}")
+        raise ConnectionError(f"the active controller cannot be found: {why}")
 
     async def _ask_quorum(self, links: Links, address: Address) -> Address | str:
         """Ask for the leader of the metadata; why not, where that is not known."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from coordinator.clock import monotonic_ms
 from coordinator.config import Config, ConfigError
 from coordinator.errors import GroupError
+from coordinator.errors.trouble import Trouble
 from coordinator.extras import require
 from coordinator.kraft.links import ANSWER_S, Controllers, Links, RefusedError, check_right
 from coordinator.kraft.metadata_image import MetadataImage
@@ -160,7 +161,7 @@ class ClusterNode:
     ) -> None:
         rack = choose_rack(image, identity.node_id, self._rack)
         place = Place(socket.gethostname(), PORT, rack, listeners)
-        said = ""
+        trouble = Trouble(logger.warning, "node %d waits to be registered: %s", identity.node_id)
         while True:
             try:
                 answer = await self._control.ask(
@@ -179,9 +180,7 @@ class ClusterNode:
                         "`muster node check` says what a node needs"
                     )
                 why = f"{code.name}"
-            if why != said:
-                logger.warning("node %d waits to be registered: %s", identity.node_id, why)
-            said = why
+            trouble.note(why)
             await asyncio.sleep(REGISTER_S)
         self._epoch = answer.broker_epoch
         self._files.keep_epoch(self._epoch)
@@ -236,7 +235,7 @@ class ClusterNode:
         self, observer: Observer, identity: Identity, stopping: asyncio.Event
     ) -> str:
         """Send heartbeats until the cluster lets the node go; return why it did."""
-        said = ""
+        trouble = Trouble(logger.warning, "no heartbeat is taken, trying again: %s")
         while True:
             log = observer.log
             fields = heartbeat(
@@ -252,17 +251,17 @@ class ClusterNode:
             try:
                 answer = await self._control.ask(Api.BROKER_HEARTBEAT, **fields)
             except (OSError, GroupError) as error:
-                said = _complain(str(error), said)
+                trouble.note(error)
                 await asyncio.sleep(FENCED_HEARTBEAT_S)
                 continue
             code = int(answer.error_code)
             if code in {NOT_REGISTERED, STALE_EPOCH}:
                 return await self._find_loss(observer, identity.node_id)
             if code:  # an error answers "fenced", too, which then means nothing
-                said = _complain(f"the controller answers {answer.error_code.name}", said)
+                trouble.note(f"the controller answers {answer.error_code.name}")
                 await asyncio.sleep(FENCED_HEARTBEAT_S)
                 continue
-            said = ""
+            trouble.end()
             self._take_heartbeat(answer)
             self._standing.hear(sent_ms, is_fenced=answer.is_fenced)
             await self._name_directory(log.image, identity)
@@ -326,13 +325,6 @@ class ClusterNode:
         self._named = found
 
 
-def _complain(text: str, said: str) -> str:
-    """Log what keeps heartbeats from being taken, once until it is something else; return it."""
-    if text != said:
-        logger.warning("no heartbeat is taken, trying again: %s", text)
-    return text
-
-
 def check_id_is_free(image: MetadataImage, identity: Identity) -> None:
     """See that a new node takes no other broker's id.
 
@@ -359,7 +351,7 @@ async def find_cluster_id(brokers: ClientSettings, answer_s: float = ANSWER_S) -
     OSError
         None answers.
     """
-    links, said = Links(brokers, answer_s), "no address is given"
+    links, why = Links(brokers, answer_s), "no address is given"
     try:
         for address in brokers.servers:
             try:
@@ -370,9 +362,9 @@ async def find_cluster_id(brokers: ClientSettings, answer_s: float = ANSWER_S) -
                     include_fenced_brokers=False,
                 )
             except OSError as error:
-                said = str(error)
+                why = str(error)
                 continue
             return str(answer.cluster_id)
     finally:
         await links.close()
-    raise ConnectionError(said)
+    raise ConnectionError(why)

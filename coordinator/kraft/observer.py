@@ -9,6 +9,7 @@ from typing import Any
 from uuid import UUID
 
 from coordinator.errors import GroupError
+from coordinator.errors.trouble import Trouble
 from coordinator.kraft.links import (
     FENCED,
     NOT_LEADER,
@@ -59,20 +60,19 @@ class Observer:
         RefusedError
             The cluster does not let this user read it.
         """
-        failed, said = 0, ""
+        failed = 0
+        trouble = Trouble(logger.warning, "the cluster's metadata cannot be read, trying again: %s")
         while True:
             try:
                 await self.step()
             except (OSError, GroupError) as error:
-                if str(error) != said:
-                    logger.warning("the cluster's metadata cannot be read, trying again: %s", error)
-                said = str(error)
+                trouble.note(error)
                 await asyncio.sleep(PAUSES_S[min(failed, len(PAUSES_S) - 1)])
                 failed += 1
                 continue
-            if said:
+            if trouble.end():
                 logger.warning("the cluster's metadata can be read now")
-            failed, said = 0, ""
+            failed = 0
             changed()
 
     async def catch_up(self) -> MetadataLog:

@@ -127,9 +127,7 @@ def heartbeat(
         "broker_id": identity.node_id,
         "broker_epoch": epoch,
         "current_metadata_offset": applied,
-        "want_fence": must_not_lead(image, identity.node_id)
-        if wants_fence is None
-        else wants_fence,
+        "want_fence": wants_fence,
         "want_shut_down": shuts_down,
         **({"cordoned_log_dirs": cordoned} if can_cordon(image) else {}),
     }

@@ -14,6 +14,7 @@ from typing import Any
 from uuid import UUID
 
 from coordinator.errors import GroupError
+from coordinator.errors.trouble import Trouble
 from coordinator.kraft.following import (
     Append,
     AskOffsets,
@@ -55,7 +56,7 @@ class Replica:
         self.number, self.partition, self.file = number, partition, file
         self.is_in_sync = False
         self.again_s = 0.0
-        self.said = ""
+        self.trouble = Trouble(logger.warning, "%s-%d cannot be followed: %s", TOPIC, number)
 
 
 class Replicas:
@@ -254,7 +255,7 @@ class Replicas:
             case Append():
                 file.append(decision.accepted)
                 file.log.follow_marks(decision.high_watermark, decision.start)
-                replica.said = ""
+                replica.trouble.end()
             case Truncate():
                 logger.warning(
                     "%s: its leader has other records: offsets %d to %d are cut off",
@@ -268,9 +269,7 @@ class Replicas:
                 self._pause(replica, decision.why)
 
     def _pause(self, replica: Replica, why: str) -> None:
-        if why != replica.said:
-            logger.warning("%s-%d cannot be followed: %s", TOPIC, replica.number, why)
-        replica.said = why
+        replica.trouble.note(why)
         replica.again_s = time.monotonic() + PAUSE_S
 
     async def _ask_offset(self, address: Address, replica: Replica, at: int) -> int:

@@ -1,4 +1,4 @@
-"""Whether a node still is what the controllers said of it."""
+"""Whether a node still is what the controllers know it as."""
 
 from __future__ import annotations
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from coordinator.errors.status import Status
+from coordinator.errors.trouble import Trouble
 from coordinator.runtime.event_loop import EventLoop
 from coordinator.runtime.inbox_reader import InboxReader
 from coordinator.runtime.log_maintenance import LogMaintenance
@@ -139,7 +140,7 @@ class BackgroundTasks:
 
     def _repeat(self, task: PeriodicTask) -> None:
         """Run a task again and again, at once when something wakes it, until `close`."""
-        last = ""
+        trouble = Trouble(logger.error, "%s failed, retrying: %s", task.name)
         while True:
             task.wake.wait(min(task.every_s, threading.TIMEOUT_MAX))
             task.wake.clear()  # before we look: `close` says that we stop before it wakes
@@ -149,11 +150,9 @@ class BackgroundTasks:
                 return
             try:
                 task.run()
-                last = ""
+                trouble.end()
             except (LogError, OSError) as error:
-                if str(error) != last:  # once for all tries
-                    last = str(error)
-                    logger.error("%s failed, retrying: %s", task.name, last)  # noqa: TRY400
+                trouble.note(error)
             except Exception:
                 logger.exception("background task failed; retrying: %s", task.name)
 

@@ -27,6 +27,7 @@ from coordinator.core.watched.lags import Place
 from coordinator.core.watched_events import KafkaWrote, Unreadable
 from coordinator.errors import GroupError
 from coordinator.errors.status import LOST
+from coordinator.errors.trouble import Trouble
 from coordinator.member.client_settings import ClientSettings
 from coordinator.runtime.topic_catalog import TopicCatalog
 from coordinator.watcher.described_groups import (
@@ -113,7 +114,8 @@ class DescribeSource:
     async def _follow(self, store: WatchedStore, stop: threading.Event) -> None:
         cluster_id = store.watched.cluster.cluster_id
         brokers = KafkaBrokers(self._settings, cluster_id=cluster_id)
-        known, last = None, ""
+        known = None
+        trouble = Trouble(logger.warning, "the cluster does not answer, trying again: %s")
         store.note_live()
 
         def follow_lag() -> asyncio.Task[None]:
@@ -129,11 +131,9 @@ class DescribeSource:
                         known = store.coordinator.look(find_known)
                     await self._poll(brokers, store, known)
                     store.has_caught_up = True
-                    last = ""
+                    trouble.end()
                 except OSError as error:
-                    if str(error) != last:
-                        logger.warning("the cluster does not answer, trying again: %s", error)
-                    last = str(error)
+                    trouble.note(error)
                 except GroupError as error:
                     if store.coordinator.status in LOST:
                         raise

@@ -11,6 +11,7 @@ from coordinator.clock import wall_ms
 from coordinator.core.watched.lags import Behind, Place, find_behind, note_lags
 from coordinator.core.watched_events import KafkaWrote
 from coordinator.errors import GroupError
+from coordinator.errors.trouble import Trouble
 from coordinator.watcher.kafka_brokers import KafkaBrokers
 from coordinator.watcher.watched_store import WatchedStore
 
@@ -42,7 +43,7 @@ async def follow_lags(
     GroupError
         The store does not take them.
     """
-    last = ""
+    trouble = Trouble(logger.warning, "lags stay as they were noted: %s")
     while lag_ms:
         if not store.has_caught_up:
             await asyncio.sleep(LOOK_S)
@@ -54,11 +55,9 @@ async def follow_lags(
         try:
             ends = await brokers.end_offsets(one for one in behind.places() if one[0] in known)
         except (OSError, GroupError) as error:
-            if str(error) != last:
-                logger.warning("lags stay as they were noted: %s", error)
-            last = str(error)
+            trouble.note(error)
         else:
-            last = ""
+            trouble.end()
             await write(partial(_note, store, behind, ends))
         await asyncio.sleep(lag_ms / 1000)
 

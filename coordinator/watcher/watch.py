@@ -10,6 +10,7 @@ from typing import Self
 from coordinator.config import KAFKA, Config, ConfigError
 from coordinator.core.state.records import KafkaWatched
 from coordinator.errors import GroupError
+from coordinator.errors.trouble import Trouble
 from coordinator.history.log_reader import LogReader
 from coordinator.history.watched import read_watched
 from coordinator.runtime.coordinator import Coordinator
@@ -186,7 +187,7 @@ def _find_cluster(
     source: Source, store: str | Path | None, stop: threading.Event | None
 ) -> KafkaWatched | None:
     """Ask which cluster it is; while no broker answers, the store says it, or it is waited for."""
-    last = ""
+    trouble = Trouble(logger.warning, "the Kafka cluster does not answer, %s: %s")
     while True:
         try:
             return source.find_cluster()
@@ -195,8 +196,6 @@ def _find_cluster(
             if known is None and stop is None:
                 raise
             then = "showing what is in the store, and trying again" if known else "standing by"
-            if str(error) != last:
-                logger.warning("the Kafka cluster does not answer, %s: %s", then, error)
-            last = str(error)
+            trouble.note(error, then)
         if known is not None or stop is None or stop.wait(ASK_AGAIN_S):
             return known

@@ -17,6 +17,7 @@ from typing import Protocol, Self
 from coordinator.config import Config, ConfigError, OAuthConfig, ServerConfig
 from coordinator.core.state.groups import TopicView
 from coordinator.errors.status import LOST, Status
+from coordinator.errors.trouble import Trouble
 from coordinator.storage.nodes import Node, StoreNodes
 from coordinator.wire import server
 from coordinator.wire.acceptor import count_reserved_files, raise_files_limit
@@ -100,7 +101,7 @@ class RunningServer:
         stands_by = backend.status == Status.STANDS_BY.value
         self._refusals = RefusalCounter()
         self._nodes = backend.nodes
-        self._last_error = ""
+        self._trouble = Trouble(logger.warning, "cannot refresh the other servers of the store: %s")
         self._wanted_id = config.node_id
         self._cluster = Cluster(
             node_id=self._register(),
@@ -228,11 +229,9 @@ class RunningServer:
                 node_id = self._nodes.register(self._wanted_id, self.address)
                 self._cluster = replace(self._cluster, node_id=node_id)
                 self._show(self._cluster)
-            self._last_error = ""
+            self._trouble.end()
         except OSError as error:
-            if str(error) != self._last_error:  # once for all tries
-                self._last_error = str(error)
-                logger.warning("cannot refresh the other servers of the store: %s", error)
+            self._trouble.note(error)
 
     def _leave(self) -> None:
         if self._nodes is not None and not self._stays:

@@ -21,10 +21,6 @@ REFUSED_IN_TESTS = re.compile(rf"(?<![a-z])({IN_TESTS})(?![a-z])", re.IGNORECASE
 KEPT = "nobody owned it"  # a reason of `assignment_history`: jobs compare it, old stores have it
 GENERATED = ("behaviours", "benchmarks", "faults")
 """Pages that programs write, of what tests and measurements are called."""
-LATER = re.compile(
-    r"coordinator/(api|kraft|shards)/|docs/guide/(kafka-node|nodes)|docs/reference/http"
-)
-"""Rooms and pages that are being written: there, two words are refused later."""
 ABOUT_WORDS = "docs/design/style.md"
 VERSION_LINES = 25
 
@@ -63,18 +59,14 @@ def code():
 COMMANDS = {path.stem for path in ROOT.glob("*/cli/*.py")}
 
 
-def refused_in(text, refused=REFUSED, file=ROOT):
-    later = {"said", "whatever"} if LATER.search(file.as_posix()) else ()
-    found = [found[0] for found in refused.finditer(text.replace(KEPT, ""))]
-    return [word for word in found if word.lower() not in later]
+def refused_in(text, refused=REFUSED):
+    return [found[0] for found in refused.finditer(text.replace(KEPT, ""))]
 
 
 @pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))
 def test_pages_have_the_words_of_the_style(page):
     lines = enumerate(page.read_text().splitlines(), 1)
-    assert [
-        (number, found) for number, line in lines if (found := refused_in(line, file=page))
-    ] == []
+    assert [(number, found) for number, line in lines if (found := refused_in(line))] == []
 
 
 def test_messages_have_the_words_of_the_style():
@@ -83,7 +75,7 @@ def test_messages_have_the_words_of_the_style():
         for package in ("assignors", "coordinator", "muster", "spark_jobs")
         for file in sorted((ROOT / package).rglob("*.py"))
         for line, text in messages(file.read_text())
-        if (found := refused_in(text, file=file))
+        if (found := refused_in(text))
     ]
     assert wrong == []
 
@@ -96,7 +88,7 @@ def test_code_has_the_words_of_the_style():
         (f"{file.relative_to(ROOT)}:{number}", found)
         for file, refused in files.items()
         for number, line in enumerate(file.read_text().splitlines(), 1)
-        if (found := refused_in(line, refused, file))
+        if (found := refused_in(line, refused))
     ]
     assert wrong == []
 
