@@ -102,7 +102,7 @@ def plan_order(
     held = find_replicas(image, node_id)
     if missing := set(partitions) - held.keys():
         raise ConfigError(
-            f"--partitions has {min(missing)}: node {node_id} is no replica of {TOPIC}-"
+            f"--partitions has {min(missing)}: node {node_id} is not a replica of {TOPIC}-"
             f"{min(missing)}; `muster node join` makes it one"
         )
     if leads:
@@ -161,7 +161,7 @@ def plan_leave(
         held = [(topic, n) for topic, n in held if topic.name == TOPIC and n in partitions]
         if missing := set(partitions) - {number for _, number in held}:
             raise ConfigError(
-                f"--partitions has {min(missing)}: node {node_id} is no replica of {TOPIC}-"
+                f"--partitions has {min(missing)}: node {node_id} is not a replica of {TOPIC}-"
                 f"{min(missing)}"
             )
     moves = [give_back(topic.name, number, image, node_id) for topic, number in held]

@@ -144,7 +144,7 @@ class Replicas:
         return os.path.join(self._folder, f"{TOPIC}-{number}")
 
     def _remove_folders(self, wanted: dict[int, Partition]) -> None:
-        """Remove the logs of what this node is no replica of since it ended."""
+        """Remove the logs of what this node is not a replica of since it ended."""
         kept = {os.path.basename(self._folder_of(number)) for number in wanted}
         for name in os.listdir(self._folder):
             if name.startswith(f"{TOPIC}-") and name not in kept:

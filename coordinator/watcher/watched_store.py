@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
 from typing import Self
@@ -330,4 +331,4 @@ class WatchedStore:
 def _raise(answers: Iterable[object]) -> None:
     for answer in answers:
         if isinstance(answer, GroupError):
-            raise answer
+            raise copy(answer)  # others may hold it, and tracebacks would pile up on it

@@ -114,7 +114,7 @@ def embed_node(
     _check(spark)
     config, shards = config or Config(), read_shards(store)
     if shards is None:
-        raise ConfigError(f"{store} is no store of shards: use embed, or muster serve --shards")
+        raise ConfigError(f"{store} is not a store of shards: use embed, or muster serve --shards")
     refuse_with_shards(config, str(store))
     node = Node(str(store), shards, config, topics, lambda: SparkEngine(spark, config))
     try:

@@ -65,12 +65,20 @@ REFUSED = {
     "owned negative": (member(owned={"a": [-1]}), "found -1; expected a list"),
     "owned fractional": (member(owned={"a": [0.5]}), "found 0.5"),
     "owned text": (member(owned={"a": ["0"]}), "found '0'"),
+    "owned boolean": (member(owned={"a": [True]}), "found True"),
+    "range of booleans": (member(owned={"a": [[False, True]]}), "found [False, True]"),
+    "partition beyond int32": (member(owned={"a": [2**31 - 1]}), "found 2147483647; expected"),
+    "range beyond int32": (member(owned={"a": [[2**31 - 1, 1]]}), "found [2147483647, 1]"),
+    "partitions and ranges": (member(owned={"a": [[0, 1], 2]}), "found [0, 1]; expected a list"),
+    "owned false": (member(owned=False), "owned of member 'm1' is False"),
+    "subscription null": (member(subscribed=None), "member 'm1': subscribed is missing"),
     "owned twice": (member(owned={"a": [1, 1]}), "partition 1 of topic 'a' twice"),
     "overlapping ranges": (member(owned={"a": [[0, 3], [2, 1]]}), "partition 2 of topic 'a' twice"),
     "range of nothing": (member(owned={"a": [[0, 0]]}), "found [0, 0]"),
     "range of three": (member(owned={"a": [[0, 1, 2]]}), "found [0, 1, 2]"),
     "instance id no text": (member(instance_id=7), "member 'm1': instance_id is 7"),
     "rack no text": (member(rack=[]), "member 'm1': rack is []"),
+    "rack no Unicode": (member(rack="\ud800"), "member 'm1': rack is '\\ud800', expected text"),
     "lone surrogate": (group(members={"\ud800": {"subscribed": []}}), "not valid Unicode"),
 }
 
@@ -91,6 +99,9 @@ def test_bad_specs_are_refused(name):
         ("x", "not JSON: Expecting value: line 1 column 1"),
         ("[]", "line 1: expected a JSON object with topics and members, got a list"),
         ('{"a": NaN}', "NaN is not a JSON number"),
+        ('{"a": "\x01"}', "not JSON: Invalid control character"),
+        ('{"a": 1}\x0c', "not JSON: Expecting value"),
+        ('[{"a": 1}]', "got a list"),
         ('{"m": 1, "m": 2}', "'m' appears twice in one object"),
         ("{}\n{}", "expected one JSON object, got 2"),
         ("{}\n\n 7", "line 3: expected a JSON object"),
@@ -103,6 +114,23 @@ def test_bad_specs_are_refused(name):
 def test_text_that_is_no_spec(text, message):
     with pytest.raises(SpecError) as error:
         parse_json_object(text)
+    assert message in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('[{"a": NaN}]', "NaN is not a JSON number"),
+        ('[{"a": 1, "a": 2}]', "'a' appears twice in one object"),
+        ('[{"a": 1}, 7]', "row 1: expected a JSON object, got a number: 7"),
+        ('[{"a": "\x01"}]', "not JSON: Invalid control character"),
+        ("[{}] {}", "not JSON: Extra data"),
+        ("[" * 100_000, "too deep"),
+    ],
+)
+def test_text_that_is_no_rows(text, message):
+    with pytest.raises(SpecError) as error:
+        parse_json_rows(text)
     assert message in str(error.value)
 
 

@@ -127,7 +127,9 @@ def fence(image, node_id):
 
 
 def test_a_node_that_cannot_leave_is_refused(image):
-    with pytest.raises(ConfigError, match="has 2: node 1001 is no replica of __consumer_offsets-2"):
+    with pytest.raises(
+        ConfigError, match="has 2: node 1001 is not a replica of __consumer_offsets-2"
+    ):
         plan_leave(image, NODE, {2})
     give(image, TOPIC, 2, (NODE,))
     with pytest.raises(ConfigError, match="__consumer_offsets-2 has no other replica"):

@@ -153,7 +153,7 @@ def test_a_driver_is_a_node_of_a_store_of_shards(spark, tmp_path):
     """Members find its shards by its address, and Spark computes the targets of their groups."""
     store = tmp_path / "cluster"
     config = replace(SPARK, server=replace(SPARK.server, listen="127.0.0.1:0"))
-    with pytest.raises(ConfigError, match="is no store of shards: use embed"):
+    with pytest.raises(ConfigError, match="is not a store of shards: use embed"):
         spark_jobs.embed_node(spark, store, config)
     make_shards(str(store), 2, config)
     with pytest.raises(ConfigError, match="is a store of 2 shards"):

@@ -16,7 +16,7 @@ from coordinator.core.state.records import KafkaWatched
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.runtime.topic_catalog import SLICE_MAX
 from coordinator.watcher.record_batches import RecordBatch
-from coordinator.watcher.watched_store import WatchedStore
+from coordinator.watcher.watched_store import WatchedStore, _raise
 from tests.support.longer import EVERY
 
 from .recorded import FILES, batches_of, change, read_lines
@@ -186,3 +186,13 @@ def test_very_many_topics_are_reported_in_slices_and_once(tmp_path):
         del topics["t7"]
         store.report_topics(topics, 7)
         assert store.coordinator.topics.by_name.keys() == topics.keys()
+
+
+def test_a_refusal_that_others_may_hold_is_not_raised_itself():
+    """Each raise adds to an error's traceback; each caller gets an error of its own."""
+    refusal = GroupError(ErrorCode.NOT_COORDINATOR, "the store was lost")
+    for _ in range(2):
+        with pytest.raises(GroupError, match="the store was lost") as raised:
+            _raise([refusal])
+        assert raised.value.code is ErrorCode.NOT_COORDINATOR
+    assert refusal.__traceback__ is None

@@ -122,7 +122,7 @@ def check_format(table: DeltaTable, path: str) -> DeltaTable:
         raise _refuse_unread(path, unknown)
     if int(found) == FORMAT_OF_SHARDS:
         raise CorruptLog(
-            f"{path} is no log: its store has shards, but the file _shards.json is gone: "
+            f"{path} is not a log: its store has shards, but the file _shards.json is gone: "
             f"{RESTORE_FILE}"
         )
     if int(found) > FORMAT:
