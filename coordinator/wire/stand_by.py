@@ -18,6 +18,7 @@ from coordinator.config import Config
 from coordinator.core.events import Answer, Event, ListGroupIds, ListGroups, Result
 from coordinator.core.state.groups import Topic, TopicView
 from coordinator.errors.status import Status, refusal
+from coordinator.errors.trouble import Trouble
 from coordinator.history.current_views import read_topics
 from coordinator.history.log_reader import LogReader
 from coordinator.history.log_rows import LogRows
@@ -132,7 +133,6 @@ class StandBy:
         self._lock = threading.Lock()
         """So that nothing begins after the end, which waits for no store that does not answer."""
         self._closed = threading.Event()
-        self._warned = False
         self._thread = threading.Thread(target=self._run, name="muster-stand-by", daemon=True)
         self._thread.start()
 
@@ -162,16 +162,16 @@ class StandBy:
         disk = filesystem_of(self._store)
         every_s = max(LOOK_S, disk.poll_s)
         lease = Lease(self._store, "", self._address, self._config.lease, wall_ms, disk=disk)
+        trouble = Trouble(
+            logger.warning, "cannot tell clients that %s stands by: %s", self._address
+        )
         while self._server is None and not self._closed.wait(every_s):
             try:
                 holder = lease.holder()
                 if holder is not None and holder.address != self._address:
                     self._serve(StoreNodes(self._store, self._config.lease, disk=disk))
             except Exception as error:  # noqa: BLE001 - it stands by all the same
-                if not self._warned:
-                    self._warned = True
-                    at = self._address
-                    logger.warning("cannot tell clients that %s stands by: %s", at, error)
+                trouble.note(error)
 
     def _serve(self, nodes: StoreNodes) -> None:
         with self._lock:
