@@ -122,9 +122,12 @@ class StandBy:
         Where it is.
     config
         Its address is `server.listen`.
+    look_s
+        How often it is looked who has the store, at least.
     """
 
-    def __init__(self, store: str, config: Config) -> None:
+    def __init__(self, store: str, config: Config, look_s: float = LOOK_S) -> None:
+        self._look_s = look_s
         self._store = root_of(store)
         self._config = config
         self._address = config.server.advertised or config.server.listen
@@ -160,7 +163,7 @@ class StandBy:
 
     def _run(self) -> None:
         disk = filesystem_of(self._store)
-        every_s = max(LOOK_S, disk.poll_s)
+        every_s = max(self._look_s, disk.poll_s)
         lease = Lease(self._store, "", self._address, self._config.lease, wall_ms, disk=disk)
         trouble = Trouble(
             logger.warning, "cannot tell clients that %s stands by: %s", self._address

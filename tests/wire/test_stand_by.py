@@ -19,12 +19,12 @@ from tests.support.wire_client import Client, request_frame
 from tests.wire.test_server import until
 
 CONFIG = Config(server=ServerConfig(listen="127.0.0.1:0", node_id=7))
+LOOK_S = 0.01
 WORDS = {"include_topic_authorized_operations": False}
 
 
 @pytest.fixture
-def store(tmp_path, monkeypatch):
-    monkeypatch.setattr(stand_by, "LOOK_S", 0.01)
+def store(tmp_path):
     return str(tmp_path / "store")
 
 
@@ -42,7 +42,7 @@ def first(store):
 def second(first, store):
     """The address of the server that stands by."""
     here = replace(CONFIG, server=ServerConfig(listen="localhost:0", node_id=7))
-    with StandBy(store, here) as waits:
+    with StandBy(store, here, LOOK_S) as waits:
         until(lambda: waits._server is not None)
         yield waits._server.address
 
@@ -90,7 +90,7 @@ def test_an_address_that_is_taken_is_logged_once(store, monkeypatch, caplog):
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         at = f"127.0.0.1:{taken.getsockname()[1]}"
-        with StandBy(store, replace(CONFIG, server=ServerConfig(listen=at))):
+        with StandBy(store, replace(CONFIG, server=ServerConfig(listen=at)), LOOK_S):
             until(lambda: len(tries) > 2)
     (line,) = [one for one in caplog.messages if "cannot tell clients" in one]
     assert line.startswith(f"cannot tell clients that {at} stands by: ")
