@@ -6,6 +6,7 @@ import asyncio
 import signal
 import sys
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
@@ -14,9 +15,18 @@ from assignors import SpecError
 from coordinator.cli import render
 from coordinator.cli.inspect import Json, print_json, wants_json
 from coordinator.cli.main import FAILURE, load_config
-from coordinator.cli.service import ConfigOption, LogLevelOption
+from coordinator.cli.service import (
+    ConfigOption,
+    HttpOption,
+    InsecureOption,
+    LogLevelOption,
+    WebOption,
+    check_web,
+    with_addresses,
+)
 from coordinator.cli.terminal import Terminal, log_to_stderr
 from coordinator.config import KAFKA, Config, ConfigError
+from coordinator.config.settings import TelemetryConfig
 from coordinator.display import progress
 from coordinator.display.printable import visible_values
 
@@ -60,6 +70,9 @@ def node(
             "several listeners NAME=host:port,…. Without it, it only follows."
         ),
     ] = None,
+    web: WebOption = None,
+    http: HttpOption = None,
+    insecure: InsecureOption = False,
     partitions: Annotated[
         str | None,
         typer.Option(help="Of __consumer_offsets: 3,7,10-14. yield, leave: all by default."),
@@ -76,11 +89,13 @@ def node(
         raise ConfigError(f"the action is {action!r}: give one of {', '.join(ACTIONS)}")
     if store is None:
         raise ConfigError("--store is missing: name a folder, for the node's ids and logs")
-    settings = load_config(config)
+    settings = with_addresses(load_config(config), http, web, insecure=insecure)
     log_to_stderr(log_level or settings.server.log_level, settings.server.log_format)
     asked = _Asked(cluster, store, node_id, rack, settings, is_sure=yes)
     numbers = None if partitions is None else parse_partitions(partitions)
     if action == RUN:
+        if settings.web.listen:
+            check_web(settings, store)
         _run(asked, listen)
     elif action == CHECK:
         _check(asked, json_=json_)
@@ -114,6 +129,7 @@ class _Asked:
         from coordinator.kraft.node_files import NodeFiles  # noqa: PLC0415
 
         self.node_id, self.rack, self.is_sure = node_id, rack, is_sure
+        self.cluster, self.store = cluster or "", store
         self.settings = settings
         self.files: NodeFiles = NodeFiles(store)
         self.brokers, self.controllers = read_access(cluster, settings)
@@ -173,23 +189,39 @@ def parse_partitions(text: str) -> frozenset[int]:
 def _run(asked: _Asked, listen: str | None) -> None:
     from coordinator.kraft.node import ClusterNode  # noqa: PLC0415
 
+    settings = asked.settings
+    node = ClusterNode(
+        asked.brokers,
+        asked.controllers,
+        asked.files,
+        asked.node_id,
+        asked.rack,
+        settings,
+        listen or "",
+    )
+
     async def run() -> str:
         stop, loop = asyncio.Event(), asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop.set)
-        node = ClusterNode(
-            asked.brokers,
-            asked.controllers,
-            asked.files,
-            asked.node_id,
-            asked.rack,
-            asked.settings,
-            listen or "",
-        )
         return await node.run(stop)
 
+    def run_with_history() -> str:
+        from coordinator.cli import node_service  # noqa: PLC0415
+        from coordinator.watcher.watch import open_source  # noqa: PLC0415
+
+        ours = replace(settings.watch, kafka=settings.watch.kafka or settings.node.kafka)
+        kept = replace(settings, watch=ours)
+        if listen:  # what the node leads is traced as it is decided, not as it is read again
+            kept = replace(kept, telemetry=TelemetryConfig())
+        return node_service.run_with_history(
+            node, _guarded, lambda: open_source(asked.cluster, kept), asked.store, kept
+        )
+
+    keeps_history = listen or settings.web.listen or settings.server.http_listen
     with asked.files.held():
-        typer.echo(f"muster node: {_guarded(run())}", err=True)
+        why = run_with_history() if keeps_history else _guarded(run())
+        typer.echo(f"muster node: {why}", err=True)
 
 
 def _guarded(work: Coroutine[Any, Any, T]) -> T:

@@ -31,6 +31,9 @@ from coordinator.storage.tables.patience import is_waited_for
 from coordinator.storage.tables.store_files import is_remote, root_of
 
 if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+
+    from coordinator.http.page_server import PageServer
     from coordinator.runtime.coordinator import Coordinator
     from coordinator.shards.node import Node
 
@@ -75,13 +78,17 @@ logger = logging.getLogger("muster.coordinator")
 
 
 class Stop(threading.Event):
-    """That this process must end, and the signal that asks for it."""
+    """That this process must end, and what asks for it: a signal, or an event."""
 
     asked_by = ""
 
     def ask(self, number: int, _frame: object) -> None:
         """Take a signal."""
-        self.asked_by = self.asked_by or signal.Signals(number).name
+        self.end(signal.Signals(number).name)
+
+    def end(self, by: str) -> None:
+        """Let the process end."""
+        self.asked_by = self.asked_by or by
         self.set()
 
 
@@ -102,6 +109,8 @@ class Service(Generic[T]):
         Called after SIGHUP.
     is_ready
         Whether a service that has its store has come so far that others may rely on it.
+    registry
+        Returns the metrics to show in place of the coordinator's own.
     """
 
     open: Callable[[Stop], T | None]
@@ -109,6 +118,7 @@ class Service(Generic[T]):
     look: Callable[[], bool] = lambda: False
     hang_up: Callable[[], object] = lambda: None
     is_ready: Callable[[], bool] = lambda: True
+    registry: Callable[[CollectorRegistry], CollectorRegistry] = lambda own: own
 
     def run(self, settings: Config, store: str | None) -> None:
         """Stand by until this process has the store, then serve until stopped or fenced.
@@ -138,8 +148,7 @@ class Service(Generic[T]):
         if pages is not None and store is not None:
             pages.status = lambda: WAITS if is_waited_for(store) else Status.STANDS_BY.value
         ready = Ready(self.is_ready)
-        with progress.show("opening the store"):
-            opened = self.open(stop)
+        opened = self._open(stop, pages)
         if opened is None:
             logger.info("stopped by %s before it had the store", stop.asked_by)
             return
@@ -156,7 +165,7 @@ class Service(Generic[T]):
                 typer.echo(f"muster shows the groups at {shown.url}")
             if pages is not None:
                 open_now.callback(pages.close)  # wrong logins up to now are in the audit
-                pages.registry = coordinator.metrics.registry
+                pages.registry = self.registry(coordinator.metrics.registry)
                 pages.status = lambda: ready.unless_behind(look_at_health(coordinator))
                 pages.confirm = lambda: ready.unless_behind(coordinator.confirm_status())
                 pages.remark = lambda: _explain_topics(coordinator)
@@ -173,6 +182,17 @@ class Service(Generic[T]):
                 if self.look():
                     return
             logger.info("stopped by %s", stop.asked_by)
+
+    def _open(self, stop: Stop, pages: PageServer | None) -> T | None:
+        """Wait for the store; without it, nothing is left that listens."""
+        opened = None
+        try:
+            with progress.show("opening the store"):
+                opened = self.open(stop)
+        finally:
+            if opened is None and pages is not None:
+                pages.close()
+        return opened
 
 
 class Ready:

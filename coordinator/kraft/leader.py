@@ -129,6 +129,8 @@ class LeaderOf:
         How long an append waits for its replicas.
     patience_s
         How long a coordinator may fail to read or write its log.
+    metrics
+        Of all partitions.
 
     Attributes
     ----------
@@ -146,11 +148,12 @@ class LeaderOf:
         assignors: Sequence[str] = ASSIGNORS,
         commit_s: float = COMMIT_S,
         patience_s: float = PATIENCE_S,
+        metrics: NodeMetrics | None = None,
     ) -> None:
         self._commit_s, self._patience_s = commit_s, patience_s
         self._node_id, self._standing, self._assignors = node_id, standing, tuple(assignors)
         self.config = replace(config, engine=replace(config.engine, engine="local"))
-        self.metrics = NodeMetrics(config.metrics.groups_max)
+        self.metrics = metrics or NodeMetrics(config.metrics.groups_max)
         self._end_telemetry = start_telemetry(config, self.metrics)
         self.catalog = ImageCatalog(config.kafka)
         self.changed: Callable[[], object] = lambda: None
@@ -334,6 +337,11 @@ class LeaderOf:
         """Return the coordinators that serve, in the order of their partitions."""
         terms = sorted(self._terms.items())
         return [term.coordinator for _, term in terms if term.coordinator is not None]
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether the groups of all that it leads are served."""
+        return all(term.coordinator is not None for term in list(self._terms.values()))
 
     @property
     def is_leading(self) -> bool:

@@ -32,6 +32,7 @@ from coordinator.kraft.registration import (
 from coordinator.kraft.replicas import FETCH_S, Replicas
 from coordinator.kraft.standing import Standing
 from coordinator.member.client_settings import ClientSettings
+from coordinator.shards.node_metrics import NodeMetrics
 from coordinator.wire.codec import Api
 from coordinator.wire.listener import join_address, serve
 
@@ -70,6 +71,11 @@ class ClusterNode:
     listen
         Where brokers and clients reach it, as `served.read_listeners` takes it; "" for a node that
         only follows.
+
+    Attributes
+    ----------
+    metrics
+        Of what it leads.
     """
 
     def __init__(
@@ -83,6 +89,7 @@ class ClusterNode:
         listen: str = "",
     ) -> None:
         self._config, self._listen = config or Config(), listen
+        self.metrics = NodeMetrics(self._config.metrics.groups_max)
         self._leader: LeaderOf | None = None
         self._standing = Standing(SURE_MS)
         self._brokers, self._controllers, self._files = brokers, controllers, files
@@ -92,6 +99,11 @@ class ClusterNode:
         self._epoch = -1
         self._is_fenced = True
         self._named: set[tuple[str, int]] = set()
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it is alive in the cluster, and serves all that it leads."""
+        return not self._is_fenced and (self._leader is None or self._leader.is_loaded)
 
     async def run(self, stop: asyncio.Event) -> str:
         """Be a node until a stop, or until the cluster does without it; return why it ended.
@@ -144,7 +156,9 @@ class ClusterNode:
         from coordinator.kraft.served import NodeFront, read_listeners  # noqa: PLC0415 - an extra
 
         listeners = read_listeners(observer.log.image, self._listen, node_id)
-        self._leader = leader = LeaderOf(node_id, self._config, self._standing)
+        self._leader = leader = LeaderOf(
+            node_id, self._config, self._standing, metrics=self.metrics
+        )
         front = NodeFront(leader, listeners, lambda: observer.log.image, node_id)
         with serve(
             leader, join_address(*next(iter(listeners.values()))), insecure=True, front=front

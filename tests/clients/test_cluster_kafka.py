@@ -12,6 +12,8 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.error
+import urllib.request
 
 import confluent_kafka as ck
 import pytest
@@ -20,7 +22,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from spark_jobs.jars import JarsMissingError
 from tests.clients.java import JavaMissingError, compiled
 from tests.clients.kafka_broker import Kafka, KafkaMissingError, SecondBroker, free_pair
-from tests.clients.world import Group, partitions, until
+from tests.clients.world import Group, free_port, partitions, until
 from tests.support.processes import end, run_as_text, start
 
 pytestmark = pytest.mark.skipif(
@@ -234,6 +236,71 @@ def test_groups_go_on_at_a_broker_where_the_node_that_leads_is_killed(tmp_path, 
         group.works(["c", "java"])
     until(lambda: same_logs(node, one, two), node.said, 30)
     assert "cannot be loaded" not in node.said()
+
+
+BY_WEIGHT = '[kafka]\n"group.consumer.assignors" = ["weighted", "uniform", "range"]\n'
+
+
+def test_a_node_that_leads_keeps_the_history_of_the_cluster(tmp_path, brokers):
+    """By an assignor that Kafka lacks, with metrics and pages; after a kill, nothing is missing."""
+    one, two = brokers
+    (tmp_path / "muster.toml").write_text(BY_WEIGHT)
+    node, ports = NodeProcess(tmp_path, brokers), [free_port(), free_port()]
+    words = ["--listen", f"127.0.0.1:{free_pair()}", "--config", tmp_path / "muster.toml"]
+    for option, port in zip(["--http", "--web"], ports, strict=True):
+        words += [option, f"127.0.0.1:{port}"]
+    node.start(*words)
+    own, pages = (f"http://127.0.0.1:{port}" for port in ports)
+    until(lambda: "alive in the cluster" in node.said(), node.said, 60)
+    assert node.ask("join", "--partitions", "0-2", "--yes").returncode == 0
+    assert "leads 3" in node.ask("lead", "--partitions", "0-2", "--yes").stdout, node.said()
+    until(lambda: fetch(f"{own}/readyz")[0] == 200, node.said, 60)
+    with Group(tmp_path, "billing", [one.address, two.address]) as group:
+        group.join("a", ["orders"], group_protocol="consumer")
+        group.settled(["a"], ORDERS)
+        group.join("b", ["orders"], group_protocol="consumer")
+        group.settled(["a", "b"], ORDERS)
+        until(lambda: len(epochs(pages)) >= 2, node.said, 30)
+        before = epochs(pages)
+        assert {row["assignor"] for row in before} == {"weighted"}
+        end(node.process)  # killed
+        until(lambda: NODE not in leaders(two), node.said, 60)
+        group.works(["a", "b"])
+        group.members["b"].leave()  # a broker sees that
+        group.settled(["a"], ORDERS)
+        node.start(*words)
+        node.wait_in_sync(3)
+        assert "leads 3" in node.ask("lead", "--partitions", "0-2", "--yes").stdout, node.said()
+        group.join("c", ["orders"], group_protocol="consumer")
+        group.settled(["a", "c"], ORDERS)
+        until(lambda: len(epochs(pages)) >= len(before) + 2, node.said, 60)
+    found = epochs(pages)
+    assert found[: len(before)] == before
+    assert [row["reason"] for row in found[len(before) :]][:2] == ["member left", "member joined"]
+    assert found[len(before) + 1]["assignor"] == "weighted"
+    metrics = fetch(f"{own}/metrics")[1]
+    assert "\nwatched_records_total{" in metrics
+    assert '\ntarget_assignment_total{assignor="weighted",group="billing"}' in metrics
+    node.process.send_signal(signal.SIGTERM)
+    assert node.process.wait(60) == 0
+
+
+def fetch(url):
+    """The status and the text of a page; 0 while none answers."""
+    try:
+        with urllib.request.urlopen(url, timeout=10) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, ""
+    except OSError:
+        return 0, ""
+
+
+def epochs(pages):
+    """The epochs of a group that had a reason, the first one first."""
+    status, text = fetch(f"{pages}/api/v1/groups/billing/epochs?limit=100")
+    rows = json.loads(text)["items"] if status == 200 else []
+    return sorted(rows, key=lambda row: row["group_epoch"])
 
 
 def same_logs(node, *brokers):
