@@ -9,6 +9,7 @@ Spark from a groupBy.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Protocol
@@ -227,6 +228,14 @@ def solve_sticky_plan(
         else:
             low = middle + 1
     return best
+
+
+def bound_equal_loads(partitions: int, members: int, imbalance: int | Fraction) -> tuple[int, int]:
+    """Return the bounds of every load when all subscriptions are equal: one leaf, one class."""
+    floor, extras = divmod(partitions, members)
+    wide = imbalance if isinstance(imbalance, int) else math.ceil(imbalance * partitions / members)
+    wide = min(wide, PARTITIONS_MAX)
+    return max(floor - wide, 0), min(floor + (extras > 0) + wide, PARTITIONS_MAX)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from benchmarks import (
     grid,
     large,
     memory,
+    next_plan,
     report,
     soak,
     spark,
@@ -51,6 +52,7 @@ PACKAGES = ("numpy", "scipy", "pyarrow", "pyspark")
 SECTIONS: dict[str, Callable[[Bench], report.Section]] = {
     "grid": grid.run,
     "large": large.run,
+    "next-plan": next_plan.run,
     "weighted": large.run_weighted,
     "racks": large.run_racks,
     "rules": rules.run,

@@ -1,0 +1,191 @@
+"""What changed in a group since its last plan, and the group after it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from assignors.arrays import Longs, offsets_of
+from assignors.errors import SpecError
+from assignors.group_spec import GroupSpec
+from assignors.parse import refuse_unknown_topic
+from assignors.parse_tables import parse_topics_table
+from assignors.partition_ranges import PartitionRanges
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SubscribedMembers:
+    """Members that subscribe to the same topics.
+
+    Attributes
+    ----------
+    member_ids
+        Who they are.
+    subscribed
+        Names of topics.
+    instance_ids, racks
+        One each, or null; None: none has any.
+    """
+
+    member_ids: pa.StringArray
+    subscribed: Sequence[str]
+    instance_ids: pa.StringArray | None = None
+    racks: pa.StringArray | None = None
+
+    @classmethod
+    def of(cls, *member_ids: str, subscribed: Sequence[str]) -> SubscribedMembers:
+        """List members that have neither an instance id nor a rack."""
+        return cls(pa.array(member_ids, pa.string()), subscribed)
+
+    def names(self, column: str) -> pa.StringArray:
+        """Return instance ids or racks."""
+        given = getattr(self, column)
+        return pa.nulls(len(self.member_ids), pa.string()) if given is None else given
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GroupChanges:
+    """Everything that changed since the last plan; all of it becomes one plan.
+
+    Attributes
+    ----------
+    left
+        Members that are gone.
+    joined
+        Members that are new.
+    resubscribed
+        Members that stay and subscribe to other topics.
+    topics
+        Topics that are new or have another number of partitions.
+    removed_topics
+        Topics that are gone.
+    """
+
+    left: Sequence[str] = ()
+    joined: Sequence[SubscribedMembers] = ()
+    resubscribed: Sequence[SubscribedMembers] = ()
+    topics: Mapping[str, int] = field(default_factory=dict)
+    removed_topics: Sequence[str] = ()
+
+
+def change_group(group: GroupSpec, owned: PartitionRanges, changes: GroupChanges) -> GroupSpec:
+    """Return the group after changes, read from tables; members own what `owned` says.
+
+    Raises
+    ------
+    SpecError
+        A member that left or changed is unknown, one that joined is not new, a topic is unknown;
+        or the group has weights or constraints.
+    """
+    if group.loads is not None:
+        raise SpecError(
+            "the group has weights or constraints, which changes do not carry over: "
+            "build the group again"
+        )
+    topics, partitions = _change_topics(group, changes)
+    lists = [_keep_topics(group, at, topics) for at in range(group.class_count)]
+    subscription = group.member_class.astype(np.int64)
+    for members in changes.resubscribed:
+        subscription[_find(group.member_ids, members.member_ids)] = len(lists)
+        lists.append(_subscribe(members, topics))
+    stays = np.ones(group.member_count, dtype=np.bool_)
+    stays[_find(group.member_ids, pa.array(changes.left, pa.string()))] = False
+    at = np.flatnonzero(stays)
+    known = (group.member_ids, group.instance_ids, group.racks)
+    columns = [[names.take(pa.array(at))] for names in known]
+    numbers = [subscription[at]]
+    for members in changes.joined:
+        _refuse_known(group.member_ids, members.member_ids)
+        columns[0].append(members.member_ids)
+        columns[1].append(members.names("instance_ids"))
+        columns[2].append(members.names("racks"))
+        numbers.append(np.full(len(members.member_ids), len(lists)))
+        lists.append(_subscribe(members, topics))
+    member_id, instance_id, rack = (pa.concat_arrays(parts) for parts in columns)
+    return GroupSpec.from_columns(
+        member_id=member_id,
+        instance_id=instance_id,
+        rack=rack,
+        subscription=np.concatenate(numbers),
+        list_offsets=offsets_of(np.array([len(numbers) for numbers in lists], dtype=np.int64)),
+        list_topics=np.concatenate([*lists, np.zeros(0, dtype=np.int64)]),
+        topics=topics,
+        partitions=partitions,
+        **_clip_owned(owned, topics, partitions),
+    )
+
+
+def _change_topics(group: GroupSpec, changes: GroupChanges) -> tuple[pa.StringArray, Longs]:
+    """Return names, in order, and partitions after the changes."""
+    for name in changes.removed_topics:
+        if pc.index(group.topics, name).as_py() < 0:
+            raise SpecError(f"topic {name!r} is removed, but is not in the group: leave it out")
+    gone = pa.array([*changes.topics, *changes.removed_topics], pa.string())
+    stay = pc.invert(pc.is_in(group.topics, value_set=gone))
+    names = pa.concat_arrays([group.topics.filter(stay), pa.array(changes.topics, pa.string())])
+    counts = group.partitions[stay.to_numpy(zero_copy_only=False)]
+    counts = np.append(counts, np.array(list(changes.topics.values()), dtype=np.int64))
+    return parse_topics_table(pa.table({"topic": names, "partitions": counts}))
+
+
+def _keep_topics(group: GroupSpec, class_: int, topics: pa.StringArray) -> Longs:
+    """Return a class's topics, without those that are gone, among the topics after the changes."""
+    low, high = group.class_offsets[class_ : class_ + 2].tolist()
+    at = _look_up(group.topics.take(pa.array(group.class_topics[low:high])), topics)
+    return at[at >= 0]
+
+
+def _subscribe(members: SubscribedMembers, topics: pa.StringArray) -> Longs:
+    """Look up what members subscribe to."""
+    at = _look_up(pa.array(members.subscribed, pa.string()), topics)
+    if (at < 0).any() and len(members.member_ids):
+        unknown = members.subscribed[int(np.flatnonzero(at < 0)[0])]
+        refuse_unknown_topic(members.member_ids[0].as_py(), unknown)
+    return at
+
+
+def _clip_owned(
+    owned: PartitionRanges, topics: pa.StringArray, partitions: Longs
+) -> dict[str, Any]:
+    """Return what members own of what topics still have, as columns of `GroupSpec`."""
+    topic = _look_up(owned.topics, topics)[owned.topic]
+    first = owned.first.astype(np.int64)
+    count = np.minimum(first + owned.count, np.append(partitions, 0)[topic]) - first
+    some = count > 0
+    return {
+        "owner": owned.member_ids.take(pa.array(owned.member[some])),
+        "owned_topic": topic[some],
+        "owned_first": first[some],
+        "owned_count": count[some],
+    }
+
+
+def _look_up(names: pa.StringArray, known: pa.StringArray) -> Longs:
+    """Return the place of each name, −1 if it is not known."""
+    at = pc.fill_null(pc.index_in(names, value_set=known), -1)
+    return np.asarray(at, dtype=np.int64)
+
+
+def _find(known: pa.StringArray, names: pa.StringArray) -> Longs:
+    """Return the places of members that must be known."""
+    at = pc.index_in(names, value_set=known)
+    if at.null_count:
+        name = pc.filter(names, pc.is_null(at))[0].as_py()
+        raise SpecError(
+            f"member {name!r} has left or changed, but is not in the group: leave it out"
+        )
+    return np.asarray(at, dtype=np.int64)
+
+
+def _refuse_known(known: pa.StringArray, names: pa.StringArray) -> None:
+    twice = pc.filter(names, pc.is_in(names, value_set=known))
+    if len(twice):
+        raise SpecError(
+            f"member {twice[0].as_py()!r} has joined, but is in the group: list it as "
+            "resubscribed, or as left in an earlier change"
+        )

@@ -1,0 +1,211 @@
+"""A planned group whose members all subscribe alike, in columns that a change touches only in part.
+
+See docs/design/algorithm.md#the-next-plan.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from assignors.arrays import Ints, Longs, expand_runs, offsets_of, sum_segments
+from assignors.group_spec import GroupSpec
+from assignors.incremental.layered_columns import LayeredColumns
+from assignors.incremental.member_order import MemberOrder, Texts
+from assignors.materialize import PartitionLine
+from assignors.partition_ranges import PartitionRanges, Verdict
+
+_STATIC, _DYNAMIC, _END = "\x00", "\x01", "\x00\x00"
+_GARBAGE_MAX = 2
+"""Unused versions by members, and blocks more than needed by those needed, before all is copied."""
+_GARBAGE_MIN = 4096
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EqualMembers:
+    """Members with equal subscriptions, and their ranges.
+
+    A member that a plan touches gets a new *version*: a row that says where its ranges are. The
+    order has the numbers of versions, so that nothing is ever overwritten.
+
+    Attributes
+    ----------
+    topics, partitions
+        Names in order, and the number of partitions of each.
+    subscribed, subscribed_names
+        Numbers and names of the topics that every member subscribes to.
+    line
+        The partitions of these topics in one row.
+    statics
+        Instance ids of static members, by member id.
+    order
+        Members in order: keys, numbers of versions, and loads.
+    versions
+        Columns: first row of `ranges`, number of them, rack.
+    ranges
+        Columns: topic, first, count; those of a version are in canonical order.
+    """
+
+    topics: pa.StringArray
+    partitions: Longs
+    subscribed: Ints
+    subscribed_names: frozenset[str]
+    line: PartitionLine
+    statics: dict[str, str]
+    order: MemberOrder
+    versions: LayeredColumns
+    ranges: LayeredColumns
+
+    @classmethod
+    def of(cls, group: GroupSpec, owned: PartitionRanges, block: int) -> EqualMembers:
+        """Take a group of one class, and what its members own."""
+        number = np.arange(group.member_count, dtype=np.int64)
+        ends = offsets_of(np.bincount(owned.member, minlength=group.member_count))
+        static = group.instance_ids.is_valid()
+        ids, instances = (
+            column.filter(static).to_pylist() for column in (group.member_ids, group.instance_ids)
+        )
+        return cls(
+            group.topics,
+            group.partitions,
+            group.class_topics,
+            frozenset(group.topics.take(pa.array(group.class_topics)).to_pylist()),
+            lay_line(group.class_topics, group.partitions),
+            dict(zip(ids, instances, strict=True)),
+            MemberOrder.of(
+                order_keys(group.member_ids, group.instance_ids), number, owned.loads(), block
+            ),
+            LayeredColumns.of(ends[:-1], np.diff(ends), read_texts(group.racks)),
+            LayeredColumns.of(owned.topic, owned.first, owned.count),
+        )
+
+    def ranges_of(self, versions: Longs) -> tuple[Longs, list[Ints]]:
+        """Return how many ranges each version has, and the ranges: topic, first, count."""
+        start, length, _ = self.versions.rows(versions)
+        return length, self.ranges.rows(expand_runs(start, length))
+
+    def with_members(self, racks: Texts) -> tuple[EqualMembers, Longs]:
+        """Add members that have no ranges yet; return the numbers of their versions."""
+        if not len(racks):
+            return self, np.zeros(0, dtype=np.int64)
+        none = np.zeros(len(racks), dtype=np.int64)
+        held = replace(self, versions=self.versions.extended(none, none, racks))
+        return held, np.arange(len(self.versions), len(held.versions))
+
+    def with_ranges(
+        self, versions: Longs, lengths: Longs, ranges: tuple[Ints, ...]
+    ) -> tuple[EqualMembers, Longs]:
+        """Give members of these versions other ranges; return the numbers of the new versions."""
+        start = len(self.ranges) + offsets_of(lengths)[:-1]
+        racks = self.versions.rows(versions)[2]
+        held = replace(
+            self,
+            versions=self.versions.extended(start, lengths, racks),
+            ranges=self.ranges.extended(*ranges),
+        )
+        return held, np.arange(len(self.versions), len(held.versions))
+
+    def swept(self) -> EqualMembers:
+        """Return the same without what nothing uses any longer, once that is most of it."""
+        members, blocks = len(self.order), len(self.order.keys)
+        unused = len(self.versions) > (1 + _GARBAGE_MAX) * members + _GARBAGE_MIN
+        short = blocks > (1 + _GARBAGE_MAX) * (members // self.order.block + 1)
+        if not (unused or short):
+            return self
+        keys, versions = self.order.all()
+        lengths, ranges = self.ranges_of(versions)
+        ends = offsets_of(lengths)
+        loads = sum_segments(ranges[2].astype(np.int64), ends)
+        return replace(
+            self,
+            order=MemberOrder.of(keys, np.arange(members, dtype=np.int64), loads, self.order.block),
+            versions=LayeredColumns.of(ends[:-1], lengths, self.versions.rows(versions)[2]),
+            ranges=LayeredColumns.of(*ranges),
+        )
+
+    def assignment(self, verdict: Verdict) -> PartitionRanges:
+        """Return who owns what, all of it."""
+        return self._assignment_of(*self.order.all(), verdict)
+
+    def assignment_of(self, places: Longs, verdict: Verdict) -> PartitionRanges:
+        """Return what some members own; places ascend."""
+        return self._assignment_of(
+            self.order.read_keys(places), self.order.read(places)[0], verdict
+        )
+
+    def _assignment_of(self, keys: Texts, versions: Longs, verdict: Verdict) -> PartitionRanges:
+        lengths, ranges = self.ranges_of(versions)
+        member = np.repeat(np.arange(len(versions), dtype=np.int32), lengths)
+        ids = read_keys(keys, static=bool(self.statics))[0]
+        return PartitionRanges(ids, self.topics, member, ranges[0], ranges[1], ranges[2], verdict)
+
+    def group(self) -> GroupSpec:
+        """Return the group, with what its members own."""
+        keys, versions = self.order.all()
+        ids, instances = read_keys(keys, static=bool(self.statics))
+        owned = self.assignment(Verdict())
+        return GroupSpec.from_columns(
+            member_id=ids,
+            instance_id=instances,
+            rack=pa.array(self.versions.rows(versions)[2], pa.string()),
+            subscription=np.zeros(len(ids), dtype=np.int64),
+            list_offsets=np.array([0, len(self.subscribed)], dtype=np.int64),
+            list_topics=self.subscribed,
+            topics=self.topics,
+            partitions=self.partitions,
+            owner=ids.take(pa.array(owned.member)),
+            owned_topic=owned.topic,
+            owned_first=owned.first.astype(np.int64),
+            owned_count=owned.count.astype(np.int64),
+        )
+
+
+def lay_line(subscribed: Ints, partitions: Longs) -> PartitionLine:
+    """Put all partitions of these topics, which are one topic class, in one row."""
+    topic_class = np.full(len(partitions), -1, dtype=np.int64)
+    topic_class[subscribed[partitions[subscribed] > 0]] = 0
+    return PartitionLine.of(topic_class, partitions)
+
+
+def read_texts(column: pa.StringArray) -> Texts:
+    """Return an Arrow column as Python's texts."""
+    return np.asarray(column.to_numpy(zero_copy_only=False).astype(np.object_))
+
+
+def order_keys(member_ids: pa.StringArray, instance_ids: pa.StringArray) -> Texts:
+    """Return texts that sort in member order: static members by instance id, then by member id.
+
+    A zero within an instance id is followed by a one, so that two zeros end it.
+    """
+    keys = pc.binary_join_element_wise(_DYNAMIC, member_ids, "")
+    if instance_ids.null_count < len(instance_ids):
+        instances = pc.replace_substring(instance_ids, "\x00", "\x00\x01")
+        static = pc.binary_join_element_wise(_STATIC, instances, _END, member_ids, "")
+        keys = pc.coalesce(static, keys)
+    return read_texts(keys)
+
+
+def read_keys(keys: Texts, *, static: bool) -> tuple[pa.StringArray, pa.StringArray]:
+    """Return member ids and instance ids; the inverse of `order_keys`.
+
+    Parameters
+    ----------
+    static
+        Whether any member may be static.
+    """
+    texts = pa.array(keys, pa.string())
+    ids = pc.utf8_slice_codeunits(texts, 1)
+    if not static:
+        return ids, pa.nulls(len(keys), pa.string())
+    is_static = pc.starts_with(texts, _STATIC)
+    split = pc.split_pattern(ids, _END, max_splits=1)
+    split = pc.if_else(is_static, split, pa.scalar(["", ""], split.type))
+    instances = pc.replace_substring(pc.list_element(split, 0), "\x00\x01", "\x00")
+    null = pa.scalar(None, pa.string())
+    return (
+        pc.if_else(is_static, pc.list_element(split, 1), ids),
+        pc.if_else(is_static, instances, null),
+    )

@@ -1,0 +1,228 @@
+"""The next plan of members that subscribe alike: only what moves is looked at.
+
+See docs/design/algorithm.md#the-next-plan. The steps are those of `assignors.relinquish` and
+`assignors.materialize`, for members with a load above or below the level instead of all; the twin
+that must give the same rows is the plan from nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from assignors.arrays import (
+    LINE_BITS,
+    Bools,
+    Ints,
+    Longs,
+    offsets_of,
+    sort_distinct,
+    sum_by,
+)
+from assignors.incremental.equal_members import EqualMembers, lay_line
+from assignors.incremental.member_order import MemberOrder, Texts
+from assignors.materialize import PartitionLine
+from assignors.partition_ranges import cut_at, merge_touching, overlay
+from assignors.plan import ABOVE_ALL
+from assignors.water_level import count_drops_needed, fill_loads, lower_loads
+
+Bounds = Callable[[int, int], tuple[int, int]]
+"""From partitions and members to the least and the greatest load that a member may have."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Newcomers:
+    """Members that join, in order.
+
+    Attributes
+    ----------
+    keys, racks
+        Their keys in the order, and their racks.
+    before
+        The place before which each belongs.
+    """
+
+    keys: Texts
+    racks: Texts
+    before: Longs
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NextPlan:
+    """A plan made from the last one.
+
+    Attributes
+    ----------
+    held
+        The group after it.
+    touched
+        Places, ascending, of the members whose ranges the plan changed.
+    moved
+        Partitions taken from members that stay.
+    """
+
+    held: EqualMembers
+    touched: Longs
+    moved: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Ranges:
+    """Ranges of members: who, by rank among the members looked at; and topic, first, count."""
+
+    who: Longs
+    topic: Ints
+    first: Ints
+    count: Ints
+
+
+@dataclass(frozen=True, slots=True)
+class _Drops:
+    """Members that give something up: places, and what each keeps and gives."""
+
+    places: Longs
+    kept: _Ranges
+    given: _Ranges
+
+
+def plan_next(
+    held: EqualMembers, left: Longs, joined: Newcomers, partitions: Longs, bounds: Bounds
+) -> NextPlan:
+    """Make the plan after some members left and others joined, and topics have grown.
+
+    Parameters
+    ----------
+    left
+        Places of members, ascending.
+    joined
+        Who is new.
+    partitions
+        (topics,) at least as many as before.
+    """
+    pool = [held.ranges_of(held.order.read(left)[0])[1]] if len(left) else []
+    if partitions is not held.partitions:
+        grown = np.flatnonzero(partitions > held.partitions)
+        pool.append([grown, held.partitions[grown], (partitions - held.partitions)[grown]])
+        line = lay_line(held.subscribed, partitions)
+        held = replace(held, partitions=partitions, line=line)
+        pool[-1] = [column[np.isin(grown, held.subscribed)] for column in pool[-1]]
+    held, numbers = held.with_members(joined.racks)
+    order = held.order.changed(left, joined.before, joined.keys, numbers)
+    total = held.line.length
+    drops = _find_drops(held, order, total, *bounds(total, len(order)))
+    loads = order.read(drops.places)[1] - sum_by(
+        drops.given.who, drops.given.count, len(drops.places)
+    )
+    order = order.put(drops.places, loads)
+    pool.append([drops.given.topic, drops.given.first, drops.given.count])
+    start, length = _lay_pool(held.line, pool)
+    takers, wants = _find_wants(order, int(length.sum()))
+    held, order, touched = _give(held, order, drops, (takers, wants), (start, length))
+    return NextPlan(replace(held, order=order), touched, int(drops.given.count.sum()))
+
+
+def _find_drops(held: EqualMembers, order: MemberOrder, total: int, low: int, high: int) -> _Drops:
+    """Find who is above the level; each keeps its longest ranges, and of the last one the head."""
+    loads = order.histogram()
+    needed = count_drops_needed(loads, *(np.array([value]) for value in (low, high, total)))
+    none = np.zeros(0, dtype=np.int64)
+    if not needed[0]:
+        nothing = _Ranges(none, none, none, none)
+        return _Drops(none, nothing, nothing)
+    level = lower_loads(loads, needed)
+    height, first = int(level.height[0]), int(level.first[0])
+    above = int(loads.members[loads.load > height].sum())
+    last = order.last_within(above - first, height + 1, ABOVE_ALL)
+    above_it = order.all_within(height + 2, ABOVE_ALL)
+    places = _join(last, above_it)
+    versions, load = order.read(places)
+    keeps = np.where(_are_in(places, last), height, height + 1)
+    lengths, (topic, first_, count) = held.ranges_of(versions)
+    who = np.repeat(np.arange(len(places)), lengths)
+    count = count.astype(np.int64)
+    rank = np.lexsort((-count, who))
+    before = offsets_of(count[rank])[:-1] - np.repeat(offsets_of(load)[:-1], lengths)
+    kept = np.empty_like(count)
+    kept[rank] = np.clip(keeps[who] - before, 0, count[rank])
+    some, rest = kept > 0, kept < count
+    return _Drops(
+        places,
+        _Ranges(who[some], topic[some], first_[some], kept[some]),
+        _Ranges(who[rest], topic[rest], (first_ + kept)[rest], (count - kept)[rest]),
+    )
+
+
+def _lay_pool(line: PartitionLine, parts: list[list[Ints]]) -> tuple[Longs, Longs]:
+    """Return what members get, as pieces of the line: the longest first, then by place."""
+    topic, first, count = (np.concatenate(column) for column in zip(*parts, strict=True))
+    start, length = line.start[topic] + first, count.astype(np.int64)
+    by_place = np.argsort(start, kind="stable")
+    start, length = start[by_place], length[by_place]
+    head = np.flatnonzero(np.append(True, start[1:] != (start + length)[:-1])[: len(start)])
+    if len(head) < len(start):
+        start, length = start[head], np.add.reduceat(length, head)
+    start, length = cut_at(start, length, line.ends)
+    longest = np.argsort(-length, kind="stable")
+    return start[longest], length[longest]
+
+
+def _find_wants(order: MemberOrder, amount: int) -> tuple[Longs, Longs]:
+    """Fill the emptiest members: places, ascending, and how much each gets."""
+    level = fill_loads(order.histogram(), np.array([amount]))
+    height, more = int(level.height[0]), int(level.first[0])
+    first = order.first_within(more, 0, height)
+    places = _join(first, order.all_within(0, height - 1))
+    load = order.read(places)[1]
+    return places, np.maximum(height - load, 0) + _are_in(places, first)
+
+
+def _give(
+    held: EqualMembers,
+    order: MemberOrder,
+    drops: _Drops,
+    wants: tuple[Longs, Longs],
+    pool: tuple[Longs, Longs],
+) -> tuple[EqualMembers, MemberOrder, Longs]:
+    """Lay pool and wants beside each other; write what touched members have then."""
+    takers, amount = wants
+    touched = _join(drops.places, takers)
+    if not len(touched):
+        return held, order, touched
+    giver = np.searchsorted(touched, drops.places)
+    versions, _ = order.read(touched)
+    others = np.flatnonzero(~_are_in(touched, drops.places))
+    lengths, (topic, first, count) = held.ranges_of(versions[others])
+    greatest = np.argsort(-amount, kind="stable")
+    piece, want, at, size = overlay(pool[1], amount[greatest], int(amount.sum()))
+    start = pool[0][piece] + at - offsets_of(pool[1])[:-1][piece]
+    line = held.line
+    new = line.topics[np.searchsorted(line.ends, start, side="right")]
+    kept = drops.kept
+    columns = (
+        np.concatenate(column)
+        for column in (
+            (giver[kept.who], np.repeat(others, lengths),
+             np.searchsorted(touched, takers)[greatest][want]),
+            (kept.topic, topic, new),
+            (kept.first, first, start - line.start[new]),
+            (kept.count, count, size),
+        )
+    )  # fmt: skip
+    who, topic, first, count = columns
+    by_place = np.argsort((who << LINE_BITS) + line.by_name[topic] + first, kind="stable")
+    rows = merge_touching(*(column[by_place] for column in (who, topic, first, count)))
+    lengths = np.bincount(rows[0], minlength=len(touched))
+    held, fresh = held.with_ranges(versions, lengths, rows[1:])
+    return held, order.put(touched, sum_by(rows[0], rows[3], len(touched)), fresh), touched
+
+
+def _join(some: Longs, more: Longs) -> Longs:
+    """Return the values of both, ascending, once each."""
+    return sort_distinct(np.concatenate([some, more])) if len(more) else some
+
+
+def _are_in(values: Longs, some: Longs) -> Bools:
+    """Tell which values are among some, which ascend."""
+    return np.asarray(np.append(some, -1)[np.searchsorted(some, values)] == values)

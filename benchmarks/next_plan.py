@@ -1,0 +1,97 @@
+"""The next plan of a very large group: continued from the last one, and from nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+
+from assignors import GroupSpec, PartitionRanges, get_assignor
+from assignors.incremental.changes import GroupChanges, SubscribedMembers, change_group
+from assignors.incremental.planned_group import PlannedGroup
+from benchmarks import groups
+from benchmarks.measure import Bench, Figure, cpu_ms
+from benchmarks.report import Section
+
+TITLE = "The next plan: 1,000,000 members, 10,000,000 partitions"
+TEXT = """\
+CPU ms of `uniform`, equal subscriptions, 1,000 topics. *Continued* is `PlannedGroup.after`, which
+looks at what moves; *from tables* reads the group again and plans it from nothing, which gives the
+same rows. *Aged*: after 1,000 plans in which one member left or joined.
+"""
+GOALS = {"one joins": 1.0, "one leaves": 1.0, "many join": 60.0}
+"""A hundredth of the members is many."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """How large a group, and how old."""
+
+    members: int
+    each: int  # partitions a member
+    topics: int
+    plans: int
+
+
+FULL = Sizes(1_000_000, 10, 1_000, 1_000)
+SMOKE = Sizes(1_000, 10, 10, 10)
+
+
+def run(bench: Bench) -> Section:
+    """Measure plans that follow one another."""
+    figures: list[Figure] = []
+    for figure in _all(SMOKE if bench.smoke else FULL):
+        bench.say(f"next plan: {figure.name}: {figure.median:.2f} ms")
+        figures.append(figure)
+    return Section(TITLE, TEXT, figures)
+
+
+def _all(sizes: Sizes) -> Iterator[Figure]:
+    topics = groups.equal(sizes.members * sizes.each, sizes.topics)
+    group = groups.group_of(topics, groups.spread_over(sizes.members, 1))
+    planned, rng = PlannedGroup.plan(group, get_assignor("uniform")), np.random.default_rng(1)
+    names, subscribed = group.member_ids, group.topics.to_pylist()
+    changes = {
+        "one joins": _join(names, subscribed, 1, rng),
+        "one leaves": GroupChanges(left=[names[len(names) // 2].as_py()]),
+        "many join": _join(names, subscribed, sizes.members // 100, rng),
+    }
+    for what, change in changes.items():
+        yield _continued(what, planned, change)
+    before = (planned.group(), planned.assignment())
+    for what, change in changes.items():
+        _, samples = cpu_ms(partial(_from_tables, planned, before, change), 0.0, least=1)
+        yield Figure.of(f"{what}, from tables", samples)
+    samples = []
+    for at in range(sizes.plans):
+        change = _join(names, subscribed, 1, rng)
+        if at % 2:
+            change = GroupChanges(left=[names[at * len(names) // sizes.plans].as_py()])
+        done, took = cpu_ms(partial(planned.after, change), budget_s=0.0, least=1)
+        planned = done.planned
+        samples += took
+    yield Figure.of("one leaves or joins, aged", samples, goal=1.0)
+
+
+def _continued(what: str, planned: PlannedGroup, change: GroupChanges) -> Figure:
+    done, samples = cpu_ms(lambda: planned.after(change), least=5)
+    assert done.planned.full is None, done.planned.full
+    return Figure.of(f"{what}, continued", samples, goal=GOALS[what])
+
+
+def _from_tables(
+    planned: PlannedGroup, before: tuple[GroupSpec, PartitionRanges], change: GroupChanges
+) -> PartitionRanges:
+    return planned.assignor.assign(change_group(*before, change))
+
+
+def _join(
+    names: pa.StringArray, subscribed: list[str], count: int, rng: np.random.Generator
+) -> GroupChanges:
+    """Let members join whose names are spread among those that are there."""
+    like = names.take(pa.array(rng.choice(len(names), count, replace=False))).to_pylist()
+    ids = pa.array([f"{name}x{rng.integers(10**9)}" for name in like], pa.string())
+    return GroupChanges(joined=[SubscribedMembers(ids, subscribed)])

@@ -1,0 +1,150 @@
+"""A group that lives twice: as a spec in dicts, planned from nothing, and as a PlannedGroup."""
+
+from __future__ import annotations
+
+import random
+
+import pyarrow as pa
+
+from assignors import GroupSpec, get_assignor
+from assignors.incremental.changes import GroupChanges, SubscribedMembers
+from assignors.incremental.planned_group import PlannedGroup
+
+
+class ChangingGroup:
+    """Draws changes, and checks that both lives have the same rows after each of them."""
+
+    def __init__(self, seed, name="uniform", options=None, members=20):
+        self.draw = random.Random(seed)
+        self.assignor = get_assignor(name, **(options or {}))
+        self.static = self.draw.random() < 0.3
+        self.topics = {f"t{at}": self.draw.randint(0, 30) for at in range(self.draw.randint(1, 4))}
+        self.topics["t0"] += 1
+        more = [topic for topic in self.topics if topic != "t0"]
+        self.subscribed = ["t0", *self.draw.sample(more, self.draw.randint(0, len(more)))]
+        self.members = {}
+        self.members = self._new(self.draw.randint(1, members))
+        if self.draw.random() < 0.5:
+            self._scatter()
+        block = self.draw.choice([2, 8, 1024])
+        group = GroupSpec.from_dict(self.spec)
+        self.planned = PlannedGroup.plan(group, self.assignor, block=block)
+
+    @property
+    def spec(self):
+        return {"topics": self.topics, "members": self.members}
+
+    def draw_growth(self):
+        """Members leave, others join, topics grow: all in one change."""
+        draw = self.draw
+        most = len(self.members) - 1
+        left = draw.sample(list(self.members), min(most, draw.choice([0, 0, 1, 1, 2, 10])))
+        self._forget(left)
+        joined = self._new(draw.choice([0, 0, 1, 1, 2, 10, 40]), but=left)
+        self.members |= joined
+        grown = {
+            topic: count + draw.randint(0, 20)
+            for topic, count in self.topics.items()
+            if draw.random() < 0.1
+        }
+        self.topics |= grown
+        return GroupChanges(left=left, joined=_list(joined), topics=grown)
+
+    def draw_any(self):
+        """Draw a change of any kind; only some are continued from the last plan."""
+        draw, what = self.draw, self.draw.randrange(5)
+        if what == 0:
+            return self.draw_growth()
+        if what == 1:
+            new = {f"u{draw.randint(0, 99)}": draw.randint(0, 9)}
+            self.topics |= new
+            return GroupChanges(topics=new)
+        if what == 2:
+            topic = draw.choice(list(self.topics))
+            self.topics[topic] = draw.randint(0, self.topics[topic])
+            return GroupChanges(topics={topic: self.topics[topic]})
+        if what == 3:
+            topic = draw.choice(list(self.topics))
+            if len(self.topics) == 1:
+                return GroupChanges()
+            del self.topics[topic]
+            for fields in self.members.values():
+                fields["subscribed"] = [name for name in fields["subscribed"] if name != topic]
+            self.subscribed = [name for name in self.subscribed if name != topic]
+            return GroupChanges(removed_topics=[topic])
+        member = draw.choice(list(self.members))
+        names = draw.sample(list(self.topics), draw.randint(0, len(self.topics)))
+        self.members[member]["subscribed"] = names
+        return GroupChanges(resubscribed=[SubscribedMembers.of(member, subscribed=names)])
+
+    def follow(self, changes):
+        """Plan both ways, compare, and go on from there."""
+        before, owned = self.planned.assignment(), self.planned.assignment().to_dict(lists=False)
+        for name, fields in self.members.items():
+            fields["owned"] = self._clipped(owned.get(name, {}))
+        expected = self.assignor.assign(GroupSpec.from_dict(self.spec))
+        change = self.planned.after(changes)
+        got = change.planned.assignment()
+        assert got == expected
+        assert got.verdict == expected.verdict
+        assert self.planned.assignment() == before, "the plan before it has changed"
+        assert change.planned.group().to_arrow() == self._expected_group(expected).to_arrow()
+        self._check_changed(change.changed, expected, owned)
+        self.planned = change.planned
+        return self.planned
+
+    def _check_changed(self, changed, expected, owned):
+        after, said = expected.to_dict(lists=False), changed.to_dict(lists=False)
+        for name, ranges in after.items():
+            assert said.get(name, owned.get(name, {})) == ranges
+
+    def _expected_group(self, ranges):
+        owned = ranges.to_dict(lists=False)
+        members = {name: fields | {"owned": owned[name]} for name, fields in self.members.items()}
+        return GroupSpec.from_dict(self.spec | {"members": members})
+
+    def _new(self, count, but=()):
+        drawn = {}
+        for _ in range(count):
+            name = f"m{self.draw.randint(0, 10**6)}"
+            if name in self.members or name in but:
+                continue
+            drawn[name] = {"subscribed": self.subscribed}
+            if self.draw.random() < 0.3:
+                drawn[name]["rack"] = self.draw.choice("ab")
+            if self.static and self.draw.random() < 0.5:
+                ends = self.draw.choices(["", "\0", "\0\0", "\1", "a"], k=3)
+                drawn[name]["instance_id"] = "i" + "".join(ends)
+        return drawn
+
+    def _forget(self, names):
+        for name in names:
+            del self.members[name]
+
+    def _clipped(self, owned):
+        out = {}
+        for topic, ranges in owned.items():
+            size = self.topics.get(topic, 0)
+            kept = [[first, min(count, size - first)] for first, count in ranges if first < size]
+            if kept:
+                out[topic] = kept
+        return out
+
+    def _scatter(self):
+        for topic in self.subscribed:
+            for partition in range(self.topics[topic]):
+                if self.draw.random() < 0.9:
+                    fields = self.members[self.draw.choice(list(self.members))]
+                    fields.setdefault("owned", {}).setdefault(topic, []).append(partition)
+
+
+def _list(joined):
+    """Return new members as changes list them: by subscription, in any order."""
+    if not joined:
+        return []
+    columns = [
+        pa.array([fields.get(name) for fields in joined.values()], pa.string())
+        for name in ("instance_id", "rack")
+    ]
+    subscribed = next(iter(joined.values()))["subscribed"]
+    return [SubscribedMembers(pa.array(joined, pa.string()), subscribed, *columns)]

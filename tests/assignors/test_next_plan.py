@@ -1,0 +1,187 @@
+"""The next plan from the last one: the rows that the plan from nothing gives, whatever changed."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from assignors import GroupSpec, SpecError, get_assignor
+from assignors.incremental.changes import GroupChanges, SubscribedMembers
+from assignors.incremental.planned_group import FullPlan, PlannedGroup
+from tests.assignors.changing_groups import ChangingGroup
+from tests.support.longer import EVERY
+
+SEEDS = st.integers(0, 2**32)
+CONTINUED = [
+    ("uniform", {}),
+    ("sticky", {}),
+    ("sticky", {"imbalance": 2}),
+    ("sticky", {"imbalance": "30%"}),
+]
+FULL = [
+    *CONTINUED,
+    ("range", {}),
+    ("sticky", {"max_moves": 3}),
+    ("weighted", {}),
+]
+
+
+@pytest.mark.parametrize(("name", "options"), CONTINUED, ids=str)
+@given(seed=SEEDS)
+@settings(max_examples=1000 if EVERY else 4)
+def test_members_come_and_go_and_topics_grow(name, options, seed):
+    group = ChangingGroup(seed, name, options)
+    for _ in range(8):
+        planned = group.follow(group.draw_growth())
+        assert planned.full is None
+
+
+@pytest.mark.parametrize(("name", "options"), FULL, ids=str)
+@given(seed=SEEDS)
+@settings(max_examples=200 if EVERY else 3)
+def test_any_change_gives_the_rows_of_the_plan_from_nothing(name, options, seed):
+    group = ChangingGroup(seed, name, options)
+    for _ in range(6):
+        group.follow(group.draw_any())
+
+
+WHY = {
+    "subscriptions": (GroupChanges(resubscribed=[SubscribedMembers.of("a", subscribed=["x"])]), {}),
+    "a second class": (GroupChanges(joined=[SubscribedMembers.of("z", subscribed=["x"])]), {}),
+    "a new topic": (GroupChanges(topics={"z": 1}), {}),
+    "a smaller topic": (GroupChanges(topics={"x": 1}), {}),
+    "a topic is gone": (GroupChanges(removed_topics=["x"]), {}),
+    "no member is left": (GroupChanges(left=["a", "b"]), {}),
+    "a limit of moves": (GroupChanges(left=["a"]), {"max_moves": 1}),
+}
+
+
+@pytest.mark.parametrize(
+    ("case", "why"),
+    [
+        ("subscriptions", FullPlan.SUBSCRIPTIONS),
+        ("a second class", FullPlan.SUBSCRIPTIONS),
+        ("a new topic", FullPlan.TOPICS),
+        ("a smaller topic", FullPlan.TOPICS),
+        ("a topic is gone", FullPlan.TOPICS),
+        ("no member is left", FullPlan.NOTHING),
+        ("a limit of moves", FullPlan.ASSIGNOR),
+    ],
+)
+def test_a_plan_from_nothing_says_why(case, why):
+    changes, options = WHY[case]
+    planned = PlannedGroup.plan(two_members(), get_assignor("sticky", **options))
+    assert planned.full is FullPlan.FIRST
+    assert planned.after(changes).planned.full is why
+    if why is not FullPlan.ASSIGNOR:
+        assert planned.after(GroupChanges(left=["a"])).planned.full is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (GroupChanges(left=["c"]), "member 'c' has left or changed, but is not in the group"),
+        (
+            GroupChanges(joined=[SubscribedMembers.of("b", subscribed=["x", "y"])]),
+            "member 'b' has joined, but is in the group",
+        ),
+        (
+            GroupChanges(joined=[SubscribedMembers.of("c", "c", subscribed=["x", "y"])]),
+            "member 'c' appears twice",
+        ),
+        (GroupChanges(removed_topics=["z"]), "topic 'z' is removed, but is not in the group"),
+        (GroupChanges(topics={"x": 2**30}), "the group subscribes to 1073741827 partitions"),
+        (GroupChanges(topics={"x": -1}), "topic 'x' has partition count -1"),
+    ],
+    ids=str,
+)
+def test_changes_that_cannot_be_are_refused(changes, message):
+    planned = PlannedGroup.plan(two_members(), get_assignor("uniform"))
+    before = planned.assignment()
+    with pytest.raises(SpecError, match=message):
+        planned.after(changes)
+    assert planned.assignment() == before
+
+
+def test_two_plans_can_follow_the_same_one():
+    """A plan may be refused: the next one then follows the plan before it."""
+    group = ChangingGroup(3, members=200)
+    first = group.planned
+    for at in range(30):
+        changes = GroupChanges(joined=[SubscribedMembers.of(f"z{at}", subscribed=group.subscribed)])
+        refused = first.after(changes).planned
+        assert refused.assignment() == first.after(changes).planned.assignment()
+    group.follow(group.draw_growth())
+
+
+def test_no_change_moves_nothing():
+    planned = PlannedGroup.plan(two_members(), get_assignor("uniform"))
+    nothing = GroupChanges(joined=[SubscribedMembers.of(subscribed=["x", "y"])], topics={"x": 3})
+    change = planned.after(nothing)
+    assert change.planned.full is None
+    assert len(change.changed.member_ids) == 0
+    assert change.planned.assignment() == planned.assignment()
+
+
+def test_a_static_member_leaves_and_comes_back():
+    planned = PlannedGroup.plan(two_members(), get_assignor("uniform"))
+    static = SubscribedMembers(pa.array(["c"]), ["x", "y"], pa.array(["i"]))
+    for _ in range(2):
+        planned = planned.after(GroupChanges(joined=[static])).planned
+        assert planned.full is None
+        assert names_of(planned) == ["c", "a", "b"]
+        planned = planned.after(GroupChanges(left=["c"])).planned
+        assert planned.full is None
+
+
+def test_a_change_looks_at_few_members():
+    """Layers and blocks that hold other members are shared, not copied."""
+    count = 20_000
+    names = pa.array([f"m{at:06d}" for at in range(count)])
+    members = pa.table({"member_id": names, "subscribed": [["x"]] * count})
+    topics = pa.table({"topic": ["x"], "partitions": pa.array([10 * count], pa.int32())})
+    planned = PlannedGroup.plan(GroupSpec.from_arrow(members, topics), get_assignor("uniform"))
+    changes = GroupChanges(joined=[SubscribedMembers.of("m01x", subscribed=["x"])])
+    change = planned.after(changes)
+    before, after = planned._equal, change.planned._equal
+    shared = sum(a is b for a, b in zip(before.order.keys, after.order.keys, strict=True))
+    assert shared == len(before.order.keys) - 1
+    assert after.ranges.layers[0] is before.ranges.layers[0]
+    assert len(change.changed.member_ids) == 10, "the member, and the nine that give to it"
+    assert len(after.ranges) - len(before.ranges) < 100
+
+
+def test_what_is_no_longer_used_is_dropped():
+    """Plans that touch every member leave no more rows behind than members need."""
+    planned = PlannedGroup.plan(many_members(300), get_assignor("uniform"), block=8)
+    for at in range(40):
+        planned = planned.after(GroupChanges(topics={"x": 3 + 300 * at})).planned
+        held = planned._equal
+        assert len(held.versions) <= 3 * len(held.order) + 4096
+        assert len(held.ranges.layers) < 6
+
+
+def test_blocks_have_their_size_as_members_come_and_go():
+    planned = PlannedGroup.plan(two_members(), get_assignor("uniform"), block=8)
+    new = SubscribedMembers.of(*[f"m{at}" for at in range(300)], subscribed=["x", "y"])
+    planned = planned.after(GroupChanges(joined=[new])).planned
+    assert max(len(keys) for keys in planned._equal.order.keys) <= 8
+    left = [name for at, name in enumerate(names_of(planned)) if at % 8]
+    planned = planned.after(GroupChanges(left=left)).planned
+    assert len(planned._equal.order.keys) == len(planned._equal.order) // 8 + 1
+
+
+def names_of(planned):
+    return planned.assignment().member_ids.to_pylist()
+
+
+def two_members():
+    return many_members(2, "ab")
+
+
+def many_members(count, names=None):
+    names = names or [f"m{at:03d}" for at in range(count)]
+    members = {name: {"subscribed": ["x", "y"]} for name in names}
+    return GroupSpec.from_dict({"topics": {"x": 3, "y": 3}, "members": members})
