@@ -78,14 +78,11 @@ class MemberOrder:
 
     def read(self, places: Longs) -> tuple[Longs, Longs]:
         """Return numbers and loads at places, which ascend."""
-        blocks = _Blocks.of(self, places >> _INDEX_BITS)
-        at = blocks.positions(places)
-        return blocks.joined(self.numbers)[at], blocks.joined(self.loads)[at]
+        return _take(self.numbers, places), _take(self.loads, places)
 
     def read_keys(self, places: Longs) -> Texts:
         """Return keys at places, which ascend."""
-        blocks = _Blocks.of(self, places >> _INDEX_BITS)
-        return blocks.joined(self.keys)[blocks.positions(places)]
+        return _take(self.keys, places)
 
     def all(self) -> tuple[Texts, Longs]:
         """Return keys and numbers of all members."""
@@ -111,15 +108,19 @@ class MemberOrder:
 
     def find(self, keys: Texts) -> tuple[Longs, Bools]:
         """Return where each key, ascending, is or belongs, and whether it is there."""
-        if not len(keys):
-            return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.bool_)
-        block = np.maximum(np.searchsorted(self.heads, keys, side="right") - 1, 0)
         at, there = np.empty(len(keys), dtype=np.int64), np.empty(len(keys), dtype=np.bool_)
-        ends = np.append(np.flatnonzero(block[1:] != block[:-1]) + 1, len(keys)).tolist()
-        for low, high in zip([0, *ends[:-1]], ends, strict=True):  # a block, not a member
-            ours, some = self.keys[block[low]], slice(low, high)
-            at[some] = np.searchsorted(ours, keys[some])
-            there[some] = ours[np.minimum(at[some], len(ours) - 1)] == keys[some]
+        if len(keys) < len(self.heads):
+            block = np.maximum(np.searchsorted(self.heads, keys, side="right") - 1, 0)
+        else:  # fewer comparisons of texts
+            bounds = np.searchsorted(keys, self.heads[1:])
+            block = np.repeat(
+                np.arange(len(self.heads)), np.diff(bounds, prepend=0, append=len(keys))
+            )
+        for number, rows in _split(block):
+            ours, wanted = self.keys[number], keys[rows]
+            found = np.searchsorted(ours, wanted)
+            at[rows] = found
+            there[rows] = ours[np.minimum(found, len(ours) - 1)] == wanted
         return (block << _INDEX_BITS) | at, there
 
     def put(self, places: Longs, loads: Longs, numbers: Longs | None = None) -> MemberOrder:
@@ -127,16 +128,15 @@ class MemberOrder:
         if not len(places):
             return self
         block = places >> _INDEX_BITS
-        blocks = _Blocks.of(self, block)
-        at, had = blocks.positions(places), blocks.joined(self.loads)
-        levels, counts = self._recounted((block, had[at], -1), (block, loads, 1))
-        had[at] = loads
-        out = replace(self, levels=levels, counts=counts, loads=blocks.cut(had, self.loads))
-        if numbers is None:
-            return out
-        ours = blocks.joined(self.numbers)
-        ours[at] = numbers
-        return replace(out, numbers=blocks.cut(ours, self.numbers))
+        had = _take(self.loads, places)
+        levels, counts = self._recounted((block, had, -1), (block, loads, 1))
+        return replace(
+            self,
+            levels=levels,
+            counts=counts,
+            loads=_put(self.loads, places, loads),
+            numbers=self.numbers if numbers is None else _put(self.numbers, places, numbers),
+        )
 
     def changed(self, gone: Longs, before: Longs, keys: Texts, numbers: Longs) -> MemberOrder:
         """Take out the members at places `gone` and put new ones, without a load, before others.
@@ -150,33 +150,27 @@ class MemberOrder:
         """
         if not len(gone) + len(before):
             return self
-        blocks = _Blocks.of(self, np.sort(np.concatenate([gone, before])) >> _INDEX_BITS)
-        out, into = blocks.positions(gone), blocks.positions(before)
-        had = blocks.joined(self.loads)
         new = np.zeros(len(before), dtype=np.int64)
         levels, counts = self._recounted(
-            (gone >> _INDEX_BITS, had[out], -1), (before >> _INDEX_BITS, new, 1)
+            (gone >> _INDEX_BITS, _take(self.loads, gone), -1), (before >> _INDEX_BITS, new, 1)
         )
-        width = len(blocks.number)
-        leave, come = (
-            np.bincount(blocks.ranks(rows >> _INDEX_BITS), minlength=width)
-            for rows in (gone, before)
-        )
-        after = replace(blocks, starts=offsets_of(np.diff(blocks.starts) - leave + come))
-        fresh = MemberOrder(
-            after.cut(_exchange(blocks.joined(self.keys), out, into, keys), self.keys),
-            after.cut(_exchange(blocks.joined(self.numbers), out, into, numbers), self.numbers),
-            after.cut(_exchange(had, out, into, new), self.loads),
-            self.heads.copy(),
-            levels,
-            counts,
-            self.block,
-        )
-        sizes = np.diff(after.starts)
-        for at in blocks.number[sizes > 0].tolist():
-            fresh.heads[at] = fresh.keys[at][0]
-        odd = blocks.number[(sizes > 2 * self.block) | (sizes == 0)]
-        return fresh._recut(odd) if len(odd) else fresh
+        columns = ([*self.keys], [*self.numbers], [*self.loads])
+        fresh = MemberOrder(*columns, self.heads.copy(), levels, counts, self.block)
+        out, into = gone & _INDEX, before & _INDEX
+        leaving = dict(_split(gone >> _INDEX_BITS))
+        coming = dict(_split(before >> _INDEX_BITS))
+        none, odd = slice(0, 0), np.zeros(len(self.keys), dtype=np.bool_)
+        for at in sorted(leaving.keys() | coming.keys()):
+            leave, come = out[leaving.get(at, none)], coming.get(at, none)
+            change = _Exchange.of(len(self.keys[at]), leave, into[come])
+            fresh.keys[at] = change.apply(self.keys[at], keys[come])
+            fresh.numbers[at] = change.apply(self.numbers[at], numbers[come])
+            fresh.loads[at] = change.apply(self.loads[at], new[come])
+            size = len(fresh.keys[at])
+            if size:
+                fresh.heads[at] = fresh.keys[at][0]
+            odd[at] = not 0 < size <= 2 * self.block
+        return fresh._recut(np.flatnonzero(odd)) if odd.any() else fresh
 
     def _recut(self, odd: Longs) -> MemberOrder:
         """Cut blocks that are too long, and leave out those that are empty."""
@@ -197,14 +191,13 @@ class MemberOrder:
         low, high = np.searchsorted(self.levels, [least, most + 1])
         return np.asarray(self.counts[low:high].sum(axis=0))
 
-    def _places_within(self, some: Longs, least: int, most: int) -> Longs:
-        if not len(some):
-            return np.zeros(0, dtype=np.int64)
-        blocks = _Blocks.of(self, some)
-        loads = blocks.joined(self.loads)
-        at = np.flatnonzero((loads >= least) & (loads <= most))
-        rank = np.searchsorted(blocks.starts, at, side="right") - 1
-        return (blocks.number[rank] << _INDEX_BITS) | (at - blocks.starts[rank])
+    def _places_within(self, blocks: Longs, least: int, most: int) -> Longs:
+        found = [
+            (at << _INDEX_BITS) | np.flatnonzero((loads >= least) & (loads <= most))
+            for at in blocks.tolist()
+            for loads in (self.loads[at],)
+        ]
+        return np.concatenate(found) if found else np.zeros(0, dtype=np.int64)
 
     def _recounted(self, *parts: tuple[Longs, Longs, int]) -> tuple[Longs, Longs]:
         """Return levels and counts with (block, load) pairs more or fewer."""
@@ -231,53 +224,65 @@ def _cut_rows(column: list[Rows], parts: Longs) -> list[Rows]:
     ]
 
 
-def _exchange(values: Rows, out: Longs, into: Longs, new: Rows) -> Rows:
-    """Take out the values at `out`, and put new ones before those at `into`; both ascend."""
-    stays = np.ones(len(values) + len(into), dtype=np.bool_)
-    stays[out + np.searchsorted(into, out, side="right")] = False
-    fresh = np.insert(values, into, new) if len(into) else values
-    return fresh[stays] if len(out) else fresh
+def _split(block: Longs) -> list[tuple[int, slice]]:
+    """Return each block with the rows that are in it, given rows in the order of blocks."""
+    if not len(block):
+        return []
+    starts = np.append(0, np.flatnonzero(block[1:] != block[:-1]) + 1)
+    bounds = [*starts.tolist(), len(block)]
+    rows = map(slice, bounds[:-1], bounds[1:])
+    return list(zip(block[starts].tolist(), rows, strict=True))
+
+
+def _take(column: list[Rows], places: Longs) -> Rows:
+    """Return the rows at places."""
+    at = places & _INDEX
+    found = [column[block][at[rows]] for block, rows in _split(places >> _INDEX_BITS)]
+    return np.concatenate(found) if found else column[0][:0]
+
+
+def _put(column: list[Longs], places: Longs, values: Longs) -> list[Longs]:
+    """Return a copy of the list, with other rows at places."""
+    out, at = [*column], places & _INDEX
+    for block, rows in _split(places >> _INDEX_BITS):
+        out[block] = out[block].copy()
+        out[block][at[rows]] = values[rows]
+    return out
 
 
 @dataclass(frozen=True, slots=True)
-class _Blocks:
-    """Some blocks of an order, one after another.
+class _Exchange:
+    """Rows of one block that go and come.
 
     Attributes
     ----------
-    number
-        Which blocks, ascending.
-    starts
-        Where each begins among the rows, and the end.
+    new
+        Where new rows are, before others are taken out.
+    old
+        Where those of the block are.
+    stays
+        Which of all rows stay; None for all.
     """
 
-    number: Longs
-    starts: Longs
+    new: Longs
+    old: Bools
+    stays: Bools | None
 
     @classmethod
-    def of(cls, order: MemberOrder, blocks: Longs) -> _Blocks:
-        """Take blocks, which ascend and may repeat."""
-        number = blocks[np.append(True, blocks[1:] != blocks[:-1])[: len(blocks)]]
-        return cls(number, offsets_of(np.array([len(order.keys[at]) for at in number], np.int64)))
+    def of(cls, size: int, out: Longs, into: Longs) -> _Exchange:
+        """Take out the rows at `out`, and put new ones before those at `into`; both ascend."""
+        new = into + np.arange(len(into))
+        old = np.ones(size + len(into), dtype=np.bool_)
+        old[new] = False
+        if not len(out):
+            return cls(new, old, None)
+        stays = np.ones(len(old), dtype=np.bool_)
+        stays[out + np.searchsorted(into, out, side="right")] = False
+        return cls(new, old, stays)
 
-    def joined(self, column: list[Rows]) -> Rows:
-        """Copy the rows of these blocks."""
-        if not len(self.number):
-            return column[0][:0]
-        return np.concatenate([column[at] for at in self.number.tolist()])
-
-    def cut(self, rows: Rows, column: list[Rows]) -> list[Rows]:
-        """Put rows in place of those of these blocks, in a copy of the list."""
-        out: list[Rows] = list(column)
-        ends = self.starts.tolist()
-        for at, low, high in zip(self.number.tolist(), ends[:-1], ends[1:], strict=True):
-            out[at] = rows[low:high]
-        return out
-
-    def ranks(self, block: Longs) -> Longs:
-        """Return which of these blocks each is."""
-        return np.searchsorted(self.number, block)
-
-    def positions(self, places: Longs) -> Longs:
-        """Return where places are among the rows."""
-        return self.starts[self.ranks(places >> _INDEX_BITS)] + (places & _INDEX)
+    def apply(self, had: Rows, new: Rows) -> Rows:
+        """Exchange the rows of one column."""
+        rows = np.empty(len(self.old), dtype=had.dtype)
+        rows[self.new] = new
+        rows[self.old] = had
+        return rows if self.stays is None else rows[self.stays]

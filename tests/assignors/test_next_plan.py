@@ -95,7 +95,7 @@ def test_a_plan_from_nothing_says_why(case, why):
         (GroupChanges(topics={"x": 2**30}), "the group subscribes to 1073741827 partitions"),
         (GroupChanges(topics={"x": -1}), "topic 'x' has partition count -1"),
     ],
-    ids=str,
+    ids=["unknown", "known", "twice", "no topic", "too many", "too few"],
 )
 def test_changes_that_cannot_be_are_refused(changes, message):
     planned = PlannedGroup.plan(two_members(), get_assignor("uniform"))
