@@ -279,7 +279,7 @@ def _check(asked: _Asked, *, json_: bool) -> None:
 
 
 def _join(asked: _Asked, partitions: frozenset[int]) -> None:
-    from coordinator.kraft.admin import give_replicas  # noqa: PLC0415
+    from coordinator.kraft.admin import move_replicas  # noqa: PLC0415
     from coordinator.kraft.membership import plan_join  # noqa: PLC0415
     from coordinator.kraft.registration import find_replicas  # noqa: PLC0415
 
@@ -295,7 +295,7 @@ def _join(asked: _Asked, partitions: frozenset[int]) -> None:
             typer.echo(f"node {node_id} is a replica of all of them already")
             return
         _ask(asked, moves)
-        strays = await give_replicas(admin, asked.files, node_id, moves)
+        strays = await move_replicas(admin, asked.files, node_id, moves)
         for one in strays:
             where = ", ".join(map(str, one.after)) if one.after else "nowhere: no broker is free"
             typer.echo(f"{one.topic}-{one.partition} was placed here meanwhile: moved to {where}")
@@ -325,7 +325,7 @@ def _order(
     asked: _Asked, partitions: frozenset[int] | None, are_led: Callable[[int], bool], *, leads: bool
 ) -> int:
     """Make the node the first or the last replica, and have the first ones elected."""
-    from coordinator.kraft.admin import give_replicas  # noqa: PLC0415
+    from coordinator.kraft.admin import move_replicas  # noqa: PLC0415
     from coordinator.kraft.membership import plan_order  # noqa: PLC0415
     from coordinator.kraft.registration import find_replicas  # noqa: PLC0415
 
@@ -336,7 +336,7 @@ def _order(
         numbers = find_replicas(image, node_id).keys() if partitions is None else partitions
         moves = plan_order(image, node_id, numbers, leads=leads)
         _ask(asked, moves)
-        await give_replicas(
+        await move_replicas(
             admin, asked.files, node_id, [one for one in moves if one.before != one.after]
         )
         await admin.elect(numbers)
@@ -353,6 +353,7 @@ def _order(
 
 
 def _leave(asked: _Asked, partitions: frozenset[int] | None) -> None:
+    from coordinator.kraft.admin import move_replicas  # noqa: PLC0415
     from coordinator.kraft.membership import find_late, plan_leave  # noqa: PLC0415
 
     node_id = asked.known_id()
@@ -361,7 +362,7 @@ def _leave(asked: _Asked, partitions: frozenset[int] | None) -> None:
         moves = plan_leave(await admin.image(), node_id, partitions)
         ends = "" if partitions is not None else f"then node {node_id} is unregistered"
         _ask(asked, moves, ends)
-        await admin.move(moves)
+        await move_replicas(admin, asked.files, node_id, moves)
         left = {(one.topic, one.partition) for one in moves}
 
         def are_back(image: MetadataImage) -> bool:

@@ -9,13 +9,14 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Any, NamedTuple
 
 from assignors import SpecError
+from coordinator.clock import wall_ms
 from coordinator.kraft.links import Controllers, Links, check_right
 from coordinator.kraft.membership import Move, move_elsewhere, takes_replicas
-from coordinator.kraft.metadata_image import MetadataImage
+from coordinator.kraft.metadata_image import BROKER, MetadataImage
 from coordinator.kraft.node import find_cluster_id
 from coordinator.kraft.node_files import NodeFiles
 from coordinator.kraft.observer import NO_NODE, Observer
-from coordinator.kraft.registration import TOPIC, can_cordon, find_strays
+from coordinator.kraft.registration import TOPIC, WINDOW_SETTING, can_cordon, find_strays
 from coordinator.member.client_settings import ClientSettings
 from coordinator.wire.codec import Api
 
@@ -23,6 +24,8 @@ WINDOW_S, CORDON_S, REASSIGN_MS = 30.0, 10.0, 10_000
 LOOK_S = 0.2
 NO_REASSIGNMENT, ELECTION_NOT_NEEDED = 85, 84
 PREFERRED = 0
+SET, DELETE = 0, 1
+"""What is done to a setting."""
 
 
 class ClusterState(NamedTuple):
@@ -136,6 +139,31 @@ class ClusterAdmin:
             why = answer.error_message or answer.error_code.name
             raise SpecError(f"node {node_id} stays registered: {why}")
 
+    async def let_in(self, nodes: Iterable[int], until_ms: int | None) -> None:
+        """Have other nodes take new replicas for a while; None: no longer.
+
+        Raises
+        ------
+        SpecError
+            The controllers refuse it.
+        """
+        operation, value = (DELETE, None) if until_ms is None else (SET, str(until_ms))
+        setting = {"name": WINDOW_SETTING, "config_operation": operation, "value": value}
+        resources = [
+            {"resource_type": BROKER, "resource_name": str(one), "configs": [setting]}
+            for one in sorted(nodes)
+        ]
+        if not resources:
+            return
+        answer = await self._controllers.ask(
+            Api.INCREMENTAL_ALTER_CONFIGS, resources=resources, validate_only=False
+        )
+        for one in answer.responses:
+            what = f"broker {one.resource_name} stays cordoned"
+            check_right(one.error_code, what, "ALTER_CONFIGS")
+            if int(one.error_code):
+                raise SpecError(f"{what}: {one.error_message or one.error_code.name}")
+
     async def wait_until(
         self, holds: Callable[[MetadataImage], bool], patience_s: float
     ) -> MetadataImage | None:
@@ -162,38 +190,65 @@ class ClusterAdmin:
         await self._controllers.close()
 
 
-async def give_replicas(
+async def move_replicas(
     admin: ClusterAdmin, files: NodeFiles, node_id: int, moves: list[Move]
 ) -> list[Move]:
-    """Give a node replicas, in a window in which it is not cordoned; return what else it got.
+    """Change the replicas of partitions, in a window in which no node among them is cordoned.
 
-    A topic that is made in that window may be placed on the node. Such replicas are moved away
-    again, and returned.
+    Controllers refuse an assignment that names a cordoned broker, even where it has the partition
+    already. A topic that is made in the window may be placed on such a node: these replicas are
+    moved away again, and returned.
+
+    Parameters
+    ----------
+    files, node_id
+        Of the node that this is about, which finds its window there. Others find theirs in the
+        cluster's settings.
 
     Raises
     ------
     SpecError
-        The node does not take replicas, or a controller refuses: nothing has changed then.
+        A node does not take replicas, or a controller refuses: nothing has changed then.
     """
-    before = {(topic.name, number) for topic, number in find_strays(await admin.image(), node_id)}
-    files.open_window(WINDOW_S)
+    image = await admin.image()
+    after = {one for move in moves for one in move.after}
+    closed = {one for one in after if not takes_replicas(image, one)}
+    before = _list_strays(image, closed)
     try:
-        opened = await admin.wait_until(lambda image: takes_replicas(image, node_id), CORDON_S)
+        if node_id in closed:
+            files.open_window(WINDOW_S)
+        await admin.let_in(closed - {node_id}, wall_ms() + round(WINDOW_S * 1000))
+        opened = await admin.wait_until(
+            lambda image: all(takes_replicas(image, one) for one in closed), CORDON_S
+        )
         if opened is None:
-            raise SpecError(
-                f"node {node_id} takes no replicas: run this where `muster node` runs, with its "
-                "--store"
-            )
+            raise SpecError(_explain_closed(await admin.image(), closed, node_id))
         await admin.move(moves)
     finally:
         files.close_window()
-    if can_cordon(opened):
-        await admin.wait_until(lambda image: not takes_replicas(image, node_id), CORDON_S)
+        await admin.let_in(closed - {node_id}, None)
+    if can_cordon(image):
+        await admin.wait_until(
+            lambda image: not any(takes_replicas(image, one) for one in closed), CORDON_S
+        )
     image = await admin.image()
     strays = [
-        move_elsewhere(topic.name, number, image, node_id)
-        for topic, number in find_strays(image, node_id)
-        if (topic.name, number) not in before
+        move_elsewhere(name, number, image, one)
+        for one, name, number in sorted(_list_strays(image, closed) - before)
     ]
     await admin.move(one for one in strays if one.after)
     return strays
+
+
+def _list_strays(image: MetadataImage, nodes: Iterable[int]) -> set[tuple[int, str, int]]:
+    return {(one, topic.name, number) for one in nodes for topic, number in find_strays(image, one)}
+
+
+def _explain_closed(image: MetadataImage, closed: Iterable[int], node_id: int) -> str:
+    late = min(one for one in closed if not takes_replicas(image, one))
+    if late == node_id:
+        return f"node {late} takes no replicas: run this where `muster node` runs, with its --store"
+    return (
+        f"broker {late} has these partitions too, and is cordoned: see that it runs, if it is a "
+        "node of Muster's; else uncordon it"
+    )

@@ -31,6 +31,7 @@ SENT: dict[Api, tuple[int, int]] = {
     Api.ASSIGN_REPLICAS_TO_DIRS: (0, 0),
     Api.ALTER_PARTITION: (3, 3),
     Api.ELECT_LEADERS: (2, 2),
+    Api.INCREMENTAL_ALTER_CONFIGS: (0, 1),
 }
 """The versions that a node sends: those of Kafka 3.9, and later ones that say more."""
 ANSWER_S = 5.0

@@ -196,12 +196,17 @@ def find_late(image: MetadataImage, moves: Collection[Move]) -> list[int]:
 
 
 def move_elsewhere(name: str, number: int, image: MetadataImage, node_id: int) -> Move:
-    """Return how another broker takes a node's place: the live one that has the fewest replicas."""
+    """Return how another broker takes a node's place: the one that has the fewest replicas.
+
+    It is alive, and takes replicas: another node of Muster's does not.
+    """
     move = give_back(name, number, image, node_id)
     free = [
         (len(image.held_by(one.node_id)), one.node_id)
         for one in image.brokers.values()
-        if not one.is_fenced and one.node_id not in move.before
+        if not one.is_fenced
+        and one.node_id not in move.before
+        and takes_replicas(image, one.node_id)
     ]
     return move._replace(after=(*move.after, min(free)[1])) if free else move
 
@@ -222,7 +227,8 @@ def check_is_alive(image: MetadataImage, node_id: int) -> None:
 
 def takes_replicas(image: MetadataImage, node_id: int) -> bool:
     """Whether controllers may give replicas to a node now."""
-    return not image.brokers[node_id].cordoned_log_dirs
+    broker = image.brokers.get(node_id)
+    return broker is None or not broker.cordoned_log_dirs
 
 
 # Checks --------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from coordinator.clock import monotonic_ms
+from coordinator.clock import monotonic_ms, wall_ms
 from coordinator.config import Config, ConfigError
 from coordinator.errors import GroupError
 from coordinator.errors.trouble import Trouble
@@ -27,6 +27,7 @@ from coordinator.kraft.registration import (
     find_misplaced,
     find_strays,
     heartbeat,
+    is_let_in,
     registration,
 )
 from coordinator.kraft.replicas import FETCH_S, Replicas
@@ -257,7 +258,8 @@ class ClusterNode:
                 identity,
                 self._epoch,
                 log.applied - 1,
-                takes_replicas=self._files.is_window_open(),
+                takes_replicas=self._files.is_window_open()
+                or is_let_in(log.image, identity.node_id, wall_ms()),
                 shuts_down=stopping.is_set(),
                 wants_fence=None if self._leader is None else self._leader.must_step_down,
             )

@@ -12,7 +12,13 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from coordinator.config import ConfigError
-from coordinator.kraft.metadata_image import METADATA_VERSION, MetadataImage, Partition, Topic
+from coordinator.kraft.metadata_image import (
+    BROKER,
+    METADATA_VERSION,
+    MetadataImage,
+    Partition,
+    Topic,
+)
 from coordinator.kraft.node_files import Identity
 
 LISTENER = "MUSTER"
@@ -22,6 +28,12 @@ METADATA_LEVELS = (7, 33)
 CORDON_LEVEL = 30
 """4.3-IV0: from there on, controllers give no replicas to a cordoned directory (KIP-1066)."""
 LEVEL_MAX = 32_767
+WINDOW_SETTING = "muster.takes.replicas.until"
+"""Of a node, among the cluster's settings of brokers: until when it is not cordoned, in ms since
+1970. So a command that moves replicas need not run on the node's machine."""
+TIME_DIGITS = 18
+WINDOW_MS_MAX = 60_000
+"""A time that is further away is none that a command of Muster's has written."""
 TOPIC = "__consumer_offsets"
 
 
@@ -131,6 +143,13 @@ def heartbeat(
         "want_shut_down": shuts_down,
         **({"cordoned_log_dirs": cordoned} if can_cordon(image) else {}),
     }
+
+
+def is_let_in(image: MetadataImage, node_id: int, now_ms: int) -> bool:
+    """Whether the cluster's settings say that a node takes new replicas now."""
+    until = image.setting(BROKER, str(node_id), WINDOW_SETTING) or ""
+    is_time = until.isdecimal() and len(until) <= TIME_DIGITS
+    return is_time and now_ms < int(until) <= now_ms + WINDOW_MS_MAX
 
 
 def can_cordon(image: MetadataImage) -> bool:

@@ -66,15 +66,16 @@ SETTINGS = ("offsets.topic.num.partitions=3", "broker.session.timeout.ms=6000")
 class NodeProcess:
     """`muster node` in a process of its own, and the commands about it."""
 
-    def __init__(self, folder, brokers):
-        self.folder, self.log = folder / "store", folder / "node.log"
+    def __init__(self, folder, brokers, node_id=NODE):
+        self.folder, self.log = folder / f"store{node_id}", folder / f"node{node_id}.log"
+        self.node_id = node_id
         servers = ",".join(one.address for one in brokers)
         self.words = ["--cluster", f"kafka://{servers}", "--store", str(self.folder)]
 
     def start(self, *words):
         with self.log.open("a") as log:
             self.process = start(
-                [sys.executable, "-m", "coordinator", "node", *self.words, "--node-id", NODE, *words],
+                [sys.executable, "-m", "coordinator", "node", *self.words, "--node-id", self.node_id, *words],
                 stdout=subprocess.DEVNULL, stderr=log,
             )  # fmt: skip
 
@@ -82,7 +83,7 @@ class NodeProcess:
         return run_as_text("node", action, *self.words, *words)
 
     def findings(self):
-        done = self.ask("check", "--node-id", NODE)
+        done = self.ask("check", "--node-id", self.node_id)
         return {row["subject"]: row for row in map(json.loads, done.stdout.splitlines())}
 
     def wait_in_sync(self, partitions):
@@ -236,6 +237,35 @@ def test_groups_go_on_at_a_broker_where_the_node_that_leads_is_killed(tmp_path, 
         group.works(["c", "java"])
     until(lambda: same_logs(node, one, two), node.said, 30)
     assert "cannot be loaded" not in node.said()
+
+
+def test_another_node_takes_over_before_a_broker_does(tmp_path, brokers):
+    one, two = brokers
+    nodes = [NodeProcess(tmp_path, brokers, node_id) for node_id in (NODE, NODE + 1)]
+    listens = [f"127.0.0.1:{free_port()}" for _ in nodes]
+    for node, listen in zip(nodes, listens, strict=True):
+        node.start("--listen", listen)
+        until(lambda node=node: "alive in the cluster" in node.said(), node.said, 60)
+        assert node.ask("join", "--partitions", "0-2", "--yes").returncode == 0
+    first, second = nodes
+    for node in (second, first):  # the one that leads last is the first of all
+        done = node.ask("lead", "--partitions", "0-2", "--yes")
+        assert "leads 3 partitions" in done.stdout, (done.stderr, node.said())
+    with Group(tmp_path, "consumers", [one.address, two.address]) as group:
+        for name, protocol in (("a", "consumer"), ("b", "consumer")):
+            group.join(name, ["orders"], group_protocol=protocol)
+        group.settled(["a", "b"], ORDERS)
+        before = group.changes()
+        end(first.process)  # killed
+        until(lambda: leaders(two) == {NODE + 1}, second.said, 60)
+        group.works(["a", "b"])
+        first.start("--listen", listens[0])
+        first.wait_in_sync(3)
+        end(second.process)
+        until(lambda: NODE + 1 not in leaders(two), first.said, 60)
+        group.works(["a", "b"])
+        assert group.changes() == before  # no member had to join again
+    assert "cannot be loaded" not in first.said() + second.said()
 
 
 BY_WEIGHT = '[kafka]\n"group.consumer.assignors" = ["weighted", "uniform", "range"]\n'

@@ -31,6 +31,7 @@ from coordinator.kraft.registration import (
     find_replicas,
     find_strays,
     heartbeat,
+    is_let_in,
     must_not_lead,
     registration,
 )
@@ -153,6 +154,9 @@ def test_a_replica_that_was_placed_here_goes_to_the_broker_that_has_the_fewest(i
     fence(image, 1)
     assert move_elsewhere("orders", 0, image, NODE).after == (2,)
     assert move_elsewhere("orders", 1, image, NODE).after == (1, 2)
+    image.brokers[2] = image.brokers[2]._replace(cordoned_log_dirs=(HERE,))  # another node
+    assert move_elsewhere("orders", 0, image, NODE).after == ()
+    image.brokers[2] = image.brokers[2]._replace(cordoned_log_dirs=())
     fence(image, 2)
     assert move_elsewhere("orders", 0, image, NODE).after == ()
     assert [(topic.name, number) for topic, number in find_strays(image, NODE)] == [
@@ -251,6 +255,20 @@ def test_a_node_is_cordoned_but_in_a_window(image):
     assert not takes_replicas(image, NODE)
     image.features["metadata.version"] = 29
     assert "cordoned_log_dirs" not in beat(image)
+
+
+@pytest.mark.parametrize(
+    ("until", "is_open"),
+    [
+        ("1001", True), ("61000", True), ("1000", False), ("61001", False), ("", False),
+        ("-5", False), ("soon", False), ("1" * 9_000, False), ("9_000", False),
+    ],
+)  # fmt: skip
+def test_another_machine_lets_a_node_take_replicas_for_a_moment(image, until, is_open):
+    assert not is_let_in(image, NODE, 1_000)
+    image.settings[4, str(NODE)] = {"muster.takes.replicas.until": until}
+    assert is_let_in(image, NODE, 1_000) is is_open
+    assert not is_let_in(image, NODE + 1, 1_000)
 
 
 def test_a_node_that_would_lead_is_fenced(image):
