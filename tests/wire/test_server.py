@@ -234,6 +234,53 @@ def test_a_client_that_does_not_read_is_closed():
         assert grown_mib < 200, "each answer is 300 KB, 100,000 were asked for"
 
 
+def test_a_client_that_pauses_gets_every_answer_when_it_reads_again():
+    with served({f"topic-{n}": 50 for n in range(200)}) as (_, address), Client(address) as client:
+        for number in range(40):
+            client.socket.sendall(request_frame(Api.METADATA, 13, number, topics=None, **WORDS))
+        time.sleep(0.3)  # the first of 12 MB fill all buffers
+        for number in range(40):
+            correlation_id, body = read_response(take_frame(client.socket), Api.METADATA, 13)
+            assert (correlation_id, len(body.topics)) == (number, 200)
+
+
+@pytest.mark.parametrize(
+    ("api", "version", "words"),
+    [
+        (Api.DESCRIBE_CLUSTER, 0, {"include_cluster_authorized_operations": False}),
+        (Api.METADATA, 13, {"topics": None} | WORDS),
+    ],
+    ids=["in the loop", "in another thread"],
+)
+def test_an_answer_that_cannot_be_encoded_closes_its_own_connection(
+    monkeypatch, caplog, api, version, words
+):
+    with (
+        served({f"topic-{n}": 50 for n in range(200)}) as (coordinator, address),
+        Client(address) as member,
+        Client(address) as other,
+    ):
+        member.join("g", "m", "topic-1")
+        with monkeypatch.context() as planted:
+            planted.setattr("coordinator.wire.server.encode_noted", lambda *_: 1 / 0)
+            other.socket.sendall(request_frame(api, version, **words))
+            assert other.is_closed()
+        assert count(coordinator, "wire_closed_total", reason="failed") == 1
+        assert member.beat("g", "m", 2).member_epoch == 2
+    assert any("no answer to" in line for line in caplog.messages)
+
+
+def test_an_unknown_version_of_api_versions_is_answered_in_the_form_of_0():
+    with served() as (_, address), Client(address) as client:
+        asked = struct.pack(">hhih", Api.API_VERSIONS, 99, 5, 4) + b"test"
+        client.socket.sendall(struct.pack(">i", len(asked)) + asked)
+        number, body = read_response(take_frame(client.socket), Api.API_VERSIONS, 0)
+        assert (number, int(body.error_code)) == (5, ErrorCode.UNSUPPORTED_VERSION)
+        served_to = {api.api_key: api.max_version for api in body.api_keys}
+        assert served_to[Api.API_VERSIONS] == 4
+        assert client.join("g", "m1", "clicks").member_epoch == 2, "the connection stays open"
+
+
 def test_incomplete_requests_are_bounded_in_memory():
     with served(buffer_bytes_max=1 << 20) as (coordinator, address), Client(address) as member:
         member.join("g", "m1", "clicks")
