@@ -303,7 +303,7 @@ class ShardsHere:
         """Say how long a shard took to come here."""
         now_ms = monotonic_ms()
         took_ms = now_ms - self._given_ms.pop(shard, now_ms)
-        logger.info("serves shard %d by claim %d, given %d ms before", shard, epoch, took_ms)
+        logger.debug("serves shard %d by claim %d, given %d ms before", shard, epoch, took_ms)
 
     def close(self) -> None:
         """Serve no shard any longer, nor one that is loaded now; the node is ending."""

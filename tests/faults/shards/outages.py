@@ -160,15 +160,31 @@ class Prober(Repeated):
 
 
 class Bystander(Repeated):
-    """A coordinator of a store of its own, which commits for one client."""
+    """A coordinator of a store of its own, which commits for one client.
+
+    Attributes
+    ----------
+    took_s
+        How long each of its commits took since `start_over`.
+    """
 
     def __init__(self, store: Path | str) -> None:
         super().__init__()
+        self.took_s: list[float] = []
         self._node = process.Node(f"{store}-beside")
         self._node.wait_serves()
         self._value = 0
-        self.gaps = Gaps(["commits"])
         self.repeat(self._commit)
+
+    @property
+    def mean_s(self) -> float:
+        """How long a commit took, on average."""
+        took_s = self.took_s.copy()
+        return sum(took_s) / max(1, len(took_s))
+
+    def start_over(self) -> None:
+        """Count from now on."""
+        self.took_s = []
 
     def _commit(self) -> None:
         began = time.monotonic()
@@ -177,7 +193,7 @@ class Bystander(Repeated):
             topics = {"clicks": {0: self._value}}
             answer = self._node.ask("offset_commit", group_id="beside", topics=topics)
             if not isinstance(answer, Exception):
-                self.gaps.hear("commits", began)
+                self.took_s.append(time.monotonic() - began)
 
     def close(self) -> None:
         """End it."""
