@@ -26,6 +26,7 @@ from coordinator.runtime import (
 from coordinator.shards import load_order, node, router, shard_loads, shards_here
 from coordinator.storage import lease, nodes, state_loader, store_claim
 from coordinator.storage.tables import patience
+from coordinator.telemetry.follower import Follower
 from coordinator.wire import listener
 
 from .machine import Pool, Threading, Time, futures_of
@@ -41,6 +42,7 @@ WITH_THREADS = (
     application, background_tasks, beside, coordinator, event_loop, lease, listener, load_order, node,
     nodes, shards_here, target_computations,
 )  # fmt: skip
+
 WITH_TIME = (
     background_tasks, beside, clock, event_loop, log_maintenance, node, target_computations,
 )  # fmt: skip
@@ -49,6 +51,10 @@ WITH_FUTURES = (event_loop, futures, router)
 
 class NoMetrics:
     """Metrics that no one reads; making real ones takes time."""
+
+    def follow(self, _state: Any) -> Follower:
+        """Return what follows nothing."""
+        return Follower()
 
     def __getattr__(self, name: str) -> Any:
         return lambda *_: None

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from coordinator.core.events import Answer, Event
 from coordinator.core.state.groups import TopicView
+from coordinator.errors.trouble import Trouble
 from coordinator.wire import listener
 from coordinator.wire.call import Cluster
 from coordinator.wire.codec import Api
@@ -26,7 +27,8 @@ class Front(listener.RunningServer):
         self._world, self._backend = world, backend
         self._host = world.host_of(world.machine.check())
         self.address = self._host.address
-        self._nodes, self._last_error, self._stays = backend.nodes, "", False
+        self._nodes, self._stays = backend.nodes, False
+        self._trouble = Trouble(listener.logger.warning, "cannot refresh the other servers: %s")
         self._closed = listener.threading.Event()
         self._wanted_id = self._host.node_id
         host, port = self.address.split(":")
