@@ -5,7 +5,7 @@ A block is replaced, never written to, so that older versions of the order stay 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
@@ -78,7 +78,8 @@ class MemberOrder:
 
     def read(self, places: Longs) -> tuple[Longs, Longs]:
         """Return numbers and loads at places, which ascend."""
-        return _take(self.numbers, places), _take(self.loads, places)
+        at, split = places & _INDEX, _split(places >> _INDEX_BITS)
+        return _take_split(self.numbers, at, split), _take_split(self.loads, at, split)
 
     def read_keys(self, places: Longs) -> Texts:
         """Return keys at places, which ascend."""
@@ -127,16 +128,17 @@ class MemberOrder:
         """Give the members at places, which ascend, other loads, and perhaps other numbers."""
         if not len(places):
             return self
-        block = places >> _INDEX_BITS
-        had = _take(self.loads, places)
+        block, at = places >> _INDEX_BITS, places & _INDEX
+        split = _split(block)
+        had = _take_split(self.loads, at, split)
         levels, counts = self._recounted((block, had, -1), (block, loads, 1))
-        return replace(
-            self,
-            levels=levels,
-            counts=counts,
-            loads=_put(self.loads, places, loads),
-            numbers=self.numbers if numbers is None else _put(self.numbers, places, numbers),
-        )
+        column = self.numbers
+        if numbers is not None:
+            column = _put_split(column, at, split, numbers)
+        return MemberOrder(
+            self.keys, column, _put_split(self.loads, at, split, loads), self.heads, levels, counts,
+            self.block,
+        )  # fmt: skip
 
     def changed(self, gone: Longs, before: Longs, keys: Texts, numbers: Longs) -> MemberOrder:
         """Take out the members at places `gone` and put new ones, without a load, before others.
@@ -203,13 +205,15 @@ class MemberOrder:
         """Return levels and counts with (block, load) pairs more or fewer."""
         levels, counts, width = self.levels, self.counts.copy(), len(self.keys)
         for block, load, sign in parts:
-            new = load[np.append(levels, -1)[np.searchsorted(levels, load)] != load]
+            at = levels.searchsorted(load)
+            new = load[levels[np.minimum(at, len(levels) - 1)] != load]
             if len(new):
                 wider = np.union1d(levels, new)
                 grown = np.zeros((len(wider), width), dtype=np.int64)
                 grown[np.searchsorted(wider, levels)] = counts
                 levels, counts = wider, grown
-            cell = np.searchsorted(levels, load) * width + block
+                at = levels.searchsorted(load)
+            cell = at * width + block
             np.add.at(counts.reshape(-1), cell, sign)
         some = counts.any(axis=1)
         return (levels, counts) if some.all() else (levels[some], counts[some])
@@ -228,23 +232,28 @@ def _split(block: Longs) -> list[tuple[int, slice]]:
     """Return each block with the rows that are in it, given rows in the order of blocks."""
     if not len(block):
         return []
-    starts = np.append(0, np.flatnonzero(block[1:] != block[:-1]) + 1)
-    bounds = [*starts.tolist(), len(block)]
-    rows = map(slice, bounds[:-1], bounds[1:])
+    starts = [0, *((block[1:] != block[:-1]).nonzero()[0] + 1).tolist()]
+    rows = map(slice, starts, [*starts[1:], len(block)])
     return list(zip(block[starts].tolist(), rows, strict=True))
 
 
 def _take(column: list[Rows], places: Longs) -> Rows:
     """Return the rows at places."""
-    at = places & _INDEX
-    found = [column[block][at[rows]] for block, rows in _split(places >> _INDEX_BITS)]
+    return _take_split(column, places & _INDEX, _split(places >> _INDEX_BITS))
+
+
+def _take_split(column: list[Rows], at: Longs, split: list[tuple[int, slice]]) -> Rows:
+    """Return the rows at indexes within blocks."""
+    found = [column[block][at[rows]] for block, rows in split]
     return np.concatenate(found) if found else column[0][:0]
 
 
-def _put(column: list[Longs], places: Longs, values: Longs) -> list[Longs]:
-    """Return a copy of the list, with other rows at places."""
-    out, at = [*column], places & _INDEX
-    for block, rows in _split(places >> _INDEX_BITS):
+def _put_split(
+    column: list[Longs], at: Longs, split: list[tuple[int, slice]], values: Longs
+) -> list[Longs]:
+    """Return a copy of the list, with other rows at indexes within blocks."""
+    out = [*column]
+    for block, rows in split:
         out[block] = out[block].copy()
         out[block][at[rows]] = values[rows]
     return out

@@ -225,4 +225,7 @@ def _join(some: Longs, more: Longs) -> Longs:
 
 def _are_in(values: Longs, some: Longs) -> Bools:
     """Tell which values are among some, which ascend."""
-    return np.asarray(np.append(some, -1)[np.searchsorted(some, values)] == values)
+    if not len(some):
+        return np.zeros(len(values), dtype=np.bool_)
+    at = np.minimum(some.searchsorted(values), len(some) - 1)
+    return np.asarray(some[at] == values)
