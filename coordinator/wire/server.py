@@ -368,8 +368,12 @@ class Server:
     ) -> None:
         """Answer a request once who was asked does; until then it is one of its connection's.
 
-        What only its way in needed is let go: very many may wait, and for long.
+        What only its way in needed is let go: very many may wait, and for long. A client that is
+        gone before its request waits is not waited for: its end has cancelled what waited then.
         """
+        if not link.connected:
+            future.cancel()
+            return
         link.waiting.add(future)
         link.waiting_bytes += pending.size
         call.events = ()

@@ -340,6 +340,16 @@ def test_a_flood_is_refused_at_its_limit_and_others_go_on(flood):
         assert len(parked.waiting) == len(waits) <= QUOTAS.parked_requests_max
 
 
+def test_who_is_gone_before_its_join_waits_leaves_nothing_of_it():
+    """The coordinator answers that it waits when the connection has ended."""
+    with served(NEVER, quotas=QUOTAS) as (coordinator, address):
+        for number in range(1, 11):
+            with Client(address) as client:
+                send_join(client)
+            until(lambda n=number: members_of(coordinator) == n)
+        until(lambda: not coordinator._inner._later._futures)
+
+
 def test_who_closes_while_its_join_waits_counts_until_its_time_is_over_as_in_kafka():
     """Kafka does not look at connections either: a client that comes back is another member."""
     with served(NEVER, quotas=QUOTAS) as (coordinator, address):
