@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from assignors.group_spec import GroupSpec
     from assignors.groups.assign_groups import GroupsAssignment, assign_groups
     from assignors.groups.group_set import GroupSet
+    from assignors.incremental.changes import GroupChanges, SubscribedMembers
+    from assignors.incremental.planned_group import PlannedGroup
     from assignors.partition_ranges import PartitionRanges, Verdict
     from assignors.registry import Assignor, assignor_names, get_assignor
     from coordinator.config import Config, ConfigError
@@ -86,6 +88,7 @@ __all__ = [
     "Fenced",
     "FileCatalog",
     "GroupAnswer",
+    "GroupChanges",
     "GroupError",
     "GroupOffsets",
     "GroupSet",
@@ -99,11 +102,13 @@ __all__ = [
     "OffsetsGoneError",
     "PartitionRanges",
     "PartitionsRefusedError",
+    "PlannedGroup",
     "Push",
     "SharedSource",
     "ShownPlan",
     "SpecError",
     "Stop",
+    "SubscribedMembers",
     "TopicCatalog",
     "TopicPartition",
     "UnavailableError",
@@ -145,6 +150,7 @@ _PLACES = {
     "Fenced": "coordinator.errors:Fenced",
     "FileCatalog": "coordinator.runtime.topic_catalog:FileCatalog",
     "GroupAnswer": "coordinator.runtime.responses:GroupAnswer",
+    "GroupChanges": "assignors.incremental.changes:GroupChanges",
     "GroupError": "coordinator.errors:GroupError",
     "GroupOffsets": "spark_jobs.streams.group_offsets:GroupOffsets",
     "GroupSet": "assignors.groups.group_set:GroupSet",
@@ -158,11 +164,13 @@ _PLACES = {
     "OffsetsGoneError": "spark_jobs.streams.shared_source:OffsetsGoneError",
     "PartitionRanges": "assignors.partition_ranges:PartitionRanges",
     "PartitionsRefusedError": "coordinator.errors:PartitionsRefusedError",
+    "PlannedGroup": "assignors.incremental.planned_group:PlannedGroup",
     "Push": "coordinator.push.push:Push",
     "SharedSource": "spark_jobs.streams.shared_source:SharedSource",
     "ShownPlan": "coordinator.core.plans.planner:ShownPlan",
     "SpecError": "assignors.errors:SpecError",
     "Stop": "coordinator.member.application:Stop",
+    "SubscribedMembers": "assignors.incremental.changes:SubscribedMembers",
     "TopicCatalog": "coordinator.runtime.topic_catalog:TopicCatalog",
     "TopicPartition": "coordinator.member.transport:TopicPartition",
     "UnavailableError": "coordinator.errors:UnavailableError",

@@ -22,7 +22,7 @@ GroupSet GroupSpec GroupsAssignment HeartbeatAnswer KafkaCatalog LogError Member
 PartitionsRefusedError Push ShownPlan SpecError Stop TopicCatalog TopicPartition UnavailableError Verdict
 WeightTables assign_groups assignor_names embed embed_node foreach_partition_owner frame get_assignor parse_config
 quality spark_session views Watch watch GroupOffsets starting_offsets
-OffsetsGoneError SharedSource shared_source
+OffsetsGoneError SharedSource shared_source GroupChanges PlannedGroup SubscribedMembers
 """.split()  # noqa: SIM905 - five lines, not fifty
 """A name that goes from here breaks programs; a new one is promised to them."""
 PAGES = [ROOT / "README.md", ROOT / "docs/index.md", *sorted((ROOT / "docs/guide").glob("*.md"))]

@@ -67,7 +67,7 @@ def bare(text: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("page", "blocks"), [("README.md", 1), ("docs/index.md", 1), ("docs/guide/assign.md", 5)]
+    ("page", "blocks"), [("README.md", 1), ("docs/index.md", 1), ("docs/guide/assign.md", 6)]
 )
 def test_the_blocks_of_a_page_give_their_output(page, blocks, folder):
     pairs = said_and_shown(page, folder, lacking="spark-submit")
