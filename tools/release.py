@@ -1,8 +1,9 @@
 """Make what a release consists of, in dist/ (`make release`): files that anyone can make again.
 
 A wheel and an sdist, made twice in folders of their own, with the same bytes; a bill of materials
-of what a server installs (CycloneDX); the sums of all. Then the wheel is installed, with what
-deploy/requirements.lock names, in an empty environment of each Python that there is, and tried.
+of what a server installs (CycloneDX); from what they were made; the sums of all. Then the wheel is
+installed, with what deploy/requirements.lock names, in an empty environment of each Python that
+there is, and tried.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from pathlib import Path
 
 import setup
 from matrix import interpreter
+from provenance import make_provenance, write_provenance
 
 DIST = setup.ROOT / "dist"
 TOOLS = setup.ROOT / "tools/release.lock"
@@ -42,7 +44,10 @@ def main() -> None:
         files = made_twice(tools, made_at)
         with environment(sys.executable, DEPLOYED, files[-1]) as server:
             files.append(bill_of_materials(tools, server, project["version"]))
-    write_sums(files)
+    given = [str(lock.relative_to(setup.ROOT)) for lock in (TOOLS, DEPLOYED)]
+    statement = make_provenance(files, git("rev-parse", "HEAD"), made_at, setup.ROOT, given)
+    files.append(write_provenance(statement, DIST / f"muster-{project['version']}.provenance.json"))
+    write_sums(files, DIST)
     tried = [version for version in pythons(project) if tried_on(version, files[1])]
     name = f"[{project['version']}] \u2013 unreleased"
     unreleased = name in (setup.ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
@@ -138,10 +143,10 @@ def locked(lock: Path) -> set[tuple[str, str]]:
     return {(name, version) for name, version, marker in lines if ";" not in marker}
 
 
-def write_sums(files: list[Path]) -> None:
-    """Write the sums of files as `sha256sum --check` reads them."""
+def write_sums(files: list[Path], folder: Path) -> None:
+    """Write the sums of files beside them, as `sha256sum --check` reads them."""
     lines = [f"{hashlib.sha256(file.read_bytes()).hexdigest()}  {file.name}\n" for file in files]
-    (DIST / "SHA256SUMS").write_text("".join(lines))
+    (folder / "SHA256SUMS").write_text("".join(lines))
 
 
 def pythons(project: dict[str, list[str]]) -> list[str]:
