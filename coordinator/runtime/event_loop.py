@@ -62,6 +62,8 @@ ANSWERS_A_ROUND = 250
 """Answers that a round gives to those that waited: bounded for the same reason."""
 WAY_MS = 20, 200
 """How long requests wait, least and most, so that another can claim the log between commits."""
+WAY_ROUNDS, WAY_MOST_MS = 5, 2_000
+"""The most where the store is slow: so many of our last round, which a claim is longer than."""
 BRIEF = Heartbeat | ClassicHeartbeat | OffsetCommit
 """What members send all the time: a round takes `log.batch_records_max` of them. The wire, which
 has not decoded them, knows them by number: `connection.BRIEF`, which a test keeps equal."""
@@ -126,6 +128,8 @@ class EventLoop:
         self._later = LaterAnswers()
         self._idle_s = 0.0
         self._makes_way_since: float | None = None
+        self._took_ms = 0
+        """How long the last round took."""
         self._regex_jobs = RegexJobs(processor, self.submit)
         self.target_computations = TargetComputations(processor, self.submit, engine)
         self.maintenance_due = threading.Event()
@@ -260,7 +264,9 @@ class EventLoop:
     def _run(self) -> None:
         try:
             while self._wait() and self.processor.status is not Status.BROKEN:
+                began = time.monotonic()
                 self._round()
+                self._took_ms = int((time.monotonic() - began) * 1000)
             while self._waiting:
                 self._round()
         except BaseException:
@@ -324,7 +330,8 @@ class EventLoop:
         since = self._makes_way_since
         if since is None or self.processor.status is not Status.ACTIVE:
             return 0
-        return min(WAY_MS[1], max(WAY_MS[0], int((time.monotonic() - since) * 1000)))
+        most_ms = max(WAY_MS[1], min(WAY_MOST_MS, WAY_ROUNDS * self._took_ms))
+        return min(most_ms, max(WAY_MS[0], int((time.monotonic() - since) * 1000)))
 
     def _round(self) -> None:
         """Answer what waits, fire timers, hand out tasks.

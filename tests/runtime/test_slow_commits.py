@@ -7,6 +7,7 @@ meanwhile waits in the queue, or was in the same batch, and is decided on the gr
 from __future__ import annotations
 
 import threading
+import time
 
 import pytest
 
@@ -186,3 +187,20 @@ def test_a_join_while_another_coordinator_takes_the_log(coordinator, together):
     assert [error_of(one()) for one in answers] == [ELSEWHERE] * 2
     assert response_of(follower) == SyncGroupResponse(ELSEWHERE)
     assert coordinator.status == "fenced"
+
+
+def test_who_makes_way_where_commits_are_slow_leaves_time_for_a_claim():
+    """A claim asks a store more often than a commit does: it would never fall between two."""
+    took_s, began = 0.05, []
+
+    def fault(when):
+        if when == "before":
+            began.append(time.monotonic())
+            time.sleep(took_s)
+
+    with opened() as coordinator:
+        log_of(coordinator)._fault = fault
+        coordinator.make_way(on=True)
+        for offset in range(6):
+            coordinator.offset_commit(group_id="o", topics={"t": {0: offset}})
+    assert began[-1] - began[-2] >= took_s + 5 * took_s
