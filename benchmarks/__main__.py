@@ -36,6 +36,7 @@ from benchmarks.availability import section as availability
 from benchmarks.gateway import section as gateway
 from benchmarks.measure import SORT_LENGTH, Bench, measure_sort
 from benchmarks.member import section as member
+from benchmarks.node import section as node
 from benchmarks.shards import section as shards
 from benchmarks.stores import section as stores
 from benchmarks.streams import section as streams
@@ -80,6 +81,7 @@ SECTIONS: dict[str, Callable[[Bench], report.Section]] = {
     "views": views.run,
     "watch": watch.run,
     "gateway": gateway.run,
+    "node": node.run,
     "streams": streams.run,
     "web": web.run,
     "api": api.run,

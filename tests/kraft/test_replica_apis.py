@@ -22,7 +22,7 @@ class Asked:
     """A node that leads partition 3 of the topic, and not 4, and what it is asked."""
 
     def __init__(self, folder):
-        self.pair = Led(folder)
+        self.pair = Led(folder, commit_s=20)
         self.pair.follower.follows = False
         self.led = self.pair.elect()
         known = {3: (1001, self.led.epoch), 4: (2, 9)}
@@ -70,7 +70,6 @@ def test_a_fetch_waits_for_an_append_and_acknowledges_it_by_the_next(tmp_path):
     async def work(asked):
         waiting = asyncio.create_task(asked.answer())
         await asyncio.sleep(0)
-        asked.led._commit_s = 20
         appended = asked.append()
         found = await waiting
         assert found["records"] == asked.pair.file.read(0, 1 << 20)

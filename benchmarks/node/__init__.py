@@ -1,0 +1,1 @@
+"""A node of a Kafka cluster, beside the brokers."""
