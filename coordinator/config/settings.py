@@ -35,6 +35,8 @@ LogLevel: TypeAlias = Literal["debug", "info", "warning", "error"]
 LogFormat: TypeAlias = Literal["text", "json"]
 KAFKA = "kafka://"
 """Begins the URL of a source that is a Kafka cluster: topics, or weights."""
+MEMBERS_SHOWN_MAX = 1_000
+"""Of one trace: ten of the largest may wait for a collector (telemetry.py)."""
 REGION = re.compile(r"[A-Za-z0-9-]*")
 
 
@@ -398,7 +400,11 @@ def _refuse_place(store: StoreConfig) -> None:
 
 
 def _refuse_collector(telemetry: TelemetryConfig) -> None:
-    """Refuse an invalid endpoint; what may be a secret is not repeated."""
+    """Refuse an invalid endpoint, whose value may be a secret, and traces that are too large."""
+    if telemetry.members_max > MEMBERS_SHOWN_MAX:
+        raise ConfigError(
+            f"telemetry.members_max is {telemetry.members_max}: give {MEMBERS_SHOWN_MAX} or less"
+        )
     if telemetry.endpoint and not is_endpoint(telemetry.endpoint):
         raise ConfigError(
             "telemetry.endpoint is not a plain URL: give http://HOST:PORT or https://HOST:PORT, "

@@ -11,7 +11,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
@@ -40,6 +39,8 @@ BATCH = 512
 """How many spans one request has, about."""
 INTERVAL = "OTEL_METRIC_EXPORT_INTERVAL"
 INTERVAL_MS = 60_000
+LONGEST_MS = 86_400_000
+"""The longest time between two: a thread cannot wait for `inf`."""
 CLOSE_S = 2.0
 """How long the end waits for the collector to take what is left."""
 NS = 1_000_000
@@ -167,10 +168,12 @@ class Telemetry:
         if not taken or self._traces is None:
             return
         done = False
-        with suppress(Exception):  # logged by what raises it, or by us below
+        try:
             for one in taken:
                 emit(self._tracer, one)
             done = self._export_spans(self._ended.spans)
+        except Exception:
+            logger.exception("traces are not sent; the next ones are tried")
         self._ended.spans = []
         if not done:
             self._lost("traces", len(taken))
@@ -228,7 +231,7 @@ def _interval_s() -> float:
     except ValueError:
         wanted = 0
     if wanted > 0:
-        return wanted / 1000
+        return min(wanted, LONGEST_MS) / 1000
     logger.warning("%s is no number above 0: metrics are sent every %d ms", INTERVAL, INTERVAL_MS)
     return INTERVAL_MS / 1000
 

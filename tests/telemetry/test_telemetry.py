@@ -215,6 +215,7 @@ def test_a_secret_goes_over_tls_or_stays_here(tmp_path):
     [
         ('send = ["logs"]', "Invalid enum value 'logs'"),
         ('send = "traces"', "Expected `array`"),
+        ("members_max = 1001", "telemetry.members_max is 1001: give 1000 or less"),
         ("members_max = -1", "telemetry.members_max is -1: give 0 or more"),
         ('endpoint = "collector:4318"', "telemetry.endpoint is not a plain URL"),
         ('endpoint = "http://ann:s3cret@collector:4318"', "telemetry.endpoint is not a plain URL"),
@@ -233,6 +234,25 @@ def test_another_protocol_is_refused(monkeypatch):
         ConfigError, match=r"OTEL_EXPORTER_OTLP_PROTOCOL is grpc: Muster sends http/protobuf"
     ):
         find_collector(config_for(""))
+
+
+@pytest.mark.parametrize("interval", ["inf", "nan", "-1", "1e300", "soon", "0"])
+def test_an_odd_interval_of_metrics_stops_no_traces(interval, monkeypatch):
+    monkeypatch.setenv("OTEL_METRIC_EXPORT_INTERVAL", interval)
+    with collecting() as collector:
+        rebalance(config_for(collector.url, BOTH))
+        collector.wait(lambda one: one.spans)
+
+
+@pytest.mark.parametrize(
+    "endpoint", ["collector", "http://", "ftp://127.0.0.1", "http://127.0.0.1:99999"]
+)
+def test_an_odd_endpoint_of_the_environment_loses_traces_alone(endpoint, monkeypatch):
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint)
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "x")
+    monkeypatch.setenv("OTEL_TRACES_SAMPLER", "x")
+    took_s, _ = rebalance(config_for(""))
+    assert took_s < 1
 
 
 def test_off_makes_no_thread_and_imports_nothing():
