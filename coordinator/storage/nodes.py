@@ -289,13 +289,21 @@ class StoreNodes:
             if (read := self._read(node_id, listed[node_id], now)) is not None:
                 found[node_id] = read
         self._files = found
+        newest_ms = max(
+            (
+                read.listed.written_ms
+                for read in found.values()
+                if read.node is not None and now - read.node.renewed_ms < self._gone_ms
+            ),
+            default=0,
+        )
         self.others = tuple(
             read.node
             for node_id, read in sorted(found.items())
             if read.node is not None
             and read.node.node_id == node_id
             and read.node.token != self._token
-            and self._lives(read.node, now)
+            and self._lives(read, now, newest_ms)
         )
         return {node_id: read.tag for node_id, read in found.items()}
 
@@ -308,7 +316,7 @@ class StoreNodes:
         """Read a file, unless it is as it was, or renewed; None where it is gone."""
         before = self._files.get(node_id)
         if before is not None and listed.tag:
-            if before.listed == listed:
+            if before.listed[:2] == listed[:2]:
                 return before
             if (renewed := self._renewed(before, listed, now)) is not None:
                 return renewed
@@ -335,9 +343,21 @@ class StoreNodes:
             return None
         return _Read(listed, msgspec.structs.replace(node, renewed_ms=now), listed.tag, before.turn)
 
-    def _lives(self, node: Node, now: int) -> bool:
-        """Whether a file was written lately, by its own clock or since we look: clocks differ."""
-        before, since = self._seen.get(node.node_id, (None, min(node.renewed_ms, now)))
+    def _lives(self, read: _Read, now: int, newest_ms: int) -> bool:
+        """Whether a file was written lately: by the clock of the store, or since we look.
+
+        Parameters
+        ----------
+        newest_ms
+            When the newest file was written whose date says that its server lives, by the clock of
+            the store; 0 where that is unknown: then its date counts, of a clock that may differ.
+        """
+        node, written_ms = read.node, read.listed.written_ms
+        assert node is not None
+        first = min(node.renewed_ms, now)
+        if newest_ms and written_ms:
+            first = now - max(0, newest_ms - written_ms)
+        before, since = self._seen.get(node.node_id, (None, first))
         if before is not None and before != node:
             since = now
         self._seen[node.node_id] = node, since

@@ -20,16 +20,31 @@ from tests.support.members import wait_for
 LONG_MS = 900_000
 
 
+def date_files(files, now, written):
+    """Have files written at the time of a test, by the store's own clock."""
+    swap, listed = files.swap, files.listed
+
+    def swap_now(path, *given):
+        written[path.rpartition("/")[2]] = now[0]
+        return swap(path, *given)
+
+    files.swap = swap_now
+    files.listed = lambda folder: {
+        name: one._replace(written_ms=written.get(name, 0)) for name, one in listed(folder).items()
+    }
+
+
 @pytest.fixture(params=["disk", "objects"])
 def server(request, tmp_path):
     """Return what makes one server's side; `now` is the time of all, in ms."""
-    now = [1_000_000]
+    now, written = [1_000_000], {}
     memory = MemoryStore()
 
     def new(epoch=0, ahead_ms=0):
         on_disk = request.param == "disk"
         root = str(tmp_path) if on_disk else "memory://tests/store"
         disk = Filesystem() if on_disk else ObjectFiles("memory://tests", memory)
+        date_files(disk, now, written)
         clock = lambda: now[0] + ahead_ms  # noqa: E731
         return StoreNodes(root, LeaseConfig(), lambda: epoch, clock, disk)
 
@@ -99,6 +114,17 @@ def test_clocks_may_differ(server, ahead_ms):
         first.renew()
     assert [one.address for one in first.others] == ["b:1"]
     assert [one.address for one in second.others] == ["a:1"]
+
+
+@pytest.mark.parametrize("ahead_ms", [-LONG_MS, LONG_MS])
+def test_who_looks_once_sees_who_is_alive_whatever_their_clocks_say(server, ahead_ms):
+    """As `muster nodes` looks: it said of a node that was an hour behind that it had no shard."""
+    first, second, dead = server(), server(ahead_ms=ahead_ms), server(ahead_ms=LONG_MS)
+    dead.register(3, "c:1")
+    server.now[0] += LONG_MS // 2
+    first.register(1, "a:1")
+    second.register(2, "b:1")
+    assert [one.address for one in server().look()] == ["a:1", "b:1"]
 
 
 def said(node_id, **more):

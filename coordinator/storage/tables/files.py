@@ -36,10 +36,13 @@ class Listed(NamedTuple):
         In bytes.
     tag
         Another one once the file is; "" on a disk, which a file is read from as fast as listed.
+    written_ms
+        When it was written, by the clock of the store; 0 where that is unknown.
     """
 
     size: int
     tag: str = ""
+    written_ms: int = 0
 
 
 class Files(Protocol):

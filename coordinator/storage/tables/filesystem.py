@@ -158,7 +158,7 @@ class Filesystem:
             with suppress(FileNotFoundError):
                 seen = os.lstat(os.path.join(folder, name))
                 if stat.S_ISREG(seen.st_mode):
-                    found[name] = Listed(seen.st_size)
+                    found[name] = Listed(seen.st_size, written_ms=seen.st_mtime_ns // 1_000_000)
         return found
 
     def names_below(self, folder: str) -> list[str]:

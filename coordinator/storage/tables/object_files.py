@@ -133,7 +133,9 @@ class ObjectFiles:
         above = self._above(folder)
         found = _try_again(folder, lambda: obstore.list_with_delimiter(self._store, above))
         return {
-            str(one["path"]).rpartition("/")[2]: Listed(int(one["size"]), one["e_tag"] or "")
+            str(one["path"]).rpartition("/")[2]: Listed(
+                int(one["size"]), one["e_tag"] or "", int(one["last_modified"].timestamp() * 1000)
+            )
             for one in found["objects"]
         }
 
