@@ -39,6 +39,12 @@ REFUSED = {
     "a store that is none": {"store": {"url": "/var/lib"}},
     "no pod": {"replicas": 0},
     "too little time to hand over": {"terminationGracePeriodSeconds": 5},
+    "two servers on one port": {"port": 9095},
+    "a size that is none": {"store": {"volume": {"size": "lots"}}},
+    "a secret that can be none": {"secrets": {"tls": "a/b"}},
+    "a variable that can be none": {"env": [{"name": "A=B", "value": "c"}]},
+    "an interval that is none": {"serviceMonitor": {"enabled": True, "interval": "soon"}},
+    "fewer than no pods": {"podDisruptionBudget": {"maxUnavailable": -1}},
 }
 
 
