@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from http import HTTPStatus
 
 import pyarrow as pa
@@ -94,6 +95,8 @@ def explain(error: Exception) -> str:
     match error:
         case SpecError():
             return str(error)
+        case OSError(errno=errno.ENOSPC | errno.EDQUOT | errno.EROFS):
+            return f"The store cannot be written, so nothing was decided: {error.strerror}"
         case LogError() | BusyError() | OSError() | DeltaError() | pa.ArrowException():
             return f"The store cannot be read: {error}"
         case _:

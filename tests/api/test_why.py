@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 
 import pytest
 
@@ -18,6 +20,7 @@ from coordinator.core.state.records import (
 from coordinator.history import frame
 from coordinator.history.json_rows import to_json_rows
 from coordinator.storage.record_log import Batch
+from coordinator.web.errors import explain
 from tests.api.asking import BY_NAME, address, ask, list_all, problem_of
 from tests.support.processes import run_as_text
 from tests.support.stories import NOON, all_stories, stored
@@ -129,6 +132,13 @@ def test_a_tag_is_of_the_access_lists_and_not_of_where_they_are(store, tmp_path)
     assert again.status_code == 304
     other = with_acls(tmp_path, acls + 'pattern_type = "PREFIXED"\n')
     assert browse(store, other).get(path, auth=BOB).headers["etag"] != tag
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EROFS])
+def test_a_full_disk_is_named_without_its_paths(code):
+    """A decision is left in the store as a file: what is read goes on."""
+    found = explain(OSError(code, os.strerror(code), "/var/lib/muster/store/inbox/1.json"))
+    assert found == f"The store cannot be written, so nothing was decided: {os.strerror(code)}"
 
 
 def test_a_plan_of_a_watched_group_has_its_lag_for_weights(tmp_path):
