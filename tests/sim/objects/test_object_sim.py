@@ -20,7 +20,7 @@ FOUND_BY = (139, 2, 20, 34, 47, 67, 138, 158, 173)
 FOUND_AT_ONCE = {
     "a list that lacks commits is believed": 138,
     "a data file that is to be committed is removed": 180,
-    "what tells of a successor is removed": 173,
+    "what tells of a successor is removed": 158,
 }
 """Where the first seeds take long and find nothing."""
 RESOLVE = FencedTable._resolve
