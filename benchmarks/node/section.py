@@ -128,10 +128,8 @@ class _Member:
     def __init__(self, servers: list[str], partition: int, number: int) -> None:
         names = (f"g{number}-{one}" for one in itertools.count())
         self.group = next(name for name in names if place_of(name, 3) == partition)
-        self._servers, self._client, self.epoch = servers, None, 0
-        self.answered_s = 0.0
-
-    _client: Client | None
+        self._servers, self.epoch, self.answered_s = servers, 0, 0.0
+        self._client: Client | None = None
 
     def ask(self, api: Api, version: int, **fields: Any) -> Any:
         """Ask the coordinator until it answers, and no longer says that it is another."""

@@ -54,15 +54,14 @@ class NodeThread:
         self.node, self._guard = node, run
         self.ended: Callable[[], object] = lambda: None
         self.has_ended = False
-        self._why, self._failure = "", None
+        self._why = ""
+        self._failure: BaseException | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop = asyncio.Event()
         self._is_running = threading.Event()
         self._thread = threading.Thread(target=self._run, name="muster-node", daemon=True)
         self._thread.start()
         self._is_running.wait()
-
-    _failure: BaseException | None
 
     def _run(self) -> None:
         async def run() -> str:
