@@ -10,7 +10,8 @@ from http.client import HTTPException
 from typing import TypeAlias
 from urllib.parse import quote, urlencode
 
-from coordinator.wire.oauth.tokens import SEPARATOR, is_safe_url, open_url
+from coordinator.config.safe_urls import is_safe_url
+from coordinator.wire.oauth.tokens import SEPARATOR, open_url
 
 GetToken: TypeAlias = Callable[[], str]
 Login: TypeAlias = tuple[str, str, str] | GetToken

@@ -8,12 +8,13 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from coordinator.config import Config, ConfigError
+from coordinator.config.safe_urls import is_safe_url
 from coordinator.extras import require
 
 PROTOCOL = "OTEL_EXPORTER_OTLP_PROTOCOL"
 PROTOCOLS = {"", "http/protobuf"}
 DISABLED = "OTEL_SDK_DISABLED"
-LOCAL = {"localhost", "127.0.0.1", "::1"}
+ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,14 +64,28 @@ def find_collector(config: Config) -> Collector | None:
                 f"{name} is {found}: Muster sends http/protobuf, so name that or unset it"
             )
     headers = _read_headers(wanted.headers_file) if wanted.headers_file else {}
-    found_url = urlsplit(wanted.endpoint)
-    open_line = found_url.scheme == "http" and found_url.hostname not in LOCAL
-    if headers and open_line and not config.server.insecure:
-        raise ConfigError(
-            "telemetry.headers_file would be sent over plain http to "
-            f"{found_url.hostname}: give an https endpoint, or set server.insecure"
-        )
+    for what in wanted.send:
+        url = wanted.endpoint or _endpoint_of(what)
+        is_open = url.strip().lower().startswith("http:") and not is_safe_url(url)
+        if headers and is_open and not config.server.insecure:
+            raise ConfigError(
+                "telemetry.headers_file would be sent over plain http to "
+                f"{_host_of(url)}: give an https endpoint, or set server.insecure"
+            )
     return Collector(wanted.send, wanted.endpoint, headers)
+
+
+def _endpoint_of(what: str) -> str:
+    """Return where OpenTelemetry's variables send traces or metrics; "" for this machine."""
+    own = f"OTEL_EXPORTER_OTLP_{what.upper()}_ENDPOINT"
+    return os.environ.get(own) or os.environ.get(ENDPOINT, "")
+
+
+def _host_of(url: str) -> str:
+    try:
+        return urlsplit(url).hostname or "no host"
+    except ValueError:
+        return "no host"
 
 
 def _read_headers(path: str) -> dict[str, str]:

@@ -210,6 +210,22 @@ def test_a_secret_goes_over_tls_or_stays_here(tmp_path):
     assert find_collector(secure).url_of("traces") == "https://collector.example/otlp/v1/traces"
 
 
+@pytest.mark.parametrize("name", ["ENDPOINT", "TRACES_ENDPOINT"])
+def test_a_secret_does_not_go_where_variables_would_send_it_in_the_open(
+    name, tmp_path, monkeypatch
+):
+    file = tmp_path / "headers"
+    file.write_text("a: b")
+    config = config_for("", headers_file=str(file))
+    for url in ("http://collector.example:4318", "HTTP://collector.example", "http://[::1"):
+        monkeypatch.setenv(f"OTEL_EXPORTER_OTLP_{name}", url)
+        with pytest.raises(ConfigError, match="over plain http to"):
+            find_collector(config)
+    for url in ("http://127.0.0.1:4318", "https://collector.example"):
+        monkeypatch.setenv(f"OTEL_EXPORTER_OTLP_{name}", url)
+        assert find_collector(config).headers == {"a": "b"}
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [

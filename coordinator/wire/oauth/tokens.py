@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 from coordinator.config import ConfigError, OAuthConfig
+from coordinator.config.safe_urls import is_safe_url
 from coordinator.extras import require
 
 if TYPE_CHECKING:
@@ -37,7 +37,6 @@ ASK_AGAIN_S = 10.0
 """How soon keys are asked for again, because a token names an unknown one: anyone can send such."""
 ASK_S = 5.0
 KEYS_BYTES_MAX = 1 << 20
-LOCAL = {"localhost", "127.0.0.1", "::1"}
 NAME_MAX = 255
 SEPARATOR = "\x01"
 logger = logging.getLogger("muster.wire")
@@ -212,15 +211,6 @@ def open_url(request: Request, patience_s: float) -> HTTPResponse:
 
     found: HTTPResponse = build_opener(Redirects).open(request, timeout=patience_s)
     return found
-
-
-def is_safe_url(url: str) -> bool:
-    """Whether no one between can read or change what is sent: https, or http on this machine."""
-    try:
-        parts = urlsplit(url)
-    except ValueError:
-        return False
-    return parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in LOCAL)
 
 
 class TokenRules:
