@@ -10,7 +10,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable, Coroutine, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -80,8 +80,9 @@ class NodeThread:
 
     def close(self) -> str:
         """Let brokers lead, end the node, and return why it ended; raises what ended it."""
-        if self._loop is not None and not self.has_ended:
-            self._loop.call_soon_threadsafe(self._stop.set)
+        if self._loop is not None:
+            with suppress(RuntimeError):  # the loop has ended
+                self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join()
         if self._failure is not None:
             raise self._failure
