@@ -27,7 +27,7 @@ from coordinator.storage.delta_log import find_root, follow_log_table, open_log_
 from coordinator.storage.record_decoder import ValueCache, decode_rows
 from coordinator.storage.record_log import Batch, CorruptLog, NoLog
 from coordinator.storage.shards import refuse_shards, store_of, stores_of
-from coordinator.storage.snapshot_table import read_snapshot_at
+from coordinator.storage.snapshot_table import list_snapshots, read_snapshot_at
 from coordinator.storage.tables.claims import Claims, numbers_of
 from coordinator.storage.tables.store_files import ask_each, files_at, refuse_silence, source_of
 from coordinator.storage.target_table import load_target
@@ -264,7 +264,8 @@ class LogReader:
             return
         path = os.path.join(self.store, "snapshots")
         claims = Claims(numbers_of(self._folder, lambda: self._table))
-        yield from read_snapshot_at(files_at(path), path, claims, self.position, seen)
+        there = list_snapshots(files_at(path), path)
+        yield from read_snapshot_at(path, there, claims, self.position, seen)
 
     def _position_of(self, as_of: int | datetime | None) -> int:
         last = self._parts[-1].last

@@ -217,6 +217,14 @@ class AsyncMember(MemberOptions):
         check_times(interval_ms=interval_ms)
         await called(self._opened().hasten, interval_ms)
 
+    async def find_coordinator(self) -> None:
+        """Ask again who coordinates the group, and send it a heartbeat at once.
+
+        For who learns that the coordinator has moved: the member itself learns it with its next
+        heartbeat, or once one is not answered.
+        """
+        await self._opened().find_coordinator()
+
     async def pause(self, *partitions: Place) -> None:
         """Stop the work on partitions; the member keeps them, and heartbeats continue.
 

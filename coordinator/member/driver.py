@@ -22,6 +22,7 @@ from coordinator.member.events import (
     Action,
     AssignPartitions,
     CommitOffsets,
+    CoordinatorMoved,
     Event,
     Hasten,
     HeartbeatAnswered,
@@ -101,6 +102,7 @@ class Driver:
         self._seen: frozenset[TopicPartition] = frozenset()
         self._shown: tuple[Spans, frozenset[TopicPartition]] = ((), frozenset())
         self._sending: asyncio.Task[None] | None = None
+        self._closing: asyncio.Task[None] | None = None
         self._steps: deque[Action] = deque()
         self._stepping: asyncio.Task[None] | None = None
         self._stored: dict[TopicPartition, tuple[int, str]] = {}
@@ -136,6 +138,11 @@ class Driver:
     def hasten(self, interval_ms: int) -> None:
         """Send heartbeats this often, unless the member's settings say how often."""
         self._tell(Hasten(interval_ms))
+
+    async def find_coordinator(self) -> None:
+        """Ask again who the coordinator is, and send it a heartbeat at once."""
+        self._closing = self._loop.create_task(self._transport.close())  # it begins before we send
+        self._tell(CoordinatorMoved())
 
     async def run(self, work: Callable[..., object], timeout_s: float | None) -> None:
         """Have work done on every partition, until the member has left; raise why it had to."""

@@ -181,6 +181,11 @@ class Hasten:
 
 
 @dataclass(frozen=True, slots=True)
+class CoordinatorMoved:
+    """Another says that the group has another coordinator now."""
+
+
+@dataclass(frozen=True, slots=True)
 class Wake:
     """Nothing happened, but time has passed."""
 
@@ -195,6 +200,7 @@ Event: TypeAlias = (
     | Stall
     | Resume
     | Hasten
+    | CoordinatorMoved
     | Wake
 )
 

@@ -171,6 +171,14 @@ class Member(ThreadMember):
         check_times(interval_ms=interval_ms)
         self._ask(called(self._opened().hasten, interval_ms))
 
+    def find_coordinator(self) -> None:
+        """Ask again who coordinates the group, and send it a heartbeat at once.
+
+        For who learns that the coordinator has moved: the member itself learns it with its next
+        heartbeat, or once one is not answered.
+        """
+        self._ask(self._opened().find_coordinator())
+
     def pause(self, *partitions: Place) -> None:
         """Stop the work on partitions; the member keeps them, and heartbeats continue.
 

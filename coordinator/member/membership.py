@@ -12,7 +12,6 @@ has the last fifth to stop.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from coordinator.core.events import JOIN, LEAVE, LEAVE_FOR_A_WHILE
@@ -22,6 +21,7 @@ from coordinator.member.events import (
     Action,
     AssignPartitions,
     CommitOffsets,
+    CoordinatorMoved,
     Event,
     Hasten,
     HeartbeatAnswered,
@@ -40,30 +40,12 @@ from coordinator.member.events import (
 )
 from coordinator.member.requests import JOIN_AGAIN, LATE_MS, UNHEARD, WAIT, make_heartbeat
 from coordinator.member.states import BEATING, MOVES, Cause, ClientState
+from coordinator.member.under_way import Sent, Step
 
 NEVER_MS = 2**62
 GOODBYE_MS = 3_000
 """For how long a member tries to say that it leaves: otherwise its partitions wait for the end of
 its session, for example where its coordinator is replaced at that moment."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Sent:
-    """The heartbeat that is not answered yet; `owned` is what the coordinator knows by it."""
-
-    number: int
-    at_ms: int
-    owned: Spans
-    leaves: bool
-
-
-@dataclass(frozen=True, slots=True)
-class _Step:
-    """The action with partitions that is not done yet."""
-
-    number: int
-    kind: type[CommitOffsets | RevokePartitions | AssignPartitions | LosePartitions]
-    partitions: Spans
 
 
 def _guarded(timeout_ms: int) -> int:
@@ -112,8 +94,8 @@ class Membership:
         self._now_ms = 0
         self._actions: list[Action] = []
         self._numbers = 0
-        self._in_flight: _Sent | None = None
-        self._step: _Step | None = None
+        self._in_flight: Sent | None = None
+        self._step: Step | None = None
         self._revoked: Spans = ()
         """What the running callback of a cancelled reconciliation has to revoke."""
         self._reported_owned: Spans | None = None
@@ -136,6 +118,7 @@ class Membership:
             Stall: self._stall,
             Resume: self._resume,
             Hasten: self._hasten,
+            CoordinatorMoved: self._moved,
             Wake: lambda _: None,
         }
 
@@ -249,6 +232,12 @@ class Membership:
         soon_ms = self._now_ms + self.settings.heartbeat_interval_ms
         self._beat_at_ms = min(self._beat_at_ms, soon_ms)
 
+    def _moved(self, _event: CoordinatorMoved) -> None:
+        """Send the next heartbeat at once: no answer of the former coordinator counts."""
+        if self._in_flight is not None:
+            self._unanswered(HeartbeatUnanswered(self._in_flight.number))
+        self._beat_at_ms = self._now_ms
+
     def _step_done(self, event: StepDone) -> None:
         step = self._step
         if step is None or step.number != event.number:
@@ -277,7 +266,7 @@ class Membership:
 
     # Answers -------------------------------------------------------------------------------------
 
-    def _take_sent(self, number: int) -> _Sent | None:
+    def _take_sent(self, number: int) -> Sent | None:
         """Return the heartbeat that is answered; None if it is no longer waited for."""
         sent = self._in_flight
         if sent is None or sent.number != number:
@@ -348,7 +337,7 @@ class Membership:
         self._late_until_ms = sent.at_ms + LATE_MS
         self._back_off(sent, event.jitter)
 
-    def _back_off(self, sent: _Sent, jitter: float) -> None:
+    def _back_off(self, sent: Sent, jitter: float) -> None:
         """Send the next heartbeat after a pause, of which waiting for an answer is part."""
         pause_ms = self.settings.pause_ms(self._failures, jitter, self._interval_ms)
         self._beat_at_ms = sent.at_ms + pause_ms
@@ -380,7 +369,7 @@ class Membership:
     ) -> None:
         assert self._step is None, f"{self._step} is under way"
         self._numbers += 1
-        self._step = _Step(self._numbers, kind, partitions)
+        self._step = Step(self._numbers, kind, partitions)
         if kind is RevokePartitions:
             self._revoked = partitions
         self._actions.append(kind(self._numbers, partitions))
@@ -439,7 +428,7 @@ class Membership:
         wait_ms = GOODBYE_MS if self.epoch > JOIN else 0  # no one waits for a stranger's end
         self._failures, self._goodbye_until_ms = 0, self._now_ms + wait_ms
 
-    def _is_leaving(self, sent: _Sent, *, heard: bool, jitter: float = 0.0) -> bool:
+    def _is_leaving(self, sent: Sent, *, heard: bool, jitter: float = 0.0) -> bool:
         """Whether this was among the last heartbeats: one that says so is repeated until heard."""
         if self.state is not ClientState.LEAVING:
             return False
@@ -478,7 +467,7 @@ class Membership:
         full = self._full or self.epoch == JOIN or self._now_ms < self._late_until_ms
         self._full = False
         leaves = self.state is ClientState.LEAVING
-        self._in_flight = _Sent(self._numbers, self._now_ms, self.owned, leaves)
+        self._in_flight = Sent(self._numbers, self._now_ms, self.owned, leaves)
         if self._waits_since_ms is None:
             self._waits_since_ms = self._now_ms
         says = full or self._reported_owned != self.owned or self.state is ClientState.ACKNOWLEDGING

@@ -11,7 +11,6 @@ import atexit
 import logging
 import os
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -34,7 +33,7 @@ from coordinator.runtime.service_requests import ServiceRequests
 from coordinator.runtime.topic_catalog import TopicCatalog, catalog_for
 from coordinator.storage.lease import Lease
 from coordinator.storage.record_log import RecordLog
-from coordinator.storage.store_claim import claim_store
+from coordinator.storage.store_claim import StandBy, claim_store, sleep
 from coordinator.storage.tables.patience import Patience
 from coordinator.storage.tables.store_options import use_settings
 from coordinator.telemetry.start import start_telemetry
@@ -96,7 +95,7 @@ class Coordinator(ServiceRequests):
         clock: Clock = wall_ms,
         log: RecordLog | None = None,
         metrics: Metrics | None = None,
-        sleep: Callable[[float], None] = time.sleep,
+        stand_by: StandBy = sleep,
     ) -> Self:
         """Claim a store, replay its log, and serve.
 
@@ -126,8 +125,9 @@ class Coordinator(ServiceRequests):
             An open log, in place of the store's.
         metrics
             Where several coordinators of one process are counted together; None: its own.
-        sleep
-            Waits so many seconds while another has the store; what it raises ends the waiting.
+        stand_by
+            Waits so many seconds while another has the store, of whose lease it is told; what it
+            raises ends the waiting.
 
         Returns
         -------
@@ -148,7 +148,7 @@ class Coordinator(ServiceRequests):
         source, config = _open_weights(weights, config)
         lease = None
         if log is None:
-            log, lease = claim_store(store, config, takeover, address, clock, sleep=sleep)
+            log, lease = claim_store(store, config, takeover, address, clock, stand_by=stand_by)
         steady = monotonic_ms if clock is wall_ms else clock
         with _counting(config, metrics) as (counted, stop):
             processor = EventProcessor(log, config, clock, catalog, counted, steady)

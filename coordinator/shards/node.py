@@ -46,6 +46,7 @@ from coordinator.shards.shards_here import (
     refuse_elsewhere,
 )
 from coordinator.storage.delta_log import make_root
+from coordinator.storage.nodes import Node as StoreNode
 from coordinator.storage.nodes import StoreNodes
 from coordinator.storage.shards import (
     FILE,
@@ -153,7 +154,7 @@ class Node:
             of=shards.count,
         )
         self._refuse_other_count()
-        self._holds = Root(self._root, shards, config, self.nodes, self._tell)
+        self._holds = Root(self._root, shards, config, self.nodes, self._tell, self._follow_root)
         self.metrics.watch_shards(self.here.count, self._root_epoch)
         self.looks = {
             Api.METADATA: self._look_at_nodes,
@@ -243,7 +244,7 @@ class Node:
         if group_id == NODES:
             if self._holds.coordinator is not None:
                 return self._serving.node
-            found = self.nodes.coordinator()
+            found = self._find_root()
         else:
             shard = self._shards.shard_of(group_id)
             found, epoch = self.nodes.owner_of(shard)
@@ -251,6 +252,13 @@ class Node:
                 return self._serving.node
             self.here.ask(shard)
         return None if found is None else as_node(found)
+
+    def _find_root(self) -> StoreNode | None:
+        """Return the node that has the root, as far as its lease and the nodes say."""
+        found, holder = self.nodes.coordinator(), self._holds.holder
+        if holder is None or (found and found.coordinator_epoch >= holder.coordinator_epoch):
+            return found
+        return next((one for one in self.nodes.others if one.address == holder.address), found)
 
     def _knows_who_claimed(self) -> bool:
         """Whether another node has claimed each shard that was ours."""
@@ -416,6 +424,13 @@ class Node:
             except Exception:
                 logger.exception("the node is no longer a member of %s: joining again", NODES)
             self._leaving.wait(RETRY_S)
+
+    def _follow_root(self) -> None:
+        """Send a heartbeat to the root, which is elsewhere now."""
+        member = self._member
+        if member is not None:
+            with suppress(RuntimeError):  # it has left
+                member.find_coordinator()
 
     def _is_cut_off(self) -> bool:
         """Whether the store lets this node say nothing, nor a shard of it answer, for a session."""

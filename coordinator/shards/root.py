@@ -17,6 +17,7 @@ from coordinator.runtime.plan_tasks.weight_source import open_weight_source
 from coordinator.shards.inbox_rounds import config_of_part
 from coordinator.shards.shard_loads import ShardWeights
 from coordinator.shards.shards_here import LOOK_S, RETRY_S
+from coordinator.storage.lease import Holder
 from coordinator.storage.nodes import StoreNodes
 from coordinator.storage.record_log import LogError
 from coordinator.storage.shards import NODES, SHARDS_TOPIC, Shards, root_at
@@ -45,11 +46,15 @@ class Root:
         Says who had the root before.
     tell
         Tells the other nodes that this one has it.
+    moved
+        Called when another owner of the root is seen, or this one has become it.
 
     Attributes
     ----------
     coordinator
         Of the group of the nodes, where this one has the root.
+    holder
+        Who has the lease of the root, as far as it was seen while this node stood by.
     """
 
     def __init__(
@@ -59,14 +64,16 @@ class Root:
         config: Config,
         nodes: StoreNodes,
         tell: Callable[[], None],
+        moved: Callable[[], object] = lambda: None,
     ) -> None:
         self._root, self._shards, self._config = root, shards, config
-        self._nodes, self._tell = nodes, tell
+        self._nodes, self._tell, self._moved = nodes, tell, moved
         source = config.weights.source
         # A Kafka cluster knows the lag of topics, and nothing of nodes.
         rules = None if source.startswith(KAFKA) else open_weight_source(source)
         self._weights = ShardWeights(shards.count, nodes, rules)
         self.coordinator: Coordinator | None = None
+        self.holder: Holder | None = None
 
     @property
     def epoch(self) -> int:
@@ -80,7 +87,8 @@ class Root:
         What is opened after that is given back at once.
         """
 
-        def stand_by(seconds: float) -> None:
+        def stand_by(seconds: float, holder: Holder | None) -> None:
+            self._see(holder)
             if leaving.wait(seconds):
                 raise _LeavesError
 
@@ -92,7 +100,7 @@ class Root:
                     topics={SHARDS_TOPIC: self._shards.count},
                     weights=self._weights,
                     address=address,
-                    sleep=stand_by,
+                    stand_by=stand_by,
                 )
             except _LeavesError:
                 return
@@ -107,11 +115,20 @@ class Root:
                 self.coordinator = None
                 opened.close()
 
+    def _see(self, holder: Holder | None) -> None:
+        """Note who has the root: heartbeats go there at once, not when the next one is due."""
+        before, self.holder = self.holder, holder
+        if holder is None or not holder.coordinator_epoch:  # it has not claimed the log yet
+            return
+        if before is None or holder.coordinator_epoch > before.coordinator_epoch:
+            self._moved()
+
     def _coordinate(self, opened: Coordinator, ending: threading.Event) -> None:
         """Coordinate the nodes until this one ends, or another has the root."""
         self._begin(opened)
         self.coordinator = opened
         self._tell()
+        self._moved()
         logger.info("coordinates the nodes of %s, by claim %d", self._root, opened.epoch)
         while not ending.wait(LOOK_S):
             if opened.status in LOST:

@@ -73,7 +73,7 @@ class ShardsHere:
         config: Config,
         catalog: SharedCatalog,
         metrics: NodeMetrics,
-        start: Callable[[Callable[[], object], str], object],
+        start: Callable[[Callable[[], object], str], threading.Thread],
         tell: Callable[[], None],
         ending: threading.Event,
         make_engine: Callable[[], Engine] | None = None,
@@ -176,7 +176,7 @@ class ShardsHere:
         self._make_way(shard, on=False)
         try:
             while not stop.is_set():
-                if shard in self._empty or self._try_to_have(shard):
+                if shard in self._empty or self._have_beside(shard, stop):
                     self._wait_until_lost(shard, stop)
                 else:
                     stop.wait(RETRY_S)
@@ -185,6 +185,22 @@ class ShardsHere:
                 self._empty.discard(shard)
                 self._had.pop(shard, None)
             self._let_go(shard)
+
+    def _have_beside(self, shard: int, stop: Stop) -> bool:
+        """Try to have a shard, unless it must go: a store that does not answer keeps no one here.
+
+        What is claimed all the same is let go then.
+        """
+        found: list[bool] = []
+
+        def run() -> None:
+            found.append(self._try_to_have(shard))
+            self._let_go(shard)
+
+        claims = self._start(run, f"muster-claims-{shard}")
+        while claims.is_alive() and not stop.is_set():
+            claims.join(LOOK_S)
+        return bool(found and found[0])
 
     def _let_go(self, shard: int) -> None:
         """Let another node claim a shard that is here and not our own."""
@@ -247,6 +263,8 @@ class ShardsHere:
         if has_log:
             return self._try_to_claim(shard)
         with self._changing:
+            if self._must_go(shard):
+                return False
             self._empty.add(shard)
         self._tell()
         return True

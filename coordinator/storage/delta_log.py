@@ -45,7 +45,7 @@ from coordinator.storage.record_schema import SCHEMA
 from coordinator.storage.snapshot_table import (
     PART_ROWS,
     SNAPSHOT_SCHEMA,
-    Snapshot,
+    Snapshots,
     find_lost_rows,
     list_snapshots,
     read_snapshot_at,
@@ -163,7 +163,7 @@ class DeltaLog:
                 self._disk.make_folder(table.path)
                 if self.config.fsync and self._disk.needs_sync:
                     set_aside_torn(self._disk, self._snapshots.path)
-                snapshots = list_snapshots(self._disk, self._snapshots.path)
+                snapshots = self._list_snapshots()
                 # What was read before is there: nothing need be asked but of a new one.
                 remains = self._remains() if table.version < 0 else ()
                 if not table.open(SCHEMA, remains=remains):
@@ -203,7 +203,7 @@ class DeltaLog:
             f"it: try again, or stop that coordinator"
         )
 
-    def _refuse_lost_rows(self, snapshots: Sequence[Snapshot]) -> None:
+    def _refuse_lost_rows(self, snapshots: Snapshots) -> None:
         """Refuse a log that ends before its snapshot, unless rows may be lost: without syncs."""
         loss = find_lost_rows(snapshots, self._table.load(), self._table.path)
         if loss is None:
@@ -214,6 +214,9 @@ class DeltaLog:
         raise CorruptLog(
             f"{loss}: {RESTORE}; or go on without them once {self._snapshots.path} is removed"
         )
+
+    def _list_snapshots(self) -> Snapshots:
+        return list_snapshots(self._disk, self._snapshots.path)
 
     def _remains(self) -> list[str]:
         """Return what nothing but a log leaves behind; to be asked before another can make one."""
@@ -316,12 +319,13 @@ class DeltaLog:
             self._table.load()  # a claim does not: it reads only the commits since, not all
         parts = list_parts(self._table.read())
         seen, after = ValueCache(), 0
-        for batch in read_snapshot_at(self._disk, self._snapshots.path, self._claims, until, seen):
+        path = self._snapshots.path
+        there = list_snapshots(self._disk, path)
+        for batch in read_snapshot_at(path, there, self._claims, until, seen):
             yield batch
             after = batch.position
-        for batch in read_batches(self._disk, self._table.path, parts, after, seen):
-            self._care.refuse_stopped()
-            yield batch
+        batches = read_batches(self._disk, self._table.path, parts, after, seen)
+        yield from self._care.until_stopped(batches)
 
     def target(self, record: TargetMetadata) -> WholeTarget:
         """Return the whole target that a record of the log names."""
@@ -337,7 +341,7 @@ class DeltaLog:
                 self._open_snapshots(),
                 self._disk,
                 self._claims,
-                self._until_stopped(records),
+                self._care.until_stopped(records),
                 position,
                 at_ms,
                 self.epoch,
@@ -348,11 +352,6 @@ class DeltaLog:
             self._forget_snapshots()
             raise
         self._care_of_snapshots.sweep(replaced, self.epoch)
-
-    def _until_stopped(self, records: Iterable[Record]) -> Iterator[Record]:
-        for record in records:
-            self._care.refuse_stopped()
-            yield record
 
     def _open_snapshots(self) -> FencedTable:
         with self._snapshots.lock:

@@ -96,6 +96,11 @@ class Lease:
         Waits so many seconds; what it raises ends `wait`.
     steady
         Milliseconds by a clock that is never set.
+
+    Attributes
+    ----------
+    seen
+        Whose lease we saw last while we waited.
     """
 
     def __init__(
@@ -123,7 +128,7 @@ class Lease:
         self._must_be = root
         """A folder of the store that was seen, or will be."""
         self._has_waited = False
-        self._seen: Holder | None = None
+        self.seen: Holder | None = None
         self._looked_ms = 0
         self._recounted = False
         """Whether that was done since it changed."""
@@ -185,8 +190,14 @@ class Lease:
 
     def _next_look_ms(self) -> int:
         """Return when to look at a lease again: no later than when it may have ended."""
-        left_ms = self._ends_ms - self._steady() if self._seen is not None else self._poll_ms
+        left_ms = self._ends_ms - self._steady() if self.seen is not None else self._poll_ms
         return min(self._poll_ms, max(POLL_MS, left_ms))
+
+    @property
+    def is_late(self) -> bool:
+        """Whether two renewals of the lease that we wait for are missing: it may end soon."""
+        left_ms = self._ends_ms - self._steady()
+        return self.seen is not None and left_ms < self._config.ttl_ms - 2 * self._config.renew_ms
 
     def publish_epoch(self, epoch: int) -> None:
         """Tell the others the coordinator epoch of our claim."""
@@ -302,12 +313,12 @@ class Lease:
         self._looked_ms = now_ms
         if held.expires_ms <= GIVEN_BACK_MS:
             return True
-        if self._seen is None:
+        if self.seen is None:
             left_ms = max(LOOKED_AT * self._config.renew_ms, held.expires_ms - self._clock())
-            self._seen, self._ends_ms = held, now_ms + min(ttl_ms, left_ms)
-        elif held != self._seen or was_blind:
-            self._recounted = held == self._seen
-            self._seen, self._ends_ms = held, now_ms + ttl_ms
+            self.seen, self._ends_ms = held, now_ms + min(ttl_ms, left_ms)
+        elif held != self.seen or was_blind:
+            self._recounted = held == self.seen
+            self.seen, self._ends_ms = held, now_ms + ttl_ms
         return now_ms >= self._ends_ms
 
     def _check_store(self) -> None:

@@ -11,7 +11,7 @@ from coordinator.storage.delta_log import DeltaLog, find_root
 from coordinator.storage.loaded_state import LoadedState
 from coordinator.storage.record_decoder import ValueCache
 from coordinator.storage.record_log import Batch, LogError, NoLog
-from coordinator.storage.snapshot_table import read_snapshot_at
+from coordinator.storage.snapshot_table import Snapshots, read_snapshot_at
 from coordinator.storage.store_marks import refuse_incomplete
 from coordinator.storage.tables.claims import Claim, has_history
 
@@ -19,12 +19,13 @@ logger = logging.getLogger("muster.coordinator")
 
 
 class _Ahead(NamedTuple):
-    """What was read before the claim, and the claim that was the newest then."""
+    """What was read before the claim, and the claim and snapshots that were the newest then."""
 
     loaded: LoadedState
     position: int
     epoch: int
     claim: Claim | None
+    snapshots: Snapshots
     seen: ValueCache
 
 
@@ -54,11 +55,15 @@ class LogAhead(DeltaLog):
             parts = list_parts(self._table.refresh())
             self._find_end(parts)
         claims, until = self._claims, self.position
-        epoch = claims.newest_epoch
+        epoch, snapshots = claims.newest_epoch, super()._list_snapshots()
         seen, loaded = ValueCache(), LoadedState()
-        loaded.read(read_snapshot_at(self._disk, self._snapshots.path, claims, until, seen))
+        loaded.read(read_snapshot_at(self._snapshots.path, snapshots, claims, until, seen))
         loaded.read(read_batches(self._disk, self._table.path, parts, loaded.position, seen))
-        return _Ahead(loaded, until, epoch, claims.get(epoch), seen)
+        return _Ahead(loaded, until, epoch, claims.get(epoch), snapshots, seen)
+
+    def _list_snapshots(self) -> Snapshots:
+        """Return those that were there when it was read ahead: they prove as much of the log."""
+        return super()._list_snapshots() if self._ahead is None else self._ahead.snapshots
 
     def take_ahead(self) -> tuple[LoadedState, Iterator[Batch]] | None:
         """Return what was loaded before the claim and what is left to read; None: replay all.
@@ -78,9 +83,9 @@ class LogAhead(DeltaLog):
             yield Batch(self.position, self._at_ms, self.epoch, [])
             return
         parts = list_parts(self._table.read())
-        for batch in read_batches(self._disk, self._table.path, parts, ahead.position, ahead.seen):
-            self._care.refuse_stopped()
-            yield batch
+        path = self._table.path
+        batches = read_batches(self._disk, path, parts, ahead.position, ahead.seen)
+        yield from self._care.until_stopped(batches)
 
     def _has(self, ahead: _Ahead) -> bool:
         """Whether it was read of this log: another may have been put in its place since."""

@@ -11,7 +11,8 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeVar
 
 import pyarrow as pa
 from deltalake import DeltaTable
@@ -43,6 +44,8 @@ PACKED_BYTES_MAX = 32 << 20
 """A file this large is not compacted again; in memory it is some ten times that."""
 PACKED_FILES_MAX = 2_000
 """So many files are compacted at once: a run that is late ends soon all the same."""
+
+T = TypeVar("T")
 
 
 class Maintenance:
@@ -102,6 +105,12 @@ class Maintenance:
         """End here if maintenance was stopped."""
         if self._stopping.is_set():
             raise MaintenanceStopped(f"maintenance of {self._table.path} was stopped")
+
+    def until_stopped(self, these: Iterable[T]) -> Iterator[T]:
+        """Yield things, but end before the next one if maintenance was stopped."""
+        for one in these:
+            self.refuse_stopped()
+            yield one
 
     def _pack_due(self) -> bool:
         return self._have_passed(self._packed, self._config.pack_commits)

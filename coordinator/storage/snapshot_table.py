@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from itertools import islice
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import pyarrow as pa
 from deltalake import DeltaTable
@@ -61,6 +61,10 @@ class Snapshot(NamedTuple):
     def is_of(self, log: Claims) -> bool:
         """Whether it was made of the log that has these claims."""
         return has_history(log, self.epoch, self.claim, self.position)
+
+
+Snapshots: TypeAlias = dict[Snapshot, list[Part]]
+"""Each with its files."""
 
 
 def write_snapshot(
@@ -113,18 +117,19 @@ def write_snapshot(
 
 
 def read_snapshot_at(
-    disk: Files, path: str, claims: Claims, until: int, seen: ValueCache
+    path: str, there: Snapshots, claims: Claims, until: int, seen: ValueCache
 ) -> Iterator[Batch]:
-    """Open the table of snapshots and yield the newest one up to a position, if there is any.
+    """Yield the newest snapshot up to a position, if there is any.
 
     If snapshots are damaged or missing, the log has everything.
 
     Parameters
     ----------
+    there
+        The snapshots of the table at the path.
     claims
         Of the log.
     """
-    there = _open_snapshots(disk, path)
     for snapshot in sorted(there, reverse=True):
         if not snapshot.is_of(claims):
             logger.warning("skipping snapshot %d: it belongs to another log", snapshot.position)
@@ -135,12 +140,7 @@ def read_snapshot_at(
                 return
 
 
-def list_snapshots(disk: Files, path: str) -> list[Snapshot]:
-    """Return the snapshots that a table has, if it can be read."""
-    return sorted(_open_snapshots(disk, path))
-
-
-def find_lost_rows(snapshots: Sequence[Snapshot], log: DeltaTable, path: str) -> str | None:
+def find_lost_rows(snapshots: Collection[Snapshot], log: DeltaTable, path: str) -> str | None:
     """Explain that a log ends before a snapshot of it; None if it does not."""
     if not snapshots:
         return None
@@ -155,7 +155,8 @@ def find_lost_rows(snapshots: Sequence[Snapshot], log: DeltaTable, path: str) ->
     )
 
 
-def _open_snapshots(disk: Files, path: str) -> dict[Snapshot, list[Part]]:
+def list_snapshots(disk: Files, path: str) -> Snapshots:
+    """Return the snapshots that a table has, if it can be read."""
     try:
         return _list_snapshots(path, FencedTable(path, disk, sync=False).refresh())
     except NoLog:
@@ -185,8 +186,8 @@ def _read_snapshot(
     return found
 
 
-def _list_snapshots(path: str, table: DeltaTable) -> dict[Snapshot, list[Part]]:
-    found: dict[Snapshot, list[Part]] = {}
+def _list_snapshots(path: str, table: DeltaTable) -> Snapshots:
+    found: Snapshots = {}
     claims = Claims(numbers_of(path, lambda: table))
     for part in list_parts(table):
         one = Snapshot(part.snapshot, part.epoch, claims.get(part.epoch))

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import os
 import socket
+import threading
 import time
 import uuid
 from collections import defaultdict
 from collections.abc import Callable
 from contextlib import ExitStack, closing
 from pathlib import Path
+from typing import TypeAlias
 
 from coordinator.clock import Clock
-from coordinator.config import Config, folder_mode
+from coordinator.config import Config, LogConfig, folder_mode
 from coordinator.display import progress
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.storage.delta_log import DeltaLog, find_root, make_root
-from coordinator.storage.lease import TAKEOVERS, Lease
+from coordinator.storage.lease import TAKEOVERS, Holder, Lease
+from coordinator.storage.log_ahead import LogAhead
 from coordinator.storage.record_log import MemoryLog, MemoryRecords, RecordLog, WriterFenced
 from coordinator.storage.shards import refuse_shards
 from coordinator.storage.store_modes import filesystem_of, warn_of_others
@@ -24,8 +27,42 @@ from coordinator.storage.tables.patience import Patience
 from coordinator.storage.tables.recovery import log_folder
 from coordinator.storage.tables.store_files import MEMORY, files_at
 
+StandBy: TypeAlias = Callable[[float, Holder | None], None]
+"""Waits so many seconds for the lease of a holder, None where it is not known."""
 _SHARED: defaultdict[str, MemoryRecords] = defaultdict(MemoryRecords)
 """Stores by the URL memory://NAME, of this process."""
+
+
+def sleep(seconds: float, _held: Holder | None) -> None:
+    """Wait, whoever has the store."""
+    time.sleep(seconds)
+
+
+class ReadAhead:
+    """The log of a store, which is read once its holder is late: then a claim finds it loaded."""
+
+    def __init__(self, root: str, config: LogConfig) -> None:
+        self._root, self._config = root, config
+        self._reading: tuple[LogAhead, threading.Thread] | None = None
+
+    def look(self, *, is_late: bool) -> None:
+        """Begin to read where the holder is late, and drop what was read where it is not."""
+        if not is_late:
+            self._reading = None
+        elif self._reading is None:
+            log = LogAhead.open(self._root, self._config)
+            reads = threading.Thread(target=log.read_ahead, name="muster-reads-ahead", daemon=True)
+            self._reading = log, reads
+            reads.start()
+
+    def take(self) -> LogAhead:
+        """Return the log to claim, once it is read; the next one is another."""
+        reading, self._reading = self._reading, None
+        if reading is None:
+            return LogAhead.open(self._root, self._config)
+        log, reads = reading
+        reads.join()
+        return log
 
 
 def claim_store(
@@ -35,7 +72,7 @@ def claim_store(
     address: str,
     clock: Clock,
     dated: Clock | None = None,
-    sleep: Callable[[float], None] = time.sleep,
+    stand_by: StandBy = sleep,
 ) -> tuple[RecordLog, Lease | None]:
     """Open the log of a store and claim it, when the lease allows.
 
@@ -45,8 +82,8 @@ def claim_store(
         What the lease runs on.
     dated
         What the claim is dated by, where that is another clock.
-    sleep
-        As `Lease` takes it.
+    stand_by
+        Waits while another has the store; what it raises ends the waiting.
     """
     dated = dated or clock
     if takeover not in TAKEOVERS:
@@ -60,7 +97,13 @@ def claim_store(
         memory.claim(owner, address, dated())
         return memory, None
     disk = filesystem_of(root, folder_mode(config.log))
-    lease = Lease(root, owner, address, config.lease, clock, sleep, disk)
+    ahead = ReadAhead(root, config.log)
+
+    def wait(seconds: float) -> None:
+        ahead.look(is_late=lease.is_late)
+        stand_by(seconds, lease.seen)
+
+    lease = Lease(root, owner, address, config.lease, clock, wait, disk)
     patience = Patience(root, waits=takeover != "refuse")
     taken = False
 
@@ -76,7 +119,7 @@ def claim_store(
             taken = True
             with ExitStack() as opened:
                 with lease.kept():
-                    log = opened.enter_context(closing(DeltaLog.open(root, config.log)))
+                    log = opened.enter_context(closing(ahead.take()))
                     try:
                         epoch = log.claim(owner, address, dated())
                     except WriterFenced:

@@ -10,6 +10,7 @@ from coordinator.errors import ErrorCode, GroupError, IllegalStateError
 from coordinator.member.events import (
     AssignPartitions,
     CommitOffsets,
+    CoordinatorMoved,
     Hasten,
     HeartbeatAnswered,
     HeartbeatRefused,
@@ -320,6 +321,30 @@ def test_a_goodbye_that_no_coordinator_heard_is_repeated_for_a_while(stable, tel
         stable.tell(Wake(), stable.membership.wake_at_ms - stable.now)
         fail()
     assert GOODBYE_MS <= stable.now - began <= 2 * GOODBYE_MS
+
+
+@pytest.mark.parametrize("has_sent", [True, False])
+def test_a_coordinator_that_moved_is_sent_everything_at_once(stable, has_sent):
+    if has_sent:
+        stable.tell(Wake(), INTERVAL_MS)
+    former = stable.sent
+    (beat,) = stable.tell(CoordinatorMoved(), 100)
+    assert (beat.number, beat.request.member_epoch) == (former.number + 1, 2)
+    assert (beat.request.topic_partitions is not None) == has_sent, "an answer may be missing"
+    assert stable.tell(HeartbeatUnanswered(former.number)) == []
+    stable.answer(3, spans((0, 2)))
+    assert stable.state is State.RECONCILING
+
+
+def test_who_leaves_says_so_again_where_its_coordinator_moved(stable):
+    stable.tell(Leave())
+    stable.done()
+    stable.done()
+    (beat,) = stable.tell(CoordinatorMoved(), 100)
+    assert beat.request.member_epoch == -1
+    stable.answer(-1)
+    assert stable.state is State.UNSUBSCRIBED
+    assert stable.tell(CoordinatorMoved()) == [], "it does not join again"
 
 
 def test_an_answer_that_was_under_way_does_not_end_the_leaving(stable):

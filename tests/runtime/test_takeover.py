@@ -7,15 +7,19 @@ import os
 import threading
 from contextlib import contextmanager
 
+import msgspec
 import pytest
 
 from coordinator import Coordinator
+from coordinator.clock import wall_ms
 from coordinator.config import Config, LeaseConfig, LogConfig
 from coordinator.core.events import OffsetCommit, OffsetFetch
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.storage.delta_log import DeltaLog
-from coordinator.storage.lease import read_holder
+from coordinator.storage.lease import Holder, read_holder
+from coordinator.storage.log_ahead import LogAhead
 from coordinator.storage.record_log import CommitFailed, LogError, MemoryLog
+from coordinator.storage.store_claim import ReadAhead, sleep
 from coordinator.storage.tables.filesystem import Filesystem
 from coordinator.storage.tables.table_io import BusyError
 from tests.support.members import AT_ONCE, beat, code_of, join, log_of, wait_for
@@ -59,6 +63,48 @@ def test_a_replaced_coordinator_notices_without_requests(tmp_path):
         Coordinator.open(store, config=config, takeover="force"),
     ):
         wait_for(lambda: first.status == "fenced")
+
+
+def test_a_stand_by_reads_the_log_once_its_holder_is_late(tmp_path, monkeypatch):
+    """What it has read by the end of the lease need not be waited for after it."""
+    store, done = tmp_path / "store", []
+    config = Config(lease=LeaseConfig(ttl_ms=900, renew_ms=100))
+    with Coordinator.open(store, topics={"a": 4}) as coordinator:
+        join(coordinator, "m1")
+    gone = Holder("gone", 1, "gone:1", wall_ms() + 60_000, "its token")
+    (store / "_lease.json").write_bytes(msgspec.json.encode(gone))
+
+    def noted(method):
+        def call(log, *given):
+            done.append(method.__name__)
+            return method(log, *given)
+
+        return call
+
+    for method in (LogAhead.read_ahead, LogAhead.claim, LogAhead.replay):
+        monkeypatch.setattr(LogAhead, method.__name__, noted(method))
+
+    def wait(seconds, holder):
+        done.append(holder.address)
+        sleep(seconds, holder)
+
+    with Coordinator.open(store, config=config, topics={"a": 4}, stand_by=wait) as second:
+        assert done[0] == "gone:1", "it is not late yet"
+        assert [one for one in done if one != "gone:1"] == ["read_ahead", "claim"]
+        beat(second, "m1", 2)
+
+
+def test_what_was_read_ahead_is_dropped_where_the_holder_is_not_late_after_all(tmp_path):
+    Coordinator.open(tmp_path).close()
+    ahead = ReadAhead(str(tmp_path), LogConfig())
+    ahead.look(is_late=True)
+    ahead.look(is_late=False)
+    assert ahead.take().take_ahead() is None
+    ahead.look(is_late=True)
+    log = ahead.take()
+    log.claim("me", "", 1)
+    assert log.take_ahead() is not None
+    assert ahead.take() is not log
 
 
 def test_a_zombie_answers_no_reads(tmp_path):

@@ -13,7 +13,10 @@ from coordinator import Coordinator
 from coordinator.config import Config
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.shards import root
+from coordinator.shards.node import Node
+from coordinator.storage.lease import Holder
 from coordinator.storage.shards import Shards, root_at
+from tests.support.members import wait_for
 
 
 def test_a_node_has_the_root_though_it_could_not_remove_its_predecessor(tmp_path, monkeypatch):
@@ -40,6 +43,49 @@ def test_a_node_has_the_root_though_it_could_not_remove_its_predecessor(tmp_path
     has_root.hold("b:1", ending, ending)
     assert asked == ["m", "no member"]
     assert ending.is_set()  # the others are to know that it has the root
+
+
+def test_who_stands_by_learns_from_the_lease_who_has_the_root(tmp_path):
+    """Heartbeats go there at once: nodes waited for the next one, or for one that hung."""
+    at, leaving, moves = root_at(str(tmp_path)), threading.Event(), []
+    nodes = SimpleNamespace(look=lambda: (), with_claim={}.get)
+    has_root = root.Root(
+        *(str(tmp_path), Shards(4), Config(), nodes, lambda: None),
+        lambda: moves.append(has_root.holder.address),
+    )
+    with ExitStack() as held:
+        held.enter_context(Coordinator.open(at, address="a:1"))
+        thread = threading.Thread(target=has_root.hold, args=("b:1", leaving, leaving))
+        thread.start()
+        held.callback(thread.join)
+        held.callback(leaving.set)
+        wait_for(lambda: moves == ["a:1"])
+        held.enter_context(Coordinator.open(at, address="c:1", takeover="force"))
+        wait_for(lambda: moves == ["a:1", "c:1"])
+        assert has_root.holder.coordinator_epoch == 2
+
+
+@pytest.mark.parametrize(
+    ("lease", "said", "found"),
+    [
+        ((6, "b:1"), [(5, "a:1"), (0, "b:1")], "b:1"),
+        ((5, "a:1"), [(6, "b:1"), (5, "a:1")], "b:1"),
+        ((6, "c:1"), [(5, "a:1")], "a:1"),
+        (None, [(5, "a:1")], "a:1"),
+        ((6, "b:1"), [], None),
+    ],
+)
+def test_the_root_is_where_its_lease_or_the_nodes_say(lease, said, found):
+    """The lease says it first: the file of a node is written once it has loaded the root."""
+    others = [SimpleNamespace(coordinator_epoch=epoch, address=at) for epoch, at in said]
+    claimed = [one for one in others if one.coordinator_epoch]
+    newest = max(claimed, key=lambda one: one.coordinator_epoch, default=None)
+    holder = None if lease is None else Holder("o", lease[0], lease[1], 1, "t")
+    node = SimpleNamespace(
+        nodes=SimpleNamespace(others=others, coordinator=lambda: newest),
+        _holds=SimpleNamespace(holder=holder),
+    )
+    assert getattr(Node._find_root(node), "address", None) == found
 
 
 @pytest.mark.parametrize("leaves", ["while it waits for the lease", "while it opens the root"])

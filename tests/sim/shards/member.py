@@ -15,6 +15,7 @@ from coordinator.member.events import (
     Action,
     AssignPartitions,
     CommitOffsets,
+    CoordinatorMoved,
     Event,
     HeartbeatAnswered,
     HeartbeatRefused,
@@ -93,6 +94,11 @@ class NodeMember:
         """Leave the group, and wait until that is done."""
         self._tell(Leave())
         self._wait_until_ended()
+
+    def find_coordinator(self) -> None:
+        """Ask again who coordinates the nodes, and send it a heartbeat at once."""
+        self._finder = Finder(self._world, self._world.host_of(self._process))
+        self._tell(CoordinatorMoved())
 
     def run(self, work: Work) -> None:
         """Have work done on every partition that it owns, until it leaves."""

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 WITH_THREADS = (
     application, background_tasks, beside, coordinator, event_loop, lease, listener, load_order, node,
-    nodes, shards_here, target_computations,
+    nodes, shards_here, store_claim, target_computations,
 )  # fmt: skip
 
 WITH_TIME = (
@@ -112,7 +112,7 @@ def on_machine(world: ShardWorld) -> Iterator[None]:
         (shards_here, "LogAhead", logs),
         (shards_here, "files_at", lambda _: world.files()),
         (state_loader, "LogAhead", NodeLog),
-        (store_claim, "DeltaLog", logs),
+        (store_claim, "LogAhead", logs),
         (store_claim, "Patience", make_patience),
         (store_claim, "filesystem_of", lambda *_: world.files()),
         (store_claim, "make_root", str),
