@@ -126,8 +126,7 @@ class Coordinator(ServiceRequests):
         metrics
             Where several coordinators of one process are counted together; None: its own.
         stand_by
-            Waits so many seconds while another has the store, of whose lease it is told; what it
-            raises ends the waiting.
+            Waits so many seconds for the holder of a lease; what it raises ends the waiting.
 
         Returns
         -------

@@ -34,7 +34,7 @@ _SHARED: defaultdict[str, MemoryRecords] = defaultdict(MemoryRecords)
 
 
 def sleep(seconds: float, _held: Holder | None) -> None:
-    """Wait, whoever has the store."""
+    """Wait so long."""
     time.sleep(seconds)
 
 
@@ -81,11 +81,10 @@ def claim_store(
     clock
         What the lease runs on.
     dated
-        What the claim is dated by, where that is another clock.
+        What dates the claim, if not that clock.
     stand_by
         Waits while another has the store; what it raises ends the waiting.
     """
-    dated = dated or clock
     if takeover not in TAKEOVERS:
         raise GroupError(
             ErrorCode.INVALID_REQUEST, f"takeover is {takeover!r}: give wait, refuse or force"
@@ -94,7 +93,7 @@ def claim_store(
     root = None if store is None else find_root(store)
     if root is None or root.startswith(f"{MEMORY}:"):
         memory = MemoryLog() if root is None else MemoryLog(_SHARED[root])
-        memory.claim(owner, address, dated())
+        memory.claim(owner, address, (dated or clock)())
         return memory, None
     disk = filesystem_of(root, folder_mode(config.log))
     ahead = ReadAhead(root, config.log)
@@ -121,7 +120,7 @@ def claim_store(
                 with lease.kept():
                     log = opened.enter_context(closing(ahead.take()))
                     try:
-                        epoch = log.claim(owner, address, dated())
+                        epoch = log.claim(owner, address, (dated or clock)())
                     except WriterFenced:
                         continue  # another stand-by was faster: wait for its end
                 lease.publish_epoch(epoch)

@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.core.events import HeartbeatResponse
-from coordinator.core.state.partition_spans import TopicKey
-from coordinator.errors import ErrorCode, GroupError, IllegalStateError
+from coordinator.errors import ErrorCode, IllegalStateError
 from coordinator.member.events import (
     AssignPartitions,
     CommitOffsets,
     CoordinatorMoved,
     Hasten,
-    HeartbeatAnswered,
-    HeartbeatRefused,
     HeartbeatUnanswered,
     Leave,
     LosePartitions,
-    MemberSettings,
     Resume,
     RevokePartitions,
     SendHeartbeat,
@@ -26,68 +21,12 @@ from coordinator.member.events import (
     Subscribe,
     Wake,
 )
-from coordinator.member.membership import GOODBYE_MS, Membership
+from coordinator.member.membership import GOODBYE_MS
 from coordinator.member.requests import LATE_MS
 from coordinator.member.states import BEATING, MOVES, Cause, ClientState
+from tests.member.side import INTERVAL_MS, Side, kinds, spans
 
-A = TopicKey("a", "id-a")
-INTERVAL_MS = 5_000
 State = ClientState
-
-
-def spans(*bounds):
-    return tuple((A, first, end) for first, end in bounds)
-
-
-class Side:
-    """A member, its clock, and what it asked for last."""
-
-    def __init__(self, **settings):
-        self.membership = Membership(MemberSettings("g", "m", **settings))
-        self.now = 1_000_000
-        self.sent = None
-        self.steps = []
-
-    @property
-    def state(self):
-        return self.membership.state
-
-    def tell(self, event, after_ms=0):
-        """Return the actions for an event that comes after `after_ms`."""
-        self.now += after_ms
-        actions = self.membership.handle(event, self.now)
-        for action in actions:
-            if isinstance(action, SendHeartbeat):
-                self.sent = action
-            else:
-                self.steps.append(action)
-        return actions
-
-    def answer(self, epoch, assignment=None, after_ms=0):
-        """Answer the heartbeat that is under way."""
-        number = self.sent.number
-        response = HeartbeatResponse("m", epoch, INTERVAL_MS, assignment)
-        return self.tell(HeartbeatAnswered(number, response), after_ms)
-
-    def refuse(self, code):
-        return self.tell(HeartbeatRefused(self.sent.number, GroupError(code, "because")))
-
-    def done(self):
-        """The oldest step is done."""
-        return self.tell(StepDone(self.steps.pop(0).number))
-
-    def settle(self, epoch, assignment):
-        """Get an assignment and go all the way to STABLE."""
-        self.answer(epoch, assignment)
-        while self.steps:
-            self.done()
-        self.answer(epoch)
-        assert self.state is State.STABLE
-        return self
-
-
-def kinds(actions):
-    return [type(action) for action in actions]
 
 
 @pytest.fixture

@@ -212,14 +212,17 @@ class Checkers:
         world.schedule.after(WATCH_MS, self.watch)
         healthy = [host for host in world.hosts if host.healthy]
         for shard in range(world.shards.count):
-            epoch = world.records[world.path_of(shard)].epoch
+            path = world.path_of(shard)
+            epoch = world.records[path].epoch
             if epoch == 0 or any(_serves(host, shard, epoch) for host in world.hosts):
                 self._unserved.pop(shard, None)
+                world.left_behind.discard(path)
                 continue
             since = self._unserved.setdefault(shard, now)
-            if not world.is_planned:
+            is_planned = world.is_planned and path not in world.left_behind
+            if not is_planned:
                 since = max(since, world.disturbed_at)
-            bound = PLANNED_MS if world.is_planned else world.bound_ms()
+            bound = PLANNED_MS if is_planned else world.bound_ms()
             if healthy and now - since > bound:
                 checker = world.checker_of(world.path_of(shard))
                 checker.fail(f"no coordinator for {now - since} ms, and {healthy[0].name} is well")

@@ -112,6 +112,8 @@ class Host:
     def _ended(self, process: Process) -> None:
         if process is self.process:
             self.world.tell(f"{self.name}: has ended")
+            claims = self.world.claims.items()
+            self.world.left_behind |= {path for path, (_, host) in claims if host is self}
             self.world.disturbed(self.name)
             self.world.machine.kill(process)
             self.gone()

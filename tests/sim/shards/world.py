@@ -86,6 +86,9 @@ class ShardWorld:
         self.records: defaultdict[str, MemoryRecords] = defaultdict(MemoryRecords)
         self.claims: dict[str, tuple[int, Host]] = {}
         """When each log was claimed last, and by whom."""
+        self.left_behind: set[str] = set()
+        """Logs that no one had claimed by the end of a node, which waits for so long and no longer:
+        plans changed faster than their shards were loaded."""
         self.small_files: dict[str, tuple[bytes, str]] = {}
         self.swaps = 0
         self._ids = 0
