@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 
 from coordinator.config import KAFKA, Config, ConfigError
@@ -133,6 +134,8 @@ class Root:
         while not ending.wait(LOOK_S):
             if opened.status in LOST:
                 return
+            with suppress(GroupError):  # it is looked at again
+                fill_drained(opened)
 
     def _begin(self, opened: Coordinator) -> None:
         try:
@@ -164,6 +167,24 @@ class Root:
                 opened.consumer_group_heartbeat(
                     group_id=NODES, member_id=member["member_id"], member_epoch=LEAVE
                 )
+
+
+def fill_drained(root: Coordinator) -> None:
+    """Let drained nodes have shards where no other node is left: else no one would have them.
+
+    Raises
+    ------
+    GroupError
+        Some node is not drained, so the next target has shards; or a commit failed.
+    """
+    (described,) = root.consumer_group_describe(NODES)
+    members = described.get("members", ())
+    if not members or any(one["target_assignment"]["topic_partitions"] for one in members):
+        return
+    why = "no other node is left"
+    plan = root.plan(NODES, undrain=[one["member_id"] for one in members], reason=why)
+    root.apply_plan(plan, reason=why)
+    logger.warning("the nodes that are drained get shards again: %s", why)
 
 
 def set_least_share(root: Coordinator) -> None:

@@ -238,6 +238,8 @@ class ShardsHere:
         """
         while not stop.wait(LOOK_S if shard in self._here else RETRY_S):
             ours = self._here.get(shard)
+            if ours is None and shard not in self._empty | self._loading:
+                return  # its first claim failed, and may have been written all the same
             if ours is not None and self._claimed_elsewhere(shard) > ours.epoch:
                 ours.confirm_status()
             if ours is not None and ours.status in LOST:
@@ -252,6 +254,9 @@ class ShardsHere:
         """Claim a shard whose first request came; it may be another's by the time that is done."""
         if self._try_to_claim(shard):
             self._let_go(shard)
+        else:
+            with self._changing:
+                self._empty.discard(shard)
 
     def _try_to_have(self, shard: int) -> bool:
         """Claim a shard that has a log, note one that has none; False where neither is possible."""
@@ -342,6 +347,7 @@ class ShardsHere:
             self._claimed[shard] = epoch
             self._lost.pop(shard, None)
         self._metrics.claimed()
+        logger.debug("has claimed shard %d, by claim %d", shard, epoch)
         self._start(self._tell, f"muster-claimed-{shard}")
         return self.load(log)
 

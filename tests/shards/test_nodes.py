@@ -194,6 +194,19 @@ def test_a_node_of_another_number_of_shards_is_refused(store):
         Node(store, read_shards(store), Config())
 
 
+def test_drained_nodes_have_shards_where_no_other_is_left(store):
+    """Two were drained when the third ended: no one had its shards, though two were alive."""
+    with node(store, 1) as one, ExitStack() as left:
+        wait_for(lambda: has(SHARDS)(one))
+        two = left.enter_context(node(store, 2))
+        wait_for(lambda: has(2, 2)(one, two))
+        root = one._holds.coordinator
+        root.apply_plan(root.plan(NODES, drain=[one.here.owner]))
+        wait_for(lambda: has(SHARDS)(two))
+        left.close()
+        wait_for(lambda: has(SHARDS)(one))
+
+
 def test_a_client_that_is_no_node_is_given_no_shards(store):
     with node(store, 1) as one:
         wait_for(lambda: has(SHARDS)(one))

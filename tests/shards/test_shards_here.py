@@ -123,6 +123,24 @@ def test_a_shard_that_had_to_go_while_it_was_claimed_for_a_request_is_let_go(mon
     assert here.get(SHARD) is None
 
 
+def test_a_shard_whose_first_claim_failed_is_claimed_again_though_no_one_asks(monkeypatch, begin):
+    """The claim may be in its log: then the shard has one, and no coordinator."""
+    files(monkeypatch, False, True)
+    here, asked = Here(), []
+
+    def fail_once():
+        asked.append(SHARD)
+        if len(asked) == 1:
+            raise OSError("no answer to the claim")
+
+    here.claiming = fail_once
+    begin(here)
+    wait_for(lambda: here.claims() == {SHARD: 0})
+    here.find(GROUP)
+    wait_for(lambda: here.get(SHARD) is not None)
+    assert asked == [SHARD, SHARD]
+
+
 @pytest.mark.parametrize("hangs", ["the claim", "the list"])
 def test_a_shard_goes_at_once_though_the_store_does_not_answer(monkeypatch, begin, hangs):
     """A node that was cut off its store while it loaded a shard left its group a minute later."""
