@@ -265,7 +265,15 @@ def _check(asked: _Asked, *, json_: bool) -> None:
         except RefusedError as error:
             return [Finding(BAD, "rights", str(error))]
         is_ours = was is not None and was.cluster_id == found.cluster_id
-        return check_cluster(found.image, found.operations, node_id, asked.rack, is_ours=is_ours)
+        obstacle = await _find_obstacle(asked, found.image, node_id)
+        return check_cluster(
+            found.image,
+            found.operations,
+            node_id,
+            asked.rack,
+            is_ours=is_ours,
+            obstacle=obstacle,
+        )
 
     with progress.show("asking the cluster"):
         findings = _with_admin(asked, check)
@@ -276,6 +284,18 @@ def _check(asked: _Asked, *, json_: bool) -> None:
         render.print_rows(Terminal(), visible_values(rows))
     if any(one.level == BAD for one in findings):
         raise SystemExit(FAILURE)
+
+
+async def _find_obstacle(asked: _Asked, image: MetadataImage, node_id: int | None) -> str:
+    """Return why a node cannot lead, with these settings; "" where it can."""
+    from coordinator.kraft.requests.access import open_access  # noqa: PLC0415
+
+    number = -1 if node_id is None else node_id
+    try:
+        await open_access(asked.settings, image, number, asked.brokers)
+    except ConfigError as error:
+        return str(error).removeprefix("--listen: ")
+    return ""
 
 
 def _join(asked: _Asked, partitions: frozenset[int]) -> None:

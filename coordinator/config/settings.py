@@ -170,6 +170,8 @@ class NodeConfig:
     kafka: dict[str, str] = field(default_factory=dict)
     controllers: str = ""
     controllers_kafka: dict[str, str] = field(default_factory=dict)
+    super_users: tuple[str, ...] = ()
+    allow_everyone_if_no_acl_found: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from weakref import WeakSet
 
-from coordinator.config import Config, ConfigError, GatewayConfig
+from coordinator.config import Config, ConfigError, GatewayConfig, OAuthConfig, ServerConfig
 from coordinator.gateway.broker_login import BrokerLogin
 from coordinator.gateway.cluster import CONNECT_S, KafkaBehind
 from coordinator.gateway.exchange import Exchange
@@ -25,6 +25,7 @@ from coordinator.gateway.offer import (
 from coordinator.gateway.relay import Relay
 from coordinator.member.client_settings import ClientSettings
 from coordinator.member.kafka_connection import KafkaConnection
+from coordinator.wire.access import Access
 from coordinator.wire.call import Cluster, ClusterNode
 from coordinator.wire.codec import Api
 from coordinator.wire.link import Link
@@ -87,9 +88,9 @@ class Gateway:
 
     def __init__(self, behind: KafkaBehind, config: Config) -> None:
         self._behind, self._config = behind, config
-        self.knows_clients = config.gateway.login == PASSES
+        self._knows_clients = config.gateway.login == PASSES
         self._settings = behind.settings
-        if self.knows_clients:  # they log in themselves
+        if self._knows_clients:  # they log in themselves
             self._settings = behind.settings._replace(login=None)
         self._own: dict[Api, tuple[int, int]] = {}
         self._forwarded: Versions = NONE_OFFERED
@@ -104,6 +105,10 @@ class Gateway:
             self._refuse_id(node_id)
 
     # What the server asks ------------------------------------------------------------------------
+
+    def load_access(self, config: ServerConfig, oauth: OAuthConfig) -> Access:
+        """Return TLS, logins and access lists of the clients."""
+        return load_access(config, oauth, knows_clients=self._knows_clients)
 
     def show(self, cluster: Cluster) -> Cluster:
         """Return the cluster that clients see: groups are at the broker of the lowest id."""
@@ -149,7 +154,7 @@ class Gateway:
             self.place_of(node_id, *address)
         self._present = frozenset(seen.addresses)
         self._forwarded = forwarded_versions(
-            seen.versions.values(), passes_logins=self.knows_clients
+            seen.versions.values(), passes_logins=self._knows_clients
         )
         self._offered = offered_versions(self._own, self._forwarded)
 
@@ -208,7 +213,7 @@ class Gateway:
             lambda: self._forwarded,
             self.place_of,
             lambda: link.connection.may_ask,
-            BrokerLogin(asyncio.get_running_loop().time) if self.knows_clients else None,
+            BrokerLogin(asyncio.get_running_loop().time) if self._knows_clients else None,
             lambda: node_id is None or node_id == self._coordinator_id,
         )
         relay = Relay(link, exchange, partial(self._call, node_id))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import defaultdict
+from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 from coordinator.errors import ErrorCode, GroupError
@@ -32,6 +33,9 @@ SENT: dict[Api, tuple[int, int]] = {
     Api.ALTER_PARTITION: (3, 3),
     Api.ELECT_LEADERS: (2, 2),
     Api.INCREMENTAL_ALTER_CONFIGS: (0, 1),
+    Api.DESCRIBE_CONFIGS: (4, 4),
+    Api.ENVELOPE: (0, 0),
+    Api.ALLOCATE_PRODUCER_IDS: (0, 0),
 }
 """The versions that a node sends: those of Kafka 3.9, and later ones that say more."""
 ANSWER_S = 5.0
@@ -62,8 +66,13 @@ class Links:
     GroupError where it is too old or refuses the login.
     """
 
-    def __init__(self, settings: ClientSettings, answer_s: float = ANSWER_S) -> None:
-        self.settings, self._answer_s = settings, answer_s
+    def __init__(
+        self,
+        settings: ClientSettings,
+        answer_s: float = ANSWER_S,
+        sent: Mapping[Api, tuple[int, int]] = SENT,
+    ) -> None:
+        self.settings, self._answer_s, self._sent = settings, answer_s, sent
         self._open: dict[Address, KafkaConnection] = {}
         self._opening: defaultdict[Address, asyncio.Lock] = defaultdict(asyncio.Lock)
 
@@ -94,8 +103,13 @@ class Links:
     async def _connect(self, address: Address) -> KafkaConnection:
         settings = self.settings
         return await KafkaConnection.open(
-            address, settings.client_id, settings.tls, settings.login, SENT
+            address, settings.client_id, settings.tls, settings.login, self._sent
         )
+
+    def served_by(self, address: Address | None) -> Mapping[int, tuple[int, int]]:
+        """Return the versions of each API that an address has said to serve; none is known yet."""
+        connection = None if address is None else self._open.get(address)
+        return {} if connection is None else connection.served
 
     async def _drop(self, address: Address) -> None:
         connection = self._open.pop(address, None)
@@ -121,9 +135,14 @@ class Controllers:
     """
 
     def __init__(
-        self, brokers: ClientSettings, controllers: ClientSettings, answer_s: float = ANSWER_S
+        self,
+        brokers: ClientSettings,
+        controllers: ClientSettings,
+        answer_s: float = ANSWER_S,
+        sent: Mapping[Api, tuple[int, int]] = SENT,
     ) -> None:
-        self._brokers, self._links = Links(brokers, answer_s), Links(controllers, answer_s)
+        self._brokers = Links(brokers, answer_s)
+        self._links = Links(controllers, answer_s, sent)
         self._active: Address | None = None
 
     async def ask(self, api: Api, **fields: object) -> Any:  # noqa: ANN401 - kio's message
@@ -149,6 +168,11 @@ class Controllers:
             where, self._active = self._active, None
             raise ConnectionError(f"{where[0]}:{where[1]} is no longer the active controller")
         return answer
+
+    @property
+    def served(self) -> Mapping[int, tuple[int, int]]:
+        """The versions of each API that the active controller serves; none while none is known."""
+        return self._links.served_by(self._active)
 
     def forget(self) -> None:
         """Look for the active controller before the next request."""

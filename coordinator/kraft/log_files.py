@@ -91,6 +91,11 @@ class LogFile:
         self.log.start = marks.start
         self.log.high_watermark = min(max(marks.high_watermark, marks.start), self.log.end)
 
+    @property
+    def size(self) -> int:
+        """How many bytes it has."""
+        return self.log.size
+
     def append(self, accepted: Accepted) -> None:
         """Write batches to the end."""
         if accepted.restarts_at is not None:

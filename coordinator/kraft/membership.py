@@ -15,7 +15,6 @@ from coordinator.kraft.registration import (
     choose_rack,
     find_replicas,
     find_strays,
-    why_not_lead,
 )
 
 ELR_FEATURE = "eligible.leader.replicas.version"
@@ -241,6 +240,7 @@ def check_cluster(
     rack: str | None,
     *,
     is_ours: bool,
+    obstacle: str = "",
 ) -> list[Finding]:
     """Return what a node would meet in a cluster, before anything is changed.
 
@@ -252,6 +252,8 @@ def check_cluster(
         None where it is not known yet.
     is_ours
         Whether the store is of that node.
+    obstacle
+        Why a node cannot lead there; "" where it can.
     """
     return [
         *_check_rights(operations),
@@ -259,7 +261,7 @@ def check_cluster(
         *_check_place(image, node_id, rack, is_ours=is_ours),
         _check_cordon(image),
         *_check_topic(image),
-        _check_leading(image, node_id),
+        _check_leading(obstacle),
         *_check_tools(image),
         *_check_held(image, node_id),
     ]
@@ -339,10 +341,9 @@ def _check_topic(image: MetadataImage) -> list[Finding]:
     return [Finding(OK, TOPIC, says)]
 
 
-def _check_leading(image: MetadataImage, node_id: int | None) -> Finding:
-    why = why_not_lead(image, node_id)
-    if why is not None:
-        return Finding(WARNING, "leading", f"a node can only follow here: {why}")
+def _check_leading(obstacle: str) -> Finding:
+    if obstacle:
+        return Finding(WARNING, "leading", f"a node can only follow here: {obstacle}")
     return Finding(OK, "leading", "a node that has --listen can lead here")
 
 

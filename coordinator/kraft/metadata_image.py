@@ -113,6 +113,8 @@ class MetadataImage:
         By kind and name of a resource, then by name; the cluster's defaults are of broker "".
     acls
         By their ids.
+    access_changes
+        How often access lists and verifiers have changed.
     verifiers
         By user and mechanism, in Kafka's numbers.
     features
@@ -126,6 +128,7 @@ class MetadataImage:
         self.settings: dict[tuple[int, str], dict[str, str]] = {}
         self.acls: dict[UUID, Acl] = {}
         self.verifiers: dict[tuple[str, int], ScramVerifier] = {}
+        self.access_changes = 0
         self.features: dict[str, int] = {}
         self._transaction: list[MetadataRecord] | None = None
 
@@ -308,6 +311,7 @@ def _setting(image: MetadataImage, found: Any) -> None:  # noqa: ANN401 - an ent
 
 
 def _acl(image: MetadataImage, found: Any) -> None:  # noqa: ANN401 - an entity
+    image.access_changes += 1
     image.acls[found.id] = Acl(
         found.resource_type,
         found.resource_name,
@@ -321,9 +325,11 @@ def _acl(image: MetadataImage, found: Any) -> None:  # noqa: ANN401 - an entity
 
 def _remove_acl(image: MetadataImage, found: Any) -> None:  # noqa: ANN401 - an entity
     del image.acls[found.id]
+    image.access_changes += 1
 
 
 def _verifier(image: MetadataImage, found: Any) -> None:  # noqa: ANN401 - an entity
+    image.access_changes += 1
     image.verifiers[found.name, found.mechanism] = ScramVerifier(
         found.salt, found.stored_key, found.server_key, found.iterations
     )
@@ -331,6 +337,7 @@ def _verifier(image: MetadataImage, found: Any) -> None:  # noqa: ANN401 - an en
 
 def _remove_verifier(image: MetadataImage, found: Any) -> None:  # noqa: ANN401 - an entity
     del image.verifiers[found.name, found.mechanism]
+    image.access_changes += 1
 
 
 def _feature(image: MetadataImage, found: Any) -> None:  # noqa: ANN401 - an entity

@@ -7,8 +7,8 @@ import contextlib
 import logging
 import socket
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from coordinator.clock import monotonic_ms, wall_ms
@@ -39,6 +39,7 @@ from coordinator.wire.listener import join_address, serve
 
 if TYPE_CHECKING:
     from coordinator.kraft.leader import LeaderOf
+    from coordinator.kraft.requests.access import ClusterAccess
     from coordinator.kraft.served import Listeners
 
 HEARTBEAT_S, FENCED_HEARTBEAT_S = 1.0, 0.25
@@ -92,6 +93,7 @@ class ClusterNode:
         self._config, self._listen = config or Config(), listen
         self.metrics = NodeMetrics(self._config.metrics.groups_max)
         self._leader: LeaderOf | None = None
+        self._access: ClusterAccess | None = None
         self._standing = Standing(SURE_MS)
         self._brokers, self._controllers, self._files = brokers, controllers, files
         self._node_id, self._rack = node_id, rack
@@ -134,7 +136,7 @@ class ClusterNode:
                     "a log lacks what it had: the node comes back as another incarnation"
                 )
                 identity = self._files.forget(identity)
-            with self._served(observer, identity.node_id) as listeners:
+            async with self._served(observer, identity, replicas) as listeners:
                 await self._register(image, identity, listeners)
                 replicas.broker_epoch = self._epoch
                 return await self._work(observer, identity, replicas, stop)
@@ -146,21 +148,41 @@ class ClusterNode:
             await self._isr_control.close()
             await self._control.close()
 
-    @contextmanager
-    def _served(self, observer: Observer, node_id: int) -> Iterator[Listeners]:
+    @asynccontextmanager
+    async def _served(
+        self, observer: Observer, identity: Identity, replicas: Replicas
+    ) -> AsyncIterator[Listeners]:
         """Serve followers and clients, where the node may lead; give where that is."""
         if not self._listen:
             yield {}
             return
         require("a node that leads", "kafka")
         from coordinator.kraft.leader import LeaderOf  # noqa: PLC0415 - an extra
-        from coordinator.kraft.served import NodeFront, read_listeners  # noqa: PLC0415 - an extra
+        from coordinator.kraft.requests.access import open_access  # noqa: PLC0415 - an extra
+        from coordinator.kraft.requests.broker_apis import Folder  # noqa: PLC0415 - an extra
+        from coordinator.kraft.requests.metadata_apis import Seen  # noqa: PLC0415 - an extra
+        from coordinator.kraft.served import Node, NodeFront, read_listeners  # noqa: PLC0415
 
-        listeners = read_listeners(observer.log.image, self._listen, node_id)
+        def measure() -> Folder:
+            held = list(replicas.held.items())
+            return Folder(self._files.logs, {number: one.file.size for number, one in held})
+
+        node_id, image = identity.node_id, observer.log.image
+        listeners = read_listeners(image, self._listen, node_id)
+        self._access = access = await open_access(self._config, image, node_id, self._brokers)
         self._leader = leader = LeaderOf(
             node_id, self._config, self._standing, metrics=self.metrics
         )
-        front = NodeFront(leader, listeners, lambda: observer.log.image, node_id)
+        node = Node(
+            node_id,
+            identity.cluster_id,
+            lambda: Seen(observer.log.image, observer.log.applied - 1),
+            lambda: self._epoch,
+            measure,
+            self._brokers,
+            self._controllers,
+        )
+        front = NodeFront(leader, listeners, access, node)
         with serve(
             leader, join_address(*next(iter(listeners.values()))), insecure=True, front=front
         ):
@@ -211,6 +233,8 @@ class ClusterNode:
             log = observer.log
             seen = log.image.brokers.get(identity.node_id)
             # Before our own registration is replayed, the image may be of a time before it.
+            if self._access is not None:
+                self._access.update(log.image)
             if log.is_caught_up and seen is not None and seen.epoch == self._epoch:
                 if self._leader is not None:
                     self._leader.end_others(log.image)

@@ -95,12 +95,18 @@ def list_features(image: MetadataImage) -> list[dict[str, object]]:
 def registration(image: MetadataImage, identity: Identity, place: Place) -> dict[str, Any]:
     """Return the fields of a BrokerRegistration."""
     listeners = place.listeners or {LISTENER: (place.host, place.port)}
+    protocols = list_protocols(image, identity.node_id)
     return {
         "broker_id": identity.node_id,
         "cluster_id": identity.cluster_id,
         "incarnation_id": identity.incarnation_id,
         "listeners": [
-            {"name": name, "host": host, "port": port, "security_protocol": PLAINTEXT}
+            {
+                "name": name,
+                "host": host,
+                "port": port,
+                "security_protocol": protocols.get(name, PLAINTEXT),
+            }
             for name, (host, port) in listeners.items()
         ],
         "features": list_features(image),
@@ -169,21 +175,17 @@ def must_not_lead(image: MetadataImage, node_id: int) -> bool:
     )
 
 
-def why_not_lead(image: MetadataImage, node_id: int | None) -> str | None:
-    """Return why no node of Muster can lead in a cluster; None where one can."""
-    protocols = {
+def list_protocols(image: MetadataImage, node_id: int | None) -> dict[str, int]:
+    """Return Kafka's number of the security protocol of each listener that brokers have, by name.
+
+    Nodes of Muster that only follow have one of their own, which is left out.
+    """
+    return {
         one.name: one.security_protocol
-        for broker in image.brokers.values()
+        for broker in list(image.brokers.values())
         for one in broker.endpoints
-        if broker.node_id != node_id
+        if broker.node_id != node_id and one.name != LISTENER
     }
-    secured = sorted(name for name, protocol in protocols.items() if protocol != PLAINTEXT)
-    if secured:
-        return (
-            f"the listeners {', '.join(secured)} of the cluster have TLS or a login, which a node "
-            "that leads cannot serve yet"
-        )
-    return "the cluster has ACLs, which a node that leads does not heed yet" if image.acls else None
 
 
 def find_replicas(image: MetadataImage, node_id: int) -> dict[int, Partition]:

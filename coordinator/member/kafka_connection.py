@@ -138,12 +138,12 @@ class KafkaConnection:
         found: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         self._waiting[number] = found
         try:
-            self._writer.write(_frame(api, version, number, self._client_id, fields))
+            self._writer.write(make_frame(api, version, number, self._client_id, fields))
             await self._writer.drain()
             body = await found
         finally:
             self._waiting.pop(number, None)
-        return _read_response(api, version, body)
+        return read_response(api, version, body)
 
     def _choose(self, api: Api) -> int:
         """Return the newest version that both sides have."""
@@ -273,7 +273,7 @@ def _request_of(api: Api, version: int) -> Any:  # noqa: ANN401 - kio's class, a
     return message.__header_schema__.__version__, entity_writer(message)
 
 
-def _frame(api: Api, version: int, number: int, client_id: bytes, fields: Any) -> bytes:  # noqa: ANN401
+def make_frame(api: Api, version: int, number: int, client_id: bytes, fields: Any) -> bytes:  # noqa: ANN401
     """Return a request with its length in front."""
     header_version, write = _request_of(api, version)
     out = bytearray(LENGTH.size)
@@ -291,7 +291,8 @@ def _readers(api: Api, version: int) -> tuple[Reader, Reader]:
     return entity_reader(message.__header_schema__), entity_reader(message)
 
 
-def _read_response(api: Api, version: int, frame: bytes) -> Any:  # noqa: ANN401 - kio's message
+def read_response(api: Api, version: int, frame: bytes) -> Any:  # noqa: ANN401 - kio's message
+    """Read a response without its length; raises ConnectionError where it is none."""
     read_header, read_body = _readers(api, version)
     try:
         _, size = read_whole(read_header, frame)

@@ -19,6 +19,8 @@ from coordinator.errors import ConfigError
 ANYONE, ANY_NAME, ANY_HOST = "User:*", "*", "*"
 CLUSTER_NAME = "kafka-cluster"
 """The one name that the one resource of the type CLUSTER has in Kafka."""
+SOME_NAME = "hardcode"
+"""Of a resource that no list is likely to name: what is allowed with it is allowed with any."""
 
 
 class Operation(IntEnum):
@@ -35,6 +37,7 @@ class Operation(IntEnum):
     DESCRIBE_CONFIGS = 10
     ALTER_CONFIGS = 11
     IDEMPOTENT_WRITE = 12
+    TWO_PHASE_COMMIT = 15
 
 
 class ResourceType(IntEnum):
@@ -43,6 +46,7 @@ class ResourceType(IntEnum):
     TOPIC = 2
     GROUP = 3
     CLUSTER = 4
+    TRANSACTIONAL_ID = 5
 
 
 OPERATIONS: Mapping[ResourceType, tuple[Operation, ...]] = {
@@ -72,8 +76,15 @@ OPERATIONS: Mapping[ResourceType, tuple[Operation, ...]] = {
         Operation.ALTER,
         Operation.DESCRIBE,
     ),
+    ResourceType.TRANSACTIONAL_ID: (
+        Operation.DESCRIBE,
+        Operation.WRITE,
+        Operation.TWO_PHASE_COMMIT,
+    ),
 }
 """What can be allowed or denied on a resource (Kafka's AclEntry.supportedOperations)."""
+IN_FILES = {one.name: one for one in ResourceType if one is not ResourceType.TRANSACTIONAL_ID}
+"""The types that a file of access lists may name: a server of Muster's own has no transactions."""
 
 _IMPLIED = {
     Operation.DESCRIBE: {Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER},
@@ -157,6 +168,48 @@ class Acls:
             allowed = allowed or verdict is True
         return allowed or (not found and self._otherwise)
 
+    def allows_somebody(self, operation: Operation, resource: Resource) -> bool:
+        """Whether there is a principal that may do something."""
+        if self._super_users:
+            return True
+        found = [
+            acl for acl in self._find_acls(resource) if acl.operation in {operation, Operation.ALL}
+        ]
+        return any(acl.allows for acl in found) or (not found and self._otherwise)
+
+    def allows_any(
+        self, principal: str, host: str, operation: Operation, kind: ResourceType
+    ) -> bool:
+        """Whether a principal may do something with a resource of a kind, whichever it is.
+
+        As Kafka's `Authorizer.authorizeByResourceType`: a name is allowed, and neither it nor a
+        beginning of it is denied.
+        """
+        if self.allows(principal, host, operation, Resource(kind, SOME_NAME)):
+            return True
+        found: dict[tuple[bool, bool], set[str]] = {}
+        for is_literal, lists in ((True, self._literal), (False, self._prefixed)):
+            for of, entries in lists.items():
+                if of.type is not kind:
+                    continue
+                for acl in entries:
+                    verdict = acl.judge(principal, host, operation)
+                    if verdict is not None:
+                        found.setdefault((is_literal, verdict), set()).add(of.name)
+        denied, denied_beginnings = (
+            found.get((True, False), set()),
+            found.get((False, False), set()),
+        )
+        if ANY_NAME in denied:
+            return False
+
+        def is_denied(name: str) -> bool:
+            return any(name.startswith(one) for one in denied_beginnings)
+
+        return any(
+            name not in denied and not is_denied(name) for name in found.get((True, True), ())
+        ) or any(not is_denied(name) for name in found.get((False, True), ()))
+
     def _find_acls(self, resource: Resource) -> Iterable[Acl]:
         """Yield the entries whose name or beginning matches a resource."""
         kind, name = resource
@@ -202,7 +255,7 @@ def parse_acls(text: str, where: str) -> Acls:
     literal: dict[Resource, list[Acl]] = {}
     prefixed: dict[Resource, list[Acl]] = {}
     try:
-        super_users = [_parse_super_user(name) for name in file.super_users]
+        super_users = [parse_super_user(name) for name in file.super_users]
         for number, entry in enumerate(file.acls):
             _add_entry(entry, f"acls[{number}]", literal, prefixed)
     except ConfigError as error:
@@ -232,7 +285,7 @@ def _add_entry(
     literal: dict[Resource, list[Acl]],
     prefixed: dict[Resource, list[Acl]],
 ) -> None:
-    kind = _parse_choice(ResourceType.__members__, entry.resource_type, f"{where}: resource_type")
+    kind = _parse_choice(IN_FILES, entry.resource_type, f"{where}: resource_type")
     pattern = {"LITERAL": literal, "PREFIXED": prefixed}
     kept = _parse_choice(pattern, entry.pattern_type, f"{where}: pattern_type")
     allows = _parse_choice({"ALLOW": True, "DENY": False}, entry.permission, f"{where}: permission")
@@ -269,9 +322,16 @@ def _parse_principal(text: str, where: str) -> str:
     return text
 
 
-def _parse_super_user(text: str) -> str:
-    if _parse_principal(text, "super_users") == ANYONE:
-        raise ConfigError(f"super_users is {text!r}: name each, or allow everybody with a list")
+def parse_super_user(text: str, setting: str = "super_users") -> str:
+    """Return a principal that may do everything.
+
+    Raises
+    ------
+    ConfigError
+        It is none, or is everybody.
+    """
+    if _parse_principal(text, setting) == ANYONE:
+        raise ConfigError(f"{setting} is {text!r}: name each, or allow everybody with a list")
     return text
 
 

@@ -7,9 +7,9 @@ rule here is refused as a whole; a test checks that every API has one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypeAlias
+from typing import Any
 
 import msgspec
 
@@ -28,8 +28,8 @@ from coordinator.wire.acls import CLUSTER, OPERATIONS, Operation, Resource
 from coordinator.wire.apis.admin_apis import HANDLERS as ADMIN
 from coordinator.wire.apis.classic_apis import CLASSIC_HANDLERS, NO_PROTOCOL_SINCE, is_unnamed
 from coordinator.wire.apis.cluster_apis import GROUP_KEY, NO_NAME_SINCE, refuse_unanswered
-from coordinator.wire.apis.group_apis import HANDLERS
-from coordinator.wire.call import Call, Cluster, respond_with
+from coordinator.wire.apis.group_apis import find_handler
+from coordinator.wire.call import Call, Cluster, Rule, respond_with
 from coordinator.wire.codec import Api, Request, Values
 from coordinator.wire.decoder import WireError
 from coordinator.wire.item_rules import (
@@ -65,11 +65,11 @@ WITH_OPERATIONS = {
     Api.CONSUMER_GROUP_DESCRIBE,
 }
 """APIs that say, if they are asked, what their principal may do."""
-NOTHING: Mapping[str, object] = {"config_resources": (), "results": (), "topics": (), "nodes": ()}
+NOTHING: Mapping[str, object] = {
+    "config_resources": (), "results": (), "topics": (), "nodes": (),
+    "resources": (), "entries": None,
+}  # fmt: skip
 """What refused requests of the cluster are about, under any field's name."""
-
-
-Rule: TypeAlias = Callable[[Request, Cluster, Permissions], Call]
 
 
 def authorize_request(request: Request, cluster: Cluster) -> Call:
@@ -80,9 +80,6 @@ def authorize_request(request: Request, cluster: Cluster) -> Call:
     WireError
         The API has no rule: better no answer than one to the wrong client.
     """
-    own = cluster.own.get(request.api)
-    if own is not None:
-        return own(request, cluster)
     call = _apply_rule(request, cluster)
     if request.api in AUDITED and call.events:
         session = request.session
@@ -102,13 +99,11 @@ def _apply_rule(request: Request, cluster: Cluster) -> Call:
     acls, session = cluster.acls(), request.session
     if acls is None:
         if request.api not in WITH_OPERATIONS:
-            return HANDLERS[request.api](request, cluster)
-        return _add_operations(
-            request, cluster, _allow_anybody, Permissions(session, cluster, None)
-        )
+            return find_handler(request.api, cluster)(request, cluster)
+        return _add_operations(request, cluster, allow_anybody, Permissions(session, cluster, None))
     if request.conversation.is_allowed(request.body, acls):
-        return HANDLERS[request.api](request, cluster)
-    rule = RULES.get(request.api)
+        return find_handler(request.api, cluster)(request, cluster)
+    rule = cluster.rules.get(request.api) or RULES.get(request.api)
     if rule is None:
         raise WireError(f"{request.api.name} has no rule of authorization: it is not served")
     permissions = Permissions(session, cluster, acls)
@@ -159,7 +154,7 @@ def _heartbeat(request: Request, cluster: Cluster, permissions: Permissions) -> 
     if of is None:
         # by which it was allowed: there may be new ones now
         request.conversation.note_allowed(request.body, permissions.acls)
-        return HANDLERS[request.api](request, cluster)
+        return find_handler(request.api, cluster)(request, cluster)
     return respond_with(refusal_fields(of) | {"member_epoch": 0, "heartbeat_interval": 0})
 
 
@@ -169,7 +164,7 @@ def _classic(request: Request, cluster: Cluster, permissions: Permissions) -> Ca
     group = group_resource(body.group_id)
     unnamed = api is Api.SYNC_GROUP and is_unnamed(request)
     if unnamed or permissions.authorize(Operation.READ, group):
-        return HANDLERS[api](request, cluster)
+        return find_handler(api, cluster)(request, cluster)
     named = api is Api.JOIN_GROUP and request.version < NO_PROTOCOL_SINCE
     refused = {
         "member_id": getattr(body, "member_id", ""), "leader": "",
@@ -182,7 +177,7 @@ def _offset_commit(request: Request, cluster: Cluster, permissions: Permissions)
     """OffsetCommit: READ of the group and of each topic."""
     group = group_resource(request.body.group_id)
     if permissions.authorize(Operation.READ, group):
-        return _topic_rule(Operation.READ)(request, cluster, permissions)
+        return topic_rule(Operation.READ)(request, cluster, permissions)
     return respond_with({"topics": [refuse_topic(topic, group) for topic in request.body.topics]})
 
 
@@ -190,18 +185,19 @@ def _offset_delete(request: Request, cluster: Cluster, permissions: Permissions)
     """OffsetDelete: DELETE of the group, READ of each topic."""
     group = group_resource(request.body.group_id)
     if permissions.authorize(Operation.DELETE, group):
-        return _topic_rule(Operation.READ)(request, cluster, permissions)
+        return topic_rule(Operation.READ)(request, cluster, permissions)
     return respond_with(refusal_fields(group) | {"topics": ()})
 
 
-def _topic_rule(operation: Operation, asked: str = "topics", answered: str = "topics") -> ItemRule:
+def topic_rule(operation: Operation, asked: str = "topics", answered: str = "topics") -> ItemRule:
+    """Return the rule of a request that lists topics, each of which needs an operation."""
     return ItemRule(operation, asked, answered, resource_of_topic, refuse_topic)
 
 
 def _produce(request: Request, cluster: Cluster, permissions: Permissions) -> Call:
     """Produce: WRITE of each topic; a request that wants no answer gets none, allowed or not."""
     refuse_unanswered(request)
-    return _topic_rule(Operation.WRITE, "topic_data", "responses")(request, cluster, permissions)
+    return topic_rule(Operation.WRITE, "topic_data", "responses")(request, cluster, permissions)
 
 
 def _offset_fetch(request: Request, cluster: Cluster, permissions: Permissions) -> Call:
@@ -221,7 +217,7 @@ def _offset_fetch(request: Request, cluster: Cluster, permissions: Permissions) 
     if not groups:
         return respond_with((refusals[0] if refusals else {}) | {"groups": refusals})
     asked = replace(body, groups=tuple(groups)) if several else groups[0]
-    call = HANDLERS[request.api](replace(request, body=asked), cluster)
+    call = find_handler(request.api, cluster)(replace(request, body=asked), cluster)
 
     def respond(answers: Sequence[Answer]) -> Values:
         found: Any = call.respond(answers)["groups"]
@@ -255,16 +251,17 @@ def _refuse_offsets(group: Any, of: Resource, version: int) -> dict[str, object]
 # Requests of the cluster -------------------------------------------------------------------------
 
 
-def _allow_anybody(request: Request, cluster: Cluster, _permissions: Permissions) -> Call:
-    return HANDLERS[request.api](request, cluster)
+def allow_anybody(request: Request, cluster: Cluster, _permissions: Permissions) -> Call:
+    """Answer every client."""
+    return find_handler(request.api, cluster)(request, cluster)
 
 
-def _cluster_rule(operation: Operation) -> Rule:
+def cluster_rule(operation: Operation) -> Rule:
     """Return the rule of a request that needs something of the cluster."""
 
     def rule(request: Request, cluster: Cluster, permissions: Permissions) -> Call:
         if permissions.authorize(operation, CLUSTER):
-            return HANDLERS[request.api](request, cluster)
+            return find_handler(request.api, cluster)(request, cluster)
         return respond_with({**refusal_fields(CLUSTER), **NOTHING})
 
     return rule
@@ -282,13 +279,13 @@ def _find_coordinator(request: Request, cluster: Cluster, permissions: Permissio
     if getattr(body, "key_type", GROUP_KEY) != GROUP_KEY or permissions.authorize(
         Operation.DESCRIBE, group
     ):
-        return HANDLERS[request.api](request, cluster)
+        return find_handler(request.api, cluster)(request, cluster)
     return respond_with(refuse_key(body.key, group))
 
 
 def _list_groups(request: Request, cluster: Cluster, permissions: Permissions) -> Call:
     """ListGroups: all of them with DESCRIBE of the cluster, else those that may be described."""
-    call = HANDLERS[request.api](request, cluster)
+    call = find_handler(request.api, cluster)(request, cluster)
     if permissions.allows(Operation.DESCRIBE, CLUSTER):
         return call
 
@@ -308,7 +305,7 @@ def _list_groups(request: Request, cluster: Cluster, permissions: Permissions) -
 def _metadata(request: Request, cluster: Cluster, permissions: Permissions) -> Call:
     """Metadata: DESCRIBE of each topic; of all topics, those that may be described."""
     asked = request.body.topics
-    handler = HANDLERS[request.api]
+    handler = find_handler(request.api, cluster)
     if asked is None or (request.version == 0 and not asked):
 
         def visible() -> TopicView:
@@ -400,12 +397,12 @@ def _operation_bits(of: Resource, permissions: Permissions) -> int:
 ALTER_EACH = ItemRule(
     Operation.ALTER_CONFIGS, "resources", "responses", resource_of_config, refuse_config
 )
-RULES: dict[Api, Rule] = dict.fromkeys(ADMIN, _cluster_rule(Operation.DESCRIBE)) | {
+RULES: dict[Api, Rule] = dict.fromkeys(ADMIN, cluster_rule(Operation.DESCRIBE)) | {
     **dict.fromkeys(CLASSIC_HANDLERS, _classic),
-    Api.LIST_TRANSACTIONS: _allow_anybody,
+    Api.LIST_TRANSACTIONS: allow_anybody,
     Api.PRODUCE: _produce,
-    Api.FETCH: _topic_rule(Operation.READ, answered="responses"),
-    Api.LIST_OFFSETS: _topic_rule(Operation.DESCRIBE),
+    Api.FETCH: topic_rule(Operation.READ, answered="responses"),
+    Api.LIST_OFFSETS: topic_rule(Operation.DESCRIBE),
     Api.METADATA: _metadata,
     Api.OFFSET_COMMIT: _offset_commit,
     Api.OFFSET_FETCH: _offset_fetch,
@@ -414,20 +411,20 @@ RULES: dict[Api, Rule] = dict.fromkeys(ADMIN, _cluster_rule(Operation.DESCRIBE))
         Operation.DESCRIBE, "groups", "groups", resource_of_group, refuse_group
     ),
     Api.LIST_GROUPS: _list_groups,
-    Api.SASL_HANDSHAKE: _allow_anybody,
-    Api.API_VERSIONS: _allow_anybody,
+    Api.SASL_HANDSHAKE: allow_anybody,
+    Api.API_VERSIONS: allow_anybody,
     Api.DESCRIBE_CONFIGS: ItemRule(
         Operation.DESCRIBE_CONFIGS, "resources", "results", resource_of_config, refuse_config
     ),
-    Api.SASL_AUTHENTICATE: _allow_anybody,
+    Api.SASL_AUTHENTICATE: allow_anybody,
     Api.DELETE_GROUPS: ItemRule(
         Operation.DELETE, "groups_names", "results", resource_of_group, refuse_group
     ),
     Api.ALTER_CONFIGS: ALTER_EACH,
     Api.INCREMENTAL_ALTER_CONFIGS: ALTER_EACH,
-    Api.LIST_CONFIG_RESOURCES: _cluster_rule(Operation.DESCRIBE_CONFIGS),
+    Api.LIST_CONFIG_RESOURCES: cluster_rule(Operation.DESCRIBE_CONFIGS),
     Api.OFFSET_DELETE: _offset_delete,
-    Api.DESCRIBE_CLUSTER: _allow_anybody,
+    Api.DESCRIBE_CLUSTER: allow_anybody,
     Api.CONSUMER_GROUP_HEARTBEAT: _heartbeat,
     Api.CONSUMER_GROUP_DESCRIBE: _describe,
 }

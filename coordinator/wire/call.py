@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import lru_cache
 from string import ascii_lowercase, ascii_uppercase, digits
-from typing import NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from uuid import UUID
 
 import numpy as np
@@ -23,6 +23,9 @@ from coordinator.core.state.short_calls import apply
 from coordinator.wire.acls import Acls, Operation, Resource
 from coordinator.wire.codec import VERSIONS, Api, Request, Values
 from coordinator.wire.session import Session
+
+if TYPE_CHECKING:
+    from coordinator.wire.item_rules import Permissions
 
 TOPIC_NAME = re.compile(r"(?!\.{1,2}\Z)[a-zA-Z0-9._-]{1,249}\Z")
 NO_TOPIC_ID = UUID(int=0)
@@ -113,8 +116,8 @@ class Cluster:
         The lowest and highest version of each API that is served.
     offered
         What clients may ask, if it is not that: others answer some of their requests.
-    own
-        By API, what answers it in place of what answers it elsewhere; all may ask.
+    own, rules
+        By API, what answers it in place of what answers it elsewhere, and what it requires there.
     """
 
     node_id: int
@@ -137,6 +140,7 @@ class Cluster:
     versions: Mapping[Api, tuple[int, int]] = field(default_factory=lambda: VERSIONS)
     offered: Callable[[], Mapping[int, tuple[int, int]]] | None = None
     own: Mapping[Api, Callable[[Request, Cluster], Call]] = field(default_factory=dict)
+    rules: Mapping[Api, Rule] = field(default_factory=dict)
 
     @property
     def node(self) -> ClusterNode:
@@ -182,6 +186,10 @@ class Call:
     wait_ms: int = 0
     refusal: str = ""
     later: Callable[[], Future[Answer]] | None = None
+
+
+Rule: TypeAlias = "Callable[[Request, Cluster, Permissions], Call]"
+"""From a request and what its principal may do to the call of what is allowed of it."""
 
 
 def respond_with(values: Values, wait_ms: int = 0, refusal: str = "") -> Call:

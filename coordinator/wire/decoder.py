@@ -79,7 +79,7 @@ def _number(form: str) -> Reader:
 
 
 _int8, _int16, _int32, _int64 = map(_number, "bhiq")
-_uint16 = _number("H")
+_uint16, _float64 = map(_number, "Hd")
 
 
 def varint(data: bytes, at: int) -> tuple[int, int]:
@@ -201,10 +201,12 @@ _PLAIN: dict[str, Reader] = {
     "int32": _int32,
     "int64": _int64,
     "uint16": _uint16,
+    "float64": _float64,
     "bool": _bool,
     "uuid": _uuid,
     "timedelta_i32": _milliseconds(_int32),
     "timedelta_i64": _milliseconds(_int64),
+    "datetime_i64": _int64,
 }
 
 

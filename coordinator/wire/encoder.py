@@ -40,7 +40,7 @@ def _number(form: str) -> Writer:
 
 
 _int8, _int16, _int32, _int64 = map(_number, "bhiq")
-_uint16 = _number("H")
+_uint16, _float64 = map(_number, "Hd")
 
 
 def _varint(out: bytearray, value: int) -> None:
@@ -63,8 +63,10 @@ def _compact_bytes(out: bytearray, value: bytes | None) -> None:
     out += value or b""
 
 
-def _moment(out: bytearray, value: datetime | None) -> None:
-    _int64(out, -1 if value is None else round(value.timestamp() * 1000))
+def _moment(out: bytearray, value: datetime | int | None) -> None:
+    if isinstance(value, datetime):
+        value = round(value.timestamp() * 1000)
+    _int64(out, -1 if value is None else value)
 
 
 def _text(write_bytes: Writer) -> Writer:
@@ -90,6 +92,7 @@ _PLAIN: dict[str, Writer] = {
     "int32": _int32,
     "int64": _int64,
     "uint16": _uint16,
+    "float64": _float64,
     "error_code": _int16,
     "bool": lambda out, value: out.append(bool(value)),
     "uuid": _uuid,

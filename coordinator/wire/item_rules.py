@@ -15,7 +15,7 @@ from coordinator.errors import ErrorCode
 from coordinator.wire.acls import CLUSTER, Acls, Operation, Resource, ResourceType
 from coordinator.wire.apis.cluster_apis import GROUP_KEY
 from coordinator.wire.apis.config_apis import GROUP, TOPIC
-from coordinator.wire.apis.group_apis import HANDLERS
+from coordinator.wire.apis.group_apis import find_handler
 from coordinator.wire.call import NO_NODE, Call, Cluster, from_uuid, respond_with
 from coordinator.wire.codec import Api, Request, Values
 from coordinator.wire.session import Session
@@ -24,6 +24,7 @@ REFUSALS = {
     ResourceType.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
     ResourceType.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
     ResourceType.CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    ResourceType.TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
 }
 
 
@@ -42,6 +43,13 @@ class Permissions:
         if not allowed:
             self._note_denial(self._session, operation, of)
         return allowed
+
+    def allows_any(self, operation: Operation, kind: ResourceType) -> bool:
+        """Whether the principal may do something with some resource of a kind."""
+        session = self._session
+        return self.acls is None or self.acls.allows_any(
+            session.principal, session.host, operation, kind
+        )
 
     def allows(self, operation: Operation, of: Resource) -> bool:
         """Whether the principal may do something it did not request by name; nothing is noted."""
@@ -124,7 +132,7 @@ class ItemRule:
             asked = dict.fromkeys(asked)
         named = [(item, self.resource_of(request.body, item, cluster)) for item in asked]
         allowed, refused = split_by_permission(named, self.operation, permissions)
-        handler = HANDLERS[request.api]
+        handler = find_handler(request.api, cluster)
         if not refused:
             return handler(request, cluster)
         refusals = [self.refuse(item, of) for item, of in refused]
@@ -178,6 +186,7 @@ def refuse_topic(item: Any, of: Resource) -> Values:  # noqa: ANN401 - one of ki
     partitions = [
         {
             "partition_index": partition,
+            "partition": partition,
             "index": partition,
             "error_code": code,
             "committed_offset": -1,
@@ -187,6 +196,9 @@ def refuse_topic(item: Any, of: Resource) -> Values:  # noqa: ANN401 - one of ki
             "record_errors": (),
             "error_message": None,
             "high_watermark": -1,
+            "low_watermark": -1,
+            "leader_epoch": -1,
+            "end_offset": -1,
             "aborted_transactions": (),
             "records": b"",
         }

@@ -8,7 +8,7 @@ import logging
 import socket
 import ssl
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Container, Coroutine
 from concurrent.futures import Future
 from dataclasses import replace
 from importlib.util import find_spec
@@ -22,10 +22,11 @@ from coordinator.storage.nodes import Node, StoreNodes
 from coordinator.wire import server
 from coordinator.wire.acceptor import count_reserved_files, raise_files_limit
 from coordinator.wire.access import NO_TOKENS, Access
-from coordinator.wire.acls import Operation, Resource
+from coordinator.wire.acls import Acls, Operation, Resource
 from coordinator.wire.call import Cluster, ClusterNode
 from coordinator.wire.codec import CLASSIC_VERSIONS, VERSIONS
 from coordinator.wire.refusal_audit import RefusalCounter
+from coordinator.wire.sasl import Login
 from coordinator.wire.session import Session
 
 PORT_MAX = 65_535
@@ -54,11 +55,34 @@ class ServedCoordinator(server.EventSubmitter, Protocol):
         """The servers of its store, to be one of; None where no one else can have it."""
 
 
+class ServerAccess(Protocol):
+    """TLS, logins and access lists, as they are now."""
+
+    @property
+    def tls(self) -> ssl.SSLContext | None:
+        """The TLS context of new connections; None without TLS."""
+
+    @property
+    def login(self) -> Callable[[], Login] | None:
+        """Makes the login of a connection; None without logins."""
+
+    @property
+    def users(self) -> Container[str] | None:
+        """The users who may log in with a password; None where no one may."""
+
+    @property
+    def acls(self) -> Acls | None:
+        """The access lists; None allows everyone everything."""
+
+    def reload(self, *, always: bool = False) -> bool:
+        """Read again what has changed, or all; return whether users have."""
+
+
 class Front(Protocol):
     """What stands before the groups of a server: it has the sockets, and answers other requests."""
 
-    knows_clients: bool
-    """Whether clients log in elsewhere before they are answered."""
+    def load_access(self, config: ServerConfig, oauth: OAuthConfig) -> ServerAccess:
+        """Return TLS, logins and access lists of the clients; raises `ConfigError`."""
 
     def show(self, cluster: Cluster) -> Cluster:
         """Return the cluster that clients see."""
@@ -89,9 +113,9 @@ class RunningServer:
     def __init__(
         self, backend: ServedCoordinator, config: ServerConfig, front: Front | None = None
     ) -> None:
-        access = self._access = load_access(
-            config, backend.config.oauth, knows_clients=front is not None and front.knows_clients
-        )
+        load = load_access if front is None else front.load_access
+        access: ServerAccess = load(config, backend.config.oauth)
+        self._access = access
         config = replace(config, connections_max=_limit_connections(config.connections_max))
         self._socket = bind_socket(config.listen, "server.listen")
         host, port = _find_advertised(config, self._socket)
@@ -249,7 +273,7 @@ class RunningServer:
         self,
         backend: ServedCoordinator,
         config: ServerConfig,
-        access: Access,
+        access: ServerAccess,
         begun: Future[None],
     ) -> None:
         loop, end = asyncio.get_running_loop(), asyncio.Event()

@@ -14,7 +14,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Container, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from coordinator.config import QuotasConfig, ServerConfig
 from coordinator.core.events import Answer, Event, RecordAudit, Result
@@ -75,6 +75,21 @@ class EventSubmitter(Protocol):
         """Where requests and connections are counted."""
 
 
+class Door(NamedTuple):
+    """What clients of a socket find.
+
+    Attributes
+    ----------
+    listener
+        The name of the listener.
+    login
+        Makes what a client must do before anything else; None lets everyone in.
+    """
+
+    listener: str = ""
+    login: Callable[[], Login] | None = None
+
+
 class Server:
     """Serves connections in an event loop.
 
@@ -96,7 +111,7 @@ class Server:
         quotas: QuotasConfig = NO_QUOTAS,
     ) -> None:
         self._config = config
-        self._login = login
+        self._door = Door(login=login)
         self._metrics = backend.metrics
         self._loop = asyncio.get_running_loop()
         self._clients = RefusedClients(self._metrics.client_refused, self._loop.time)
@@ -132,11 +147,14 @@ class Server:
         sock: socket.socket,
         tls: Callable[[], ssl.SSLContext | None],
         between: Callable[[Link], asyncio.Protocol] = lambda link: link,
+        door: Door | None = None,
     ) -> None:
         """Take connections of a bound socket.
 
         Parameters
         ----------
+        door
+            What its clients find, where it is another than elsewhere.
         between
             Makes what stands between a socket and its connection here.
         """
@@ -146,7 +164,9 @@ class Server:
                 tls,
                 self._config,
                 self._metrics,
-                lambda slot: between(Link(self._limits, slot, self._connect, self.ask)),
+                lambda slot: between(
+                    Link(self._limits, slot, partial(self._connect, door or self._door), self.ask)
+                ),
                 self._connections,
                 self._open_now,
             )
@@ -156,19 +176,21 @@ class Server:
         """Answer from now on that this is the cluster: our node id was not known before."""
         self._cluster = cluster
 
-    def _connect(self, address: str, subject: str) -> Connection:
+    def _connect(self, door: Door, address: str, subject: str) -> Connection:
         """Return the protocol state of a new connection."""
         config = self._config
-        return Connection(
+        connection = Connection(
             address,
             config.request_bytes_max or REQUEST_BYTES_LEAST,
             config.in_flight_max,
-            self._login() if self._login else None,
+            door.login() if door.login else None,
             subject,
             config.elements_max or ELEMENTS_LEAST,
             self._cluster.versions,
             self.room,
         )
+        connection.session.listener = door.listener
+        return connection
 
     def room(self) -> RequestRoom:
         """Return how large a request may be with the topics there are; 0 where a setting says."""

@@ -43,6 +43,8 @@ class Session:
         The client's address, without a port; an IPv4 address as such, however it came.
     client_id
         As the client called itself last.
+    listener
+        The name of the listener that it came by; "" where a server has only one.
     software, software_version
         What its software says that it is; "" until it has, or where Kafka would not take it.
     """
@@ -50,6 +52,7 @@ class Session:
     principal: str = ANONYMOUS
     host: str = ""
     client_id: str = ""
+    listener: str = ""
     software: str = ""
     software_version: str = ""
     _decided: tuple[Acls | None, dict[tuple[Operation, Resource], bool]] = field(

@@ -3,7 +3,6 @@
 import asyncio
 import time
 from types import SimpleNamespace
-from uuid import UUID
 
 import pytest
 from kio.schema.errors import ErrorCode
@@ -16,8 +15,9 @@ from coordinator.errors import GroupError
 from coordinator.kraft.batch_writer import Change, KeyValue, write_batch
 from coordinator.kraft.leader import LeaderOf, read_topics
 from coordinator.kraft.metadata_image import TOPIC as TOPICS
-from coordinator.kraft.metadata_image import Acl, Endpoint
+from coordinator.kraft.metadata_image import Endpoint
 from coordinator.kraft.partition_log import Accepted, split_batches
+from coordinator.kraft.registration import list_protocols
 from coordinator.kraft.replicas import Replicas
 from coordinator.kraft.served import read_listeners
 from coordinator.kraft.standing import Standing
@@ -215,7 +215,6 @@ def test_topics_have_the_racks_of_their_replicas(image):
 
 
 def test_listeners_are_those_of_the_cluster(image):
-    image.acls.clear()
     for number in (1, 2):
         ends = (Endpoint("IN", "h", 1, 0), Endpoint("OUT", "h", 2, 0))
         image.brokers[number] = image.brokers[number]._replace(endpoints=ends)
@@ -228,9 +227,9 @@ def test_listeners_are_those_of_the_cluster(image):
         read_listeners(image, "0.0.0.0:7", NODE)
     with pytest.raises(ConfigError, match=r"the listeners IN, OUT: give each as NAME=host:port"):
         read_listeners(image, "127.0.0.1:7", NODE)
-    image.acls[UUID(int=1)] = Acl(2, "t", 3, "User:a", "*", 3, 3)
-    with pytest.raises(ConfigError, match="has ACLs"):
-        read_listeners(image, given, NODE)
+    follows = Endpoint("MUSTER", "h", 9, 0)  # of a node that only follows
+    image.brokers[1002] = image.brokers[1]._replace(node_id=1002, endpoints=(follows,))
     image.brokers[2] = image.brokers[2]._replace(endpoints=(Endpoint("OUT", "h", 2, 3),))
-    with pytest.raises(ConfigError, match="OUT of the cluster have TLS or a login"):
-        read_listeners(image, given, NODE)
+    assert read_listeners(image, given, NODE).keys() == {"IN", "OUT"}
+    assert list_protocols(image, 2) == {"IN": 0, "OUT": 0}
+    assert list_protocols(image, 1) == {"OUT": 3}

@@ -22,7 +22,7 @@ from coordinator.core.events import Heartbeat
 from coordinator.errors import ErrorCode
 from coordinator.member.events import MemberSettings
 from coordinator.member.kafka import Kafka
-from coordinator.member.kafka_connection import VERSIONS, _read_response
+from coordinator.member.kafka_connection import VERSIONS, read_response
 from coordinator.wire.codec import Api
 from coordinator.wire.decoder import field_shape
 from coordinator.wire.encoder import entity_writer
@@ -176,14 +176,14 @@ def test_an_answer_is_read_as_kios_own_reader_reads_it(api, version):
         entity_writer(schema)(out, example(schema, Random(seed), 4))
         wanted, size = kio_reader(schema)(bytes(out), len(head))
         assert len(head) + size == len(out)
-        assert _read_response(api, version, bytes(out)) == wanted
+        assert read_response(api, version, bytes(out)) == wanted
 
 
 def test_a_few_bytes_of_an_answer_reserve_no_memory():
     """kio's own reader would end the process."""
     frame = struct.pack(">ib", 7, 0) + bytes(4) + b"\xff\xff\xff\xff\x0f"
     with pytest.raises(ConnectionError, match="4294967294 elements are announced"):
-        _read_response(Api.CONSUMER_GROUP_DESCRIBE, 0, frame)
+        read_response(Api.CONSUMER_GROUP_DESCRIBE, 0, frame)
 
 
 def test_an_error_of_a_newer_broker_is_unknown():
@@ -193,5 +193,5 @@ def test_an_error_of_a_newer_broker_is_unknown():
     topics = [{"name": "t", "partitions": [row]}]
     entity_writer(schema)(out, {"throttle_time": 0, "topics": topics})
     raw = bytes(out).replace(struct.pack(">ih", 9, 0), struct.pack(">ih", 9, 999))
-    ((one,),) = [t.partitions for t in _read_response(Api.LIST_OFFSETS, 7, raw).topics]
+    ((one,),) = [t.partitions for t in read_response(Api.LIST_OFFSETS, 7, raw).topics]
     assert (one.error_code.name, one.offset) == ("unknown_server_error", 5)

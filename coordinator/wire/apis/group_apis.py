@@ -438,3 +438,8 @@ HANDLERS: dict[Api, Callable[[Request, Cluster], Call]] = (
         Api.OFFSET_DELETE: offset_delete,
     }
 )
+
+
+def find_handler(api: Api, cluster: Cluster) -> Callable[[Request, Cluster], Call]:
+    """Return what answers an API: what the cluster has in its place, else what all servers have."""
+    return cluster.own.get(api) or HANDLERS[api]

@@ -1,0 +1,259 @@
+"""A node lets clients in as brokers do, and lets them do what the cluster's lists allow."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from coordinator.errors import GroupError
+from coordinator.kraft.metadata_image import ScramVerifier
+from coordinator.kraft.registration import TOPIC as TOPICS
+from coordinator.wire.codec import Api
+from coordinator.wire.listener import parse_address
+from coordinator.wire.sasl import Verifier
+from tests.kraft.test_membership import NODE
+from tests.support.wire_client import Client
+
+from .fake_kafka import enveloped, opened
+from .nodes import (
+    CLUSTER,
+    CLUSTER_ACTION,
+    DENY,
+    DESCRIBE,
+    DESCRIBE_CONFIGS,
+    GROUP,
+    NAMES,
+    OF_BROKERS,
+    PREFIXED,
+    READ,
+    TOPIC,
+    Person,
+    allow,
+    ask_metadata,
+    codes,
+)
+
+# Logins ------------------------------------------------------------------------------------------
+
+
+def test_the_verifiers_of_the_cluster_let_in_and_passwords_are_those_of_the_file(secured):
+    """As with brokers: SCRAM knows no password of the file, and PLAIN none of the metadata."""
+    for name, password, mechanism, code in (
+        ("ann", "ann-pw", "SCRAM-SHA-256", None),
+        ("ann", "plain-pw", "PLAIN", None),
+        ("ann", "plain-pw", "SCRAM-SHA-256", "refused"),
+        ("ann", "ann-pw", "PLAIN", "refused"),
+        ("admin", "admin-pw", "PLAIN", "refused"),
+        ("eve", "eve-pw", "SCRAM-SHA-256", "refused"),
+        ("ann", "ann-pw", "SCRAM-SHA-512", "not served"),
+    ):
+        if code is None:
+            with Person(secured, name, password, mechanism) as one:
+                assert one.ask(Api.DESCRIBE_CLUSTER, **OF_BROKERS).cluster_id == "cluster-1"
+        else:
+            with pytest.raises(GroupError, match=code):
+                Person(secured, name, password, mechanism)
+
+
+def test_without_a_login_nothing_is_answered(secured, kafka):
+    with Client(secured.address) as one, pytest.raises((OSError, struct.error)):
+        one.ask(Api.METADATA, 12, topics=None, **NAMES)
+    assert not kafka.asked
+
+
+def test_a_user_that_the_cluster_makes_later_gets_in_and_one_it_removes_does_not(secured):
+    new = Verifier.of("SCRAM-SHA-256", "bob-pw", b"salt" * 4, 4_096)
+    with pytest.raises(GroupError, match="refused"):
+        Person(secured, "bob")
+    secured.image.verifiers["bob", 1] = ScramVerifier(
+        new.salt, new.stored_key, new.server_key, new.iterations
+    )
+    del secured.image.verifiers["ann", 1]
+    secured.image.access_changes += 1
+    secured.access.update(secured.image)
+    with Person(secured, "bob") as bob:
+        assert bob.ask(Api.DESCRIBE_CLUSTER, **OF_BROKERS).error_code == 0
+    with pytest.raises(GroupError, match="refused"):
+        Person(secured, "ann")
+
+
+# Access lists ------------------------------------------------------------------------------------
+
+
+def test_the_lists_of_the_cluster_decide_on_topics_groups_and_coordinators(secured):
+    group = secured.group()
+    with Person(secured, "ann") as ann:
+        assert codes(ask_metadata(ann, "orders")) == {"orders": 29}
+        assert not ask_metadata(ann).topics
+        named = {"key_type": 0, "coordinator_keys": [group]}
+        assert [
+            int(one.error_code) for one in ann.ask(Api.FIND_COORDINATOR, **named).coordinators
+        ] == [30]
+        allow(secured, "User:ann", TOPIC, "ord", DESCRIBE, pattern=PREFIXED)
+        allow(secured, "User:ann", GROUP, group, READ)
+        assert codes(ask_metadata(ann, "orders", TOPICS)) == {"orders": 0, TOPICS: 29}
+        assert [one.name for one in ask_metadata(ann).topics] == ["orders"]
+        (found,) = ann.ask(Api.FIND_COORDINATOR, **named).coordinators
+        assert (int(found.error_code), found.node_id) == (0, NODE)
+        assert (found.host, found.port) == parse_address(secured.address, "it")
+        allow(secured, "User:*", TOPIC, "orders", DESCRIBE, permission=DENY)
+        assert codes(ask_metadata(ann, "orders")) == {"orders": 29}
+    with Person(secured, "admin") as admin:
+        assert {"orders", TOPICS} <= codes(ask_metadata(admin)).keys()
+
+
+def test_only_who_may_do_what_brokers_do_fetches_as_a_replica(secured):
+    topic_id = secured.leader.leaders.topic_id
+    part = {
+        "partition": 0, "current_leader_epoch": 9, "fetch_offset": 0, "last_fetched_epoch": -1,
+        "log_start_offset": 0, "partition_max_bytes": 1 << 20,
+    }  # fmt: skip
+
+    def fetch(client, replica):
+        state = (
+            {"replica_id": replica, "replica_epoch": 5}
+            if replica >= 0
+            else {"replica_id": -1, "replica_epoch": -1}
+        )
+        found = client.ask(
+            Api.FETCH, replica_state=state, max_wait=0, min_bytes=0, max_bytes=1 << 20, rack_id="",
+            topics=[{"topic_id": topic_id, "partitions": [part]}], forgotten_topics_data=(),
+        )  # fmt: skip
+        return int(found.responses[0].partitions[0].error_code)
+
+    with Person(secured, "ann") as ann, Person(secured, "admin") as admin:
+        assert [fetch(ann, 1), fetch(ann, -1), fetch(admin, 1)] == [29, 29, 0]
+        allow(secured, "User:ann", TOPIC, "*", READ)
+        assert [fetch(ann, 1), fetch(ann, -1)] == [29, 0], "who reads is no replica"
+        allow(secured, "User:ann", CLUSTER, "kafka-cluster", CLUSTER_ACTION)
+        assert fetch(ann, 1) == 0
+        ended = {
+            "topics": [
+                {
+                    "topic": TOPICS,
+                    "partitions": [{"partition": 0, "leader_epoch": 9, "current_leader_epoch": 9}],
+                }
+            ]
+        }
+        epochs = [
+            one.ask(Api.OFFSET_FOR_LEADER_EPOCH, replica_id=1, **ended) for one in (ann, admin)
+        ]
+        assert [int(one.topics[0].partitions[0].error_code) for one in epochs] == [0, 0]
+
+
+def test_transactions_are_ended_by_brokers_alone(secured):
+    marker = {
+        "producer_id": 5, "producer_epoch": 0, "transaction_result": True, "coordinator_epoch": 0,
+        "topics": [{"name": TOPICS, "partition_indexes": [0]}],
+    }  # fmt: skip
+    with Person(secured, "ann") as ann, Person(secured, "admin") as admin:
+        found = [one.ask(Api.WRITE_TXN_MARKERS, markers=[marker]) for one in (ann, admin)]
+    assert [int(one.markers[0].topics[0].partitions[0].error_code) for one in found] == [31, 0]
+
+
+# Sent on -----------------------------------------------------------------------------------------
+
+NEW_TOPIC = {
+    "name": "new", "num_partitions": 3, "replication_factor": 2, "assignments": (), "configs": (),
+}  # fmt: skip
+
+
+def test_what_changes_the_cluster_goes_to_the_controller_as_the_client(secured, kafka):
+    """The controller hears who asks, and from where; its refusal is the client's answer."""
+
+    def answer(envelope):
+        topic = {
+            "name": "new", "topic_id": None, "error_code": 29, "error_message": "no",
+            "num_partitions": -1, "replication_factor": -1, "configs": (), "topic_config_error_code": 0,
+        }  # fmt: skip
+        return enveloped(opened(envelope), topics=[topic], throttle_time=3)
+
+    kafka.answers[Api.ENVELOPE] = answer
+    with Person(secured, "ann") as ann:
+        found = ann.ask(Api.CREATE_TOPICS, topics=[NEW_TOPIC], timeout=9_000, validate_only=False)
+    assert (int(found.topics[0].error_code), found.topics[0].error_message) == (29, "no")
+    (envelope,) = kafka.of(Api.ENVELOPE)
+    sent = opened(envelope)
+    assert (sent.api, sent.version, sent.client_id) == (Api.CREATE_TOPICS, 7, "test")
+    assert [(one.name, one.num_partitions) for one in sent.body.topics] == [("new", 3)]
+    assert bytes(envelope.request_principal) == b"\0\0\x05User\x04ann\0\0"
+    assert bytes(envelope.client_host_address) == bytes([127, 0, 0, 1])
+
+
+def test_another_controller_is_asked_once_the_first_is_none_any_longer(secured, kafka):
+    answers = iter([{"error_code": 41, "response_data": None}, None])
+
+    def answer(envelope):
+        found = next(answers, "ended")
+        if found != "ended":
+            return found
+        return enveloped(opened(envelope), error_code=0, error_message=None)
+
+    kafka.answers[Api.ENVELOPE] = answer
+    with Person(secured, "ann") as ann:
+        assert int(ann.ask(Api.UNREGISTER_BROKER, broker_id=9).error_code) == 0
+    assert len(kafka.of(Api.ENVELOPE)) == 3
+
+
+def test_a_client_without_a_name_gets_no_token(plain, kafka):
+    with Person(plain, None) as one:
+        found = one.ask(
+            Api.CREATE_DELEGATION_TOKEN, owner_principal_type=None, owner_principal_name=None,
+            renewers=(), max_lifetime=-1,
+        )  # fmt: skip
+    assert int(found.error_code) == 64
+    assert not kafka.of(Api.ENVELOPE)
+
+
+def test_brokers_are_asked_only_what_the_client_may(secured, kafka):
+    """The node asks as itself, so it decides before: no one gets more than from a broker."""
+    described = []
+
+    def answer(body):
+        described.append([one.resource_name for one in body.resources])
+        return {
+            "results": [
+                {
+                    "error_code": 0, "error_message": None, "resource_type": one.resource_type,
+                    "resource_name": one.resource_name, "configs": (),
+                }
+                for one in body.resources
+            ]
+        }  # fmt: skip
+
+    kafka.answers[Api.DESCRIBE_CONFIGS] = answer
+    kafka.answers[Api.DESCRIBE_ACLS] = lambda _: {
+        "error_code": 0,
+        "error_message": None,
+        "resources": (),
+    }
+    every = {
+        "resource_type_filter": 1, "resource_name_filter": None, "pattern_type_filter": 1,
+        "principal_filter": None, "host_filter": None, "operation": 1, "permission_type": 1,
+    }  # fmt: skip
+    wanted = [
+        {"resource_type": 2, "resource_name": "orders", "configuration_keys": None},
+        {"resource_type": 2, "resource_name": "secret", "configuration_keys": None},
+        {"resource_type": 4, "resource_name": "1", "configuration_keys": None},
+    ]
+    with Person(secured, "ann") as ann, Person(secured, "admin") as admin:
+        allow(secured, "User:ann", TOPIC, "orders", DESCRIBE_CONFIGS)
+        found = ann.ask(Api.DESCRIBE_CONFIGS, resources=wanted)
+        assert {one.resource_name: int(one.error_code) for one in found.results} == {
+            "orders": 0, "secret": 29, "1": 31,
+        }  # fmt: skip
+        assert described == [["orders"]]
+        assert int(ann.ask(Api.DESCRIBE_ACLS, **every).error_code) == 31
+        assert not kafka.of(Api.DESCRIBE_ACLS)
+        assert int(admin.ask(Api.DESCRIBE_ACLS, **every).error_code) == 0
+    assert len(kafka.of(Api.DESCRIBE_ACLS)) == 1
+
+
+def test_its_own_settings_are_those_that_the_cluster_has_of_it(secured, kafka):
+    secured.image.settings[4, str(NODE)] = {"muster.takes.replicas.until": "5", "a": "b"}
+    of_it = {"resource_type": 4, "resource_name": str(NODE), "configuration_keys": ["a"]}
+    with Person(secured, "admin") as admin:
+        (found,) = admin.ask(Api.DESCRIBE_CONFIGS, resources=[of_it]).results
+    assert [(one.name, one.value) for one in found.configs] == [("a", "b")]
+    assert not kafka.of(Api.DESCRIBE_CONFIGS)
