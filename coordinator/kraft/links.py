@@ -107,7 +107,7 @@ class Links:
         )
 
     def served_by(self, address: Address | None) -> Mapping[int, tuple[int, int]]:
-        """Return the versions of each API that an address has said to serve; none is known yet."""
+        """Return the versions of each API that an address serves; none before it was asked."""
         connection = None if address is None else self._open.get(address)
         return {} if connection is None else connection.served
 

@@ -168,7 +168,7 @@ class Acls:
             allowed = allowed or verdict is True
         return allowed or (not found and self._otherwise)
 
-    def allows_somebody(self, operation: Operation, resource: Resource) -> bool:
+    def allows_a_principal(self, operation: Operation, resource: Resource) -> bool:
         """Whether there is a principal that may do something."""
         if self._super_users:
             return True

@@ -96,13 +96,13 @@ class ClusterAccess:
         self._otherwise = node.allow_everyone_if_no_acl_found
         self._tokens = TokenRules(oauth) if OAUTHBEARER in server.sasl_mechanisms else None
         with_tls = any(tls for tls, _ in self._needs.values())
-        asks_nobody = replace(server, tls_client_ca="")
+        without_ca = replace(server, tls_client_ca="")
         files = (server.tls_certificate, server.tls_key, server.tls_client_ca)
         self._tls = ReloadingFile(
             "server.tls_certificate", files, lambda: load_tls(server) if with_tls else None
         )
         self._tls_before_login = ReloadingFile(
-            "server.tls_certificate", files, lambda: load_tls(asks_nobody) if with_tls else None
+            "server.tls_certificate", files, lambda: load_tls(without_ca) if with_tls else None
         )
         users, iterations = server.sasl_users, server.scram_iterations
         self._passwords = ReloadingFile(
@@ -348,9 +348,9 @@ def find_obstacle(
     rules = known.get("ssl.principal.mapping.rules", "")
     if names_subjects and rules not in {"", NO_MAPPING}:
         return f"the brokers map certificates by {rules!r} (ssl.principal.mapping.rules)"
-    if acls is not None and not acls.allows_somebody(Operation.CLUSTER_ACTION, CLUSTER):
+    if acls is not None and not acls.allows_a_principal(Operation.CLUSTER_ACTION, CLUSTER):
         return (
-            "no access list lets anybody do CLUSTER_ACTION, and node.super_users is empty, so the "
-            "brokers could not follow this node: name their super users"
+            "no access list allows any principal CLUSTER_ACTION, and node.super_users is empty, so "
+            "the brokers could not follow this node: name their super users"
         )
     return ""

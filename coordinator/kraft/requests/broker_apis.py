@@ -226,8 +226,8 @@ class BrokerApis:
         return respond_with({"error_code": ErrorCode.none, "results": [folder]})
 
 
-NOBODY = Acls({}, {})
-"""Lists by which nobody may do anything."""
+NO_RIGHTS = Acls({}, {})
+"""Lists that allow nothing."""
 DYNAMIC_OF_A_BROKER = 2
 """Kafka's number of where a setting is from: of one broker, and changed while it runs."""
 NO_PRODUCER: dict[str, object] = {"producer_id": -1, "producer_epoch": -1}
@@ -311,7 +311,7 @@ def _fetch_rule(request: Request, cluster: Cluster, permissions: Permissions) ->
         return cluster.own[request.api](request, cluster)
     if replica < 0:
         return topic_rule(Operation.READ, answered="responses")(request, cluster, permissions)
-    denied = Permissions(request.session, cluster, NOBODY)  # none of what it asks
+    denied = Permissions(request.session, cluster, NO_RIGHTS)  # none of what it asks
     return topic_rule(Operation.READ, answered="responses")(request, cluster, denied)
 
 
