@@ -8,7 +8,7 @@ balance or subscriptions.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
@@ -123,6 +123,13 @@ class PartitionRanges:
         low, high = np.searchsorted(self.member, [at, at + 1])
         return self._rows(slice(low, high))
 
+    def of_members(self, some: pa.BooleanArray) -> Self:
+        """Return the ranges of those members for which it is true, as if there were no others."""
+        kept = some.to_numpy(zero_copy_only=False)
+        rows = self._rows(np.flatnonzero(kept[self.member]))
+        member = (np.cumsum(kept) - 1)[rows.member].astype(np.int32)
+        return replace(rows, member_ids=self.member_ids.filter(some), member=member)
+
     def explode(self) -> tuple[Longs, Longs, Longs]:
         """Return one entry per partition: (member, topic, partition), in canonical order."""
         counts = self.count.astype(np.int64)
@@ -198,7 +205,7 @@ class PartitionRanges:
         count = rows["partition_count"].to_numpy().astype(np.int64)
         return cls(member_ids, topics, *order_canonically(member, topic, first, count))
 
-    def _rows(self, rows: slice) -> Self:
+    def _rows(self, rows: slice | Longs) -> Self:
         return type(self)(
             self.member_ids,
             self.topics,

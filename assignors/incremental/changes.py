@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -57,13 +57,16 @@ class GroupChanges:
     left
         Members that are gone.
     joined
-        Members that are new.
+        Members that are new; or that left as well, so that they own nothing.
     resubscribed
         Members that stay and subscribe to other topics.
     topics
         Topics that are new or have another number of partitions.
     removed_topics
         Topics that are gone.
+    renamed
+        Members that stay under another id, with all else that they have: the next incarnation of
+        each static member by the id of the one before.
     """
 
     left: Sequence[str] = ()
@@ -71,6 +74,7 @@ class GroupChanges:
     resubscribed: Sequence[SubscribedMembers] = ()
     topics: Mapping[str, int] = field(default_factory=dict)
     removed_topics: Sequence[str] = ()
+    renamed: Mapping[str, str] = field(default_factory=dict)
 
 
 def change_group(group: GroupSpec, owned: PartitionRanges, changes: GroupChanges) -> GroupSpec:
@@ -82,6 +86,8 @@ def change_group(group: GroupSpec, owned: PartitionRanges, changes: GroupChanges
         A member that left or changed is unknown, one that joined is not new, a topic is unknown;
         or the group has weights or constraints.
     """
+    if changes.renamed:
+        group, owned = _rename(group, owned, changes.renamed)
     if group.loads is not None:
         raise SpecError(
             "the group has weights or constraints, which changes do not carry over: "
@@ -100,7 +106,7 @@ def change_group(group: GroupSpec, owned: PartitionRanges, changes: GroupChanges
     columns = [[names.take(pa.array(at))] for names in known]
     numbers = [subscription[at]]
     for members in changes.joined:
-        _refuse_known(group.member_ids, members.member_ids)
+        _refuse_known(columns[0][0], members.member_ids)
         columns[0].append(members.member_ids)
         columns[1].append(members.names("instance_ids"))
         columns[2].append(members.names("racks"))
@@ -117,6 +123,23 @@ def change_group(group: GroupSpec, owned: PartitionRanges, changes: GroupChanges
         topics=topics,
         partitions=partitions,
         **_clip_owned(owned, topics, partitions),
+    )
+
+
+def _rename(
+    group: GroupSpec, owned: PartitionRanges, renamed: Mapping[str, str]
+) -> tuple[GroupSpec, PartitionRanges]:
+    """Return the group, and what its members own, under their new ids; in the order of before."""
+    old, new = (pa.array(names, pa.string()) for names in (renamed.keys(), renamed.values()))
+    _find(group.member_ids, old)
+    _refuse_known(pc.filter(group.member_ids, pc.invert(pc.is_in(group.member_ids, old))), new)
+
+    def names(ids: pa.StringArray) -> pa.StringArray:
+        return pc.coalesce(new.take(pc.index_in(ids, value_set=old)), ids)
+
+    return (
+        replace(group, member_ids=names(group.member_ids)),
+        replace(owned, member_ids=names(owned.member_ids)),
     )
 
 
@@ -187,5 +210,5 @@ def _refuse_known(known: pa.StringArray, names: pa.StringArray) -> None:
     if len(twice):
         raise SpecError(
             f"member {twice[0].as_py()!r} has joined, but is in the group: list it as "
-            "resubscribed, or as left in an earlier change"
+            "resubscribed, or as left too"
         )

@@ -5,6 +5,7 @@ See docs/design/algorithm.md#the-next-plan.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -86,6 +87,12 @@ class EqualMembers:
         """Return how many ranges each version has, and the ranges: topic, first, count."""
         start, length, _ = self.versions.rows(versions)
         return length, self.ranges.rows(expand_runs(start, length))
+
+    def instances_of(self, member_ids: Sequence[str]) -> pa.StringArray:
+        """Return the instance id of each of some members; null: it has none, or is not there."""
+        if self.statics.keys().isdisjoint(member_ids):
+            return pa.nulls(len(member_ids), pa.string())
+        return pa.array([self.statics.get(name) for name in member_ids], pa.string())
 
     def with_members(self, racks: Texts) -> tuple[EqualMembers, Longs]:
         """Add members that have no ranges yet; return the numbers of their versions."""

@@ -19,8 +19,9 @@ from assignors.incremental.changes import (
     change_group,
 )
 from assignors.incremental.equal_members import EqualMembers, order_keys, read_texts
-from assignors.incremental.member_order import BLOCK
+from assignors.incremental.member_order import BLOCK, Texts
 from assignors.incremental.next_plan import Newcomers, plan_next
+from assignors.incremental.rename_members import rename_members
 from assignors.partition_ranges import PartitionRanges, Verdict
 from assignors.plan import bound_equal_loads
 from assignors.registry import Assignor
@@ -77,10 +78,31 @@ class PlannedGroup:
         block
             Members that are copied when one of them changes.
         """
-        ranges = assignor.assign(group)
+        return cls.of(group, assignor, assignor.assign(group), why, block)
+
+    @classmethod
+    def of(
+        cls,
+        group: GroupSpec,
+        assignor: Assignor,
+        ranges: PartitionRanges,
+        why: FullPlan = FullPlan.FIRST,
+        block: int = BLOCK,
+    ) -> PlannedGroup:
+        """Take the plan that an assignor has made for a group; the rest as `plan`."""
         if _find_obstacle(group, assignor) is None:
             return cls(assignor, ranges.verdict, why, None, EqualMembers.of(group, ranges, block))
         return cls(assignor, ranges.verdict, why, (group, ranges), None)
+
+    def find_obstacle(self, changes: GroupChanges) -> FullPlan | None:
+        """Return why the plan after some changes would look at all members; None: it would not.
+
+        It would too if a change names a member that is unknown, or one as new that is not.
+        """
+        if self._equal is not None:
+            return _find_obstacle_in(self._equal, changes)
+        assert self._whole is not None
+        return _find_obstacle(self._whole[0], self.assignor) or FullPlan.FIRST
 
     def after(self, changes: GroupChanges) -> PlannedChange:
         """Return the group with its next plan; this one stays as it is.
@@ -96,8 +118,11 @@ class PlannedGroup:
         why = _find_obstacle_in(held, changes)
         if why is not None:
             return self._plan_all(changes, why)
-        left = _find_left(held, changes.left)
-        joined = _list_joined(left[1], changes.joined) if left else None
+        renamed = rename_members(held, changes.renamed) if changes.renamed else held
+        if renamed is None:
+            return self._plan_all(changes, FullPlan.NAMES)
+        left = _find_left(renamed, changes.left)
+        joined = _list_joined(left[1], changes.joined, left[0]) if left else None
         if left is None or joined is None:
             return self._plan_all(changes, FullPlan.NAMES)
         (places, _), (newcomers, held) = left, joined
@@ -123,6 +148,27 @@ class PlannedGroup:
             return self._equal.assignment(self.verdict)
         assert self._whole is not None
         return self._whole[1]
+
+    def assignment_of(self, member_ids: Sequence[str]) -> PartitionRanges:
+        """Return what some members own; those that the group does not have are left out.
+
+        As many steps as they have ranges, where plans continue from their last one.
+        """
+        ids = pa.array(member_ids, pa.string())
+        if self._equal is None:
+            ranges = self.assignment()
+            return ranges.of_members(pc.is_in(ranges.member_ids, value_set=ids))
+        keys = np.unique(order_keys(ids, self._equal.instances_of(member_ids)))
+        places, there = self._equal.order.find(keys)
+        return self._equal.assignment_of(places[there], self.verdict)
+
+    def instances_of(self, member_ids: Sequence[str]) -> pa.StringArray:
+        """Return the instance id of each of some members; null: it has none, or is not there."""
+        if self._equal is not None:
+            return self._equal.instances_of(member_ids)
+        group = self.group()
+        at = pc.index_in(pa.array(member_ids, pa.string()), value_set=group.member_ids)
+        return group.instance_ids.take(at)
 
     def group(self) -> GroupSpec:
         """Return the group, with what its members own: as many steps as there are ranges."""
@@ -199,11 +245,9 @@ def _find_left(held: EqualMembers, left: Sequence[str]) -> tuple[Longs, EqualMem
     """
     if not left:
         return np.zeros(0, dtype=np.int64), held
-    ids = pa.array(left, pa.string())
-    instances = pa.nulls(len(ids), pa.string())
+    ids, instances = pa.array(left, pa.string()), held.instances_of(left)
     static = held.statics.keys() & set(left)
     if static:
-        instances = pa.array([held.statics.get(name) for name in left], pa.string())
         rest = {name: at for name, at in held.statics.items() if name not in static}
         held = replace(held, statics=rest)
     places, there = held.order.find(np.unique(order_keys(ids, instances)))
@@ -211,11 +255,12 @@ def _find_left(held: EqualMembers, left: Sequence[str]) -> tuple[Longs, EqualMem
 
 
 def _list_joined(
-    held: EqualMembers, joined: Sequence[SubscribedMembers]
+    held: EqualMembers, joined: Sequence[SubscribedMembers], leaving: Longs
 ) -> tuple[Newcomers, EqualMembers] | None:
     """Return new members, in order, and the group that knows who of them is static.
 
-    None if one is not new, or comes twice: `change_group` says which.
+    None if one is not new, but for members at places of those who leave, or comes twice:
+    `change_group` says which.
     """
     if not joined:
         none = np.zeros(0, dtype=np.object_)
@@ -232,9 +277,15 @@ def _list_joined(
     if instances.null_count < len(ids):
         named = instances.is_valid()
         plain = order_keys(ids.filter(named), pa.nulls(pc.sum(named).as_py(), pa.string()))
-        if held.order.find(np.sort(plain))[1].any():
+        if _find_staying(held, np.sort(plain), leaving)[1]:
             return None
         new = zip(ids.filter(named).to_pylist(), instances.filter(named).to_pylist(), strict=True)
         held = replace(held, statics=held.statics | dict(new))
-    before, there = held.order.find(keys[order])
-    return None if there.any() else (Newcomers(keys[order], read_texts(racks)[order], before), held)
+    before, stays = _find_staying(held, keys[order], leaving)
+    return None if stays else (Newcomers(keys[order], read_texts(racks)[order], before), held)
+
+
+def _find_staying(held: EqualMembers, keys: Texts, leaving: Longs) -> tuple[Longs, bool]:
+    """Return where members belong, and whether one of them is there and stays."""
+    places, there = held.order.find(keys)
+    return places, bool((there & ~np.isin(places, leaving)).any())

@@ -240,6 +240,8 @@ class TargetComputations:
         failures = self._failures.get(basis.group_id, 0)
         if failures >= config.engine.max_failures and fits_memory(config, size):
             name = LOCAL
+        if name == LOCAL:  # it has all; to list what is installed takes milliseconds
+            return self.engine(LOCAL)
         engine = self._find_engine(name)
         return engine if assignor in engine.assignors else self._find_engine(LOCAL)
 

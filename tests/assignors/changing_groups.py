@@ -35,12 +35,15 @@ class ChangingGroup:
         return {"topics": self.topics, "members": self.members}
 
     def draw_growth(self):
-        """Members leave, others join, topics grow: all in one change."""
+        """Members leave, others join or have another id, topics grow: all in one change."""
         draw = self.draw
+        renamed = self._rename() if draw.random() < 0.2 else {}
         most = len(self.members) - 1
         left = draw.sample(list(self.members), min(most, draw.choice([0, 0, 1, 1, 2, 10])))
         self._forget(left)
-        joined = self._new(draw.choice([0, 0, 1, 1, 2, 10, 40]), but=left)
+        joined = self._new(draw.choice([0, 0, 1, 1, 2, 10, 40]), but=[*left, *renamed])
+        if draw.random() < 0.2:
+            joined |= {name: {"subscribed": self.subscribed} for name in left[:2]}
         self.members |= joined
         grown = {
             topic: count + draw.randint(0, 20)
@@ -48,7 +51,7 @@ class ChangingGroup:
             if draw.random() < 0.1
         }
         self.topics |= grown
-        return GroupChanges(left=left, joined=_list(joined), topics=grown)
+        return GroupChanges(left=left, joined=_list(joined), topics=grown, renamed=renamed)
 
     def draw_any(self):
         """Draw a change of any kind; only some are continued from the last plan."""
@@ -80,6 +83,10 @@ class ChangingGroup:
     def follow(self, changes):
         """Plan both ways, compare, and go on from there."""
         before, owned = self.planned.assignment(), self.planned.assignment().to_dict(lists=False)
+        for old, new in changes.renamed.items():
+            owned[new] = owned.pop(old)
+        for name in changes.left:
+            owned[name] = {}
         for name, fields in self.members.items():
             fields["owned"] = self._clipped(owned.get(name, {}))
         expected = self.assignor.assign(GroupSpec.from_dict(self.spec))
@@ -116,6 +123,14 @@ class ChangingGroup:
                 ends = self.draw.choices(["", "\0", "\0\0", "\1", "a"], k=3)
                 drawn[name]["instance_id"] = "i" + "".join(ends)
         return drawn
+
+    def _rename(self):
+        old = self.draw.sample(list(self.members), min(len(self.members), 3))
+        new = self._new(len(old))
+        renamed = dict(zip(old, new, strict=False))
+        for before, after in renamed.items():
+            self.members[after] = self.members.pop(before)
+        return renamed
 
     def _forget(self, names):
         for name in names:

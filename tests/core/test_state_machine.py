@@ -26,7 +26,6 @@ from coordinator.core.state import state_records
 from coordinator.core.state.groups import GROUP_MOVES, GroupState
 from coordinator.core.state.partition_spans import kafka_id
 from coordinator.core.state_machine import step
-from coordinator.engines.engine import compute_target
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.runtime.regex_jobs import prepare_resolution
 from coordinator.runtime.target_computations import restore_basis
@@ -34,6 +33,7 @@ from tests.support import invariants
 from tests.support.coordinator_shell import Shell
 from tests.support.fingerprint import fingerprint
 from tests.support.longer import EVERY
+from tests.support.twin_engine import TwinEngine
 
 MEMBERS = ("m0", "m1", "m2", "m3", "m4")
 TOPICS = ("a", "b", "c")
@@ -94,6 +94,7 @@ class Machine(RuleBasedStateMachine):
         self.shell = Shell(interval_ms=1_000, engine_timeout_ms=5_000, a=4, b=2)
         self.clients = {}
         self.rising = {}
+        self.engine = TwinEngine()
         self.landing = []  # computations that are done and not yet reported
         self.prepared = None
         self.ids = 0
@@ -287,7 +288,7 @@ class Machine(RuleBasedStateMachine):
             if isinstance(task, ResolveRegexes):
                 self.landing.append(prepare_resolution(self.processor, task)())
             elif (job := restore_basis(self.processor, task)) is not None:
-                self.landing.append(compute_target(job))
+                self.landing.append(self.engine.compute(job))
         if now:
             self.land()
 

@@ -16,6 +16,7 @@ from coordinator.core.state.records import (
     GroupMetadata,
     MemberMetadata,
     TargetMember,
+    TargetMetadata,
     Tombstone,
     TopicChanged,
 )
@@ -134,8 +135,23 @@ def test_a_group_keeps_some_changes_only():
     assert mark.until(group.mark()) == ["m1"]
     for _ in range(CHANGES_LEAST + 1):
         change(state, ("m1", LISTS[0], False))
+    assert mark.until(group.mark()) == ["m1"] * (CHANGES_LEAST + 2)
+    later = group.mark()
+    change(state, ("m2", LISTS[0], False))
+    assert later.until(group.mark()) == ["m2"]
+    for _ in range(CHANGES_LEAST + 1):
+        change(state, ("m1", LISTS[0], False))
     assert mark.until(group.mark()) is None
-    assert group.changes is None
+    assert later.until(group.mark()) is not None
+
+
+def test_changes_before_a_whole_target_are_not_looked_at():
+    state, group = new_group()
+    change(state, ("m0", LISTS[0], False))
+    prepare(state)
+    mark = group.computation.mark
+    replay(state, Tombstone(TargetMetadata.kind, "g"))
+    assert mark.until(group.mark()) is None
     prepare(state)
     assert mark.until(group.mark()) is None
 

@@ -16,7 +16,6 @@ from coordinator.core.events import (
 )
 from coordinator.core.state.groups import State
 from coordinator.core.state.target_candidate import TargetCandidate
-from coordinator.engines.engine import compute_target
 from coordinator.errors import GroupError
 from coordinator.errors.status import Status
 from coordinator.runtime.event_processor import EventProcessor
@@ -24,6 +23,7 @@ from coordinator.runtime.metrics import Metrics
 from coordinator.runtime.regex_jobs import prepare_resolution
 from coordinator.runtime.target_computations import restore_basis
 from coordinator.storage.record_log import LogError
+from tests.support.twin_engine import TwinEngine
 from tests.support.watched_processor import WatchedProcessor
 
 from .clock import WallClock
@@ -74,6 +74,7 @@ class Node:
         self._tick_at = NEVER
         self._late_until = 0
         self._resolving: set[str] = set()
+        self._engine = TwinEngine()
         self._depth = 0
         self._count = 0
 
@@ -344,7 +345,7 @@ class Node:
         if chance.happens("computation fails", *name):
             self._failed(task, self.life)
             return
-        outcome = compute_target(job)
+        outcome = self._engine.compute(job)
         wait = chance.between(1, 50, "computes", *name)
         if chance.happens("computation late", *name):
             wait = chance.between(50, 8_000, "how late", *name)

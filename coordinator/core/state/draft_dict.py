@@ -70,10 +70,17 @@ class DraftDict(MutableMapping[K, V]):
 
     def values(self) -> ValuesView[V]:
         """Return the values: at once, not by looking each key up, as inherited."""
-        if self._gone:
-            found = {key: value for key, value in self._base.items() if key not in self._gone}
-            return (found | self._new).values()
-        return (self._base | self._new if self._new else self._base).values()
+        return self._merge().values()
+
+    def _merge(self) -> dict[K, V]:
+        """Return the base with the changes: the base itself if there are none."""
+        if not self._gone and not self._new:
+            return self._base
+        found = self._base.copy()
+        for key in self._gone:
+            del found[key]
+        found.update(self._new)
+        return found
 
     def __len__(self) -> int:
         return self._size

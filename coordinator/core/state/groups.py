@@ -36,6 +36,7 @@ from coordinator.core.state.records import (
     RegexResolved,
     TargetMetadata,
 )
+from coordinator.core.state.shared_dict import Shareable, share
 from coordinator.core.state.short_calls import apply
 from coordinator.core.state.span_columns import TopicKeys
 from coordinator.core.state.target_assignment import Targets
@@ -44,7 +45,7 @@ NOTHING: frozenset[str] = frozenset()
 LEFT_FOR_A_WHILE = -2
 HASH_BITS = 64
 CHANGES_LEAST = 100
-"""Changes of its members that a group keeps however small it is."""
+"""Changes of its members that a list of them has however small the group is."""
 
 
 class GroupState(StrEnum):
@@ -180,17 +181,35 @@ class Member:
         return self.current.state is MemberState.STABLE
 
 
-class ChangePlace(NamedTuple):
-    """A place in a group's list of changes."""
+class ChangeList(list[str]):
+    """Members that changed, in order; once it is full, the next one goes on."""
 
-    changes: list[str]
+    __slots__ = ("next",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.next: ChangeList | None = None
+
+
+class ChangePlace(NamedTuple):
+    """A place in a group's lists of changes; any thread may look from it."""
+
+    changes: ChangeList
     at: int
 
     def until(self, later: ChangePlace | None) -> list[str] | None:
         """Return who changed from here on, maybe repeatedly; None when that was not kept."""
-        if later is None or self.changes is not later.changes:
+        if later is None:
             return None
-        return self.changes[self.at : later.at]
+        found: list[str] = []
+        here, at = self
+        while here is not later.changes:
+            found += here[at:]
+            following = here.next
+            if following is None:
+                return None
+            here, at = following, 0
+        return found + here[at : later.at]
 
 
 @dataclass(slots=True)
@@ -198,7 +217,7 @@ class Computation:
     """A computation outside the coordinator, with the input it was promised (K-38…K-50)."""
 
     record: ComputationPrepared
-    metas: dict[str, MemberMetadata]
+    metas: Mapping[str, MemberMetadata]
     """The members, when it was prepared."""
     topics: list[Topic]
     """The subscribed topics by name, when it was prepared."""
@@ -211,7 +230,7 @@ class Computation:
         """Return a computation that is prepared now."""
         return cls(
             record,
-            dict(group.metas),
+            group.copy_metas(),
             group.list_topics(topics),
             {regex: found.topics for regex, found in group.regexes.items()},
             group.list_changes(),
@@ -244,11 +263,13 @@ class Group:
     decided: dict[str, PlanDecided] = field(default_factory=dict)
     """What became of plans that have not expired: each is used once."""
     # Below: derived by `replay`, so that a heartbeat never looks at all members.
-    metas: dict[str, MemberMetadata] = field(default_factory=dict)
+    metas: Shareable[str, MemberMetadata] = field(default_factory=dict)
     """The metadata of each member: a computation keeps a copy, which must take no time."""
-    changes: list[str] | None = None
-    """Members whose metadata or target changed since a computation was prepared; None: too many,
-    or not needed."""
+    changes: ChangeList | None = None
+    """Members whose metadata or target changed since a computation was prepared; None: not needed.
+    """
+    changes_before: ChangeList | None = None
+    """The list before that; still earlier ones are let go."""
     owners: PartitionOwners = field(default_factory=PartitionOwners)
     """Who holds each partition, assigned or pending (G-7)."""
     serials: int = 0
@@ -289,6 +310,11 @@ class Group:
         )
         return next(state for state, holds in GROUP_STATES if holds(now))
 
+    def copy_metas(self) -> Shareable[str, MemberMetadata]:
+        """Return a copy of the members' metadata that no later change reaches."""
+        self.metas = share(self.metas)
+        return self.metas.copy()
+
     def list_topics(self, topics: Mapping[str, Topic]) -> TopicList:
         """Return those of all topics to which the group subscribes."""
         if self.topic_list is None:
@@ -298,7 +324,7 @@ class Group:
     def list_changes(self) -> ChangePlace:
         """List changes from now on at the latest, and return where they are."""
         if self.changes is None:
-            self.changes = []
+            self.changes = ChangeList()
         return ChangePlace(self.changes, len(self.changes))
 
     def mark(self) -> ChangePlace | None:
@@ -306,13 +332,16 @@ class Group:
         return None if self.changes is None else ChangePlace(self.changes, len(self.changes))
 
     def note_change(self, member_id: str) -> None:
-        """Note that a member came, went, or has another target; stop when it is too much."""
+        """Note that a member came, went, or has another target."""
         self.revision += 1
         if self.changes is None:
             return
         self.changes.append(member_id)
         if len(self.changes) > len(self.members) // 2 + CHANGES_LEAST:
-            self.changes = None
+            if self.changes_before is not None:
+                self.changes_before.next = None
+            self.changes.next = ChangeList()
+            self.changes_before, self.changes = self.changes, self.changes.next
 
     def set_targets(self, targets: Sequence[tuple[str, Spans]]) -> None:
         """Give members targets, in order."""
@@ -331,7 +360,8 @@ class Group:
     def replace_targets(self, targets: Targets, installed: TargetMetadata | None) -> None:
         """Replace the targets of all members."""
         self.revision += 1
-        self.targets, self.installed, self.changes = targets, installed, None
+        self.targets, self.installed = targets, installed
+        self.changes = self.changes_before = None
 
     def static_member(self, instance_id: str) -> Member | None:
         """Return the member that has this instance id."""

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from assignors.arrays import Ints, Longs
 from coordinator.core.state.partition_spans import MANY, Spans, TopicKey
+from coordinator.core.state.shared_dict import Shareable, SharedDict, share
 from coordinator.core.state.span_columns import SpanColumns, TopicKeys
 
 CHUNK = 10_000
@@ -215,14 +216,16 @@ class Targets(Mapping[str, Spans]):
         What a job computed, None when none did.
     """
 
-    __slots__ = ("_own", "_ranges", "whole")
+    __slots__ = ("_own", "_own_rows", "_ranges", "whole")
 
     def __init__(self, whole: WholeTarget | None = None) -> None:
         self.whole = whole
-        self._own: dict[str, Spans | None] = {}
+        self._own: Shareable[str, Spans | None] = {}
         """Members whose target differs from the whole; None is no target."""
         self._ranges: Ranges | None = None
         """What `ranges` made, as long as it holds."""
+        self._own_rows: int | None = None
+        """How many ranges `_own` has, from when it is first asked on."""
 
     def __getitem__(self, member_id: str) -> Spans:
         if self.whole is None or member_id in self._own:
@@ -233,13 +236,22 @@ class Targets(Mapping[str, Spans]):
         return self.whole.spans(member_id)
 
     def __setitem__(self, member_id: str, spans: Spans) -> None:
+        self._put(member_id, spans)
+
+    def _put(self, member_id: str, spans: Spans | None) -> None:
+        if self._own_rows is not None:
+            self._own_rows += len(spans or ()) - len(self._own.get(member_id) or ())
         self._own[member_id] = spans
         self._ranges = None
 
     def update(self, targets: Iterable[tuple[str, Spans]]) -> None:
         """Give many members targets."""
-        self._own.update(targets)
-        self._ranges = None
+        if self._own_rows is None:
+            self._own.update(targets)
+            self._ranges = None
+        else:
+            for member_id, spans in targets:
+                self._put(member_id, spans)
 
     def __iter__(self) -> Iterator[str]:
         yield from (member_id for member_id, spans in self._own.items() if spans is not None)
@@ -257,11 +269,9 @@ class Targets(Mapping[str, Spans]):
 
     def end(self, member_id: str) -> None:
         """Let a member have no target."""
-        self._ranges = None
+        self._put(member_id, None)
         if self.whole is None:
-            self._own.pop(member_id, None)
-        else:
-            self._own[member_id] = None
+            del self._own[member_id]
 
     def own(self) -> Iterator[tuple[str, Spans | None]]:
         """Yield the targets that differ from the whole; None is no target."""
@@ -279,13 +289,17 @@ class Targets(Mapping[str, Spans]):
 
     def rows(self) -> int:
         """Return about how many ranges there are."""
-        own = sum(map(len, filter(None, self._own.values())))
-        return own + (0 if self.whole is None else len(self.whole))
+        if self._own_rows is None:
+            self._own_rows = sum(map(len, filter(None, self._own.values())))
+        return self._own_rows + (0 if self.whole is None else len(self.whole))
 
     def copy(self) -> Targets:
         """Return a copy that no later change reaches."""
         other = Targets(self.whole)
-        other._own = dict(self._own)
+        self._own = share(self._own)
+        if isinstance(self._own, SharedDict):
+            self.rows()  # are counted once, not for each copy
+        other._own, other._own_rows = self._own.copy(), self._own_rows
         return other
 
 

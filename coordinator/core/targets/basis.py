@@ -39,7 +39,7 @@ class AssignorInput:
     time, in ms since 1970.
     """
 
-    metas: dict[str, MemberMetadata]
+    metas: Mapping[str, MemberMetadata]
     targets: Targets
     topics: list[Topic]
     regexes: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -257,7 +257,7 @@ def build_input(
     state: State, group: Group, change: MemberChange, as_of_ms: int | None = None
 ) -> AssignorInput:
     """Return the group as it will be after this step's change, at a time in ms since 1970."""
-    metas = dict(group.metas)
+    metas = group.copy_metas()
     targets = group.targets.copy()
     for member_id in change.removed:
         metas.pop(member_id, None)

@@ -121,19 +121,23 @@ def diff_targets(
     """
     bounds = offsets_of(np.bincount(ranges.member, minlength=len(ranges.member_ids)))
     had = _list_targets(old, ranges.member_ids) if spec is None else _list_owned(spec)
-    differs = _find_changed(old, had, ranges, bounds)
-    rows, theirs = np.flatnonzero(differs), differs[ranges.member]
-    ids: list[str] = ranges.member_ids.take(pa.array(rows)).to_pylist()
+    differs = pa.array(_find_changed(old, had, ranges, bounds))
     topics = _list_keys(old, ranges)
-    topic, first = ranges.topic[theirs].astype(np.int32), ranges.first[theirs].astype(np.int32)
-    spans = SpanColumns(topics, topic, first, first + ranges.count[theirs].astype(np.int32))
     records, moved = [], 0
-    for member_id, part in zip(ids, _cut_by_member(spans, np.diff(bounds)[rows]), strict=True):
+    for member_id, part in list_spans(ranges.of_members(differs), topics):
         record = TargetMember(group_id, member_id, part)
         held = old.targets.get(member_id) or ()
         moved += count_partitions(subtract_spans(_keep_topics(held, topics), record.spans))
         records.append(record)
     return sorted(records, key=lambda record: record.member_id), moved
+
+
+def list_spans(ranges: PartitionRanges, topics: TopicKeys) -> Iterator[tuple[str, Spans]]:
+    """Yield each member with its spans; one of `topics` is for each topic of the ranges."""
+    topic, first = ranges.topic.astype(np.int32), ranges.first.astype(np.int32)
+    spans = SpanColumns(topics, topic, first, first + ranges.count.astype(np.int32))
+    counts = np.bincount(ranges.member, minlength=len(ranges.member_ids))
+    return zip(ranges.member_ids.to_pylist(), _cut_by_member(spans, counts), strict=True)
 
 
 def _list_keys(old: AssignorInput, ranges: PartitionRanges) -> TopicKeys:

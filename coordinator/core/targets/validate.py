@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
+import numpy as np
 import pyarrow as pa
 
 from assignors import GroupSpec, PartitionRanges, SpecError
+from assignors.arrays import Ints, Longs
 from assignors.certificate import find_broken_rules
 from assignors.quality import find_problems
+from coordinator.core.state.span_columns import PARTITION_BITS
 from coordinator.core.state.target_assignment import Ranges
 from coordinator.errors import ErrorCode, GroupError
 
@@ -18,6 +23,7 @@ ROWS = pa.schema(
         ("partition_count", pa.int32()),
     ]
 )
+GrownTopics: TypeAlias = tuple[Ints, Ints, Ints]
 REFUSED = "The assignment is refused", "."
 
 
@@ -53,6 +59,44 @@ def check_ranges(
     if wrong:
         raise refusal(wrong[0], refused)
     return found
+
+
+def check_moves(had: PartitionRanges, grown: GrownTopics, has: PartitionRanges) -> None:
+    """Check what a plan changed (K-47): some members have what they and others had, and growth.
+
+    With a valid assignment before, and topics that all subscribe to, it is one after it.
+
+    Parameters
+    ----------
+    had
+        What those members had before, and all that members had who are gone.
+    grown
+        Topics, their first new partition, and how many are new.
+    has
+        What they have now.
+
+    Raises
+    ------
+    GroupError
+        INVALID_ASSIGNMENT: a partition is missing, or was given twice.
+    """
+    before = _join_runs((had.topic, had.first, had.count), grown)
+    after = _join_runs((has.topic, has.first, has.count))
+    if not all(map(np.array_equal, before, after)):
+        raise refusal("members that a plan changed do not own together what they are to own")
+
+
+def _join_runs(*parts: GrownTopics) -> tuple[Longs, Longs]:
+    """Return where runs of partitions begin and how long they are; what is there twice stays so."""
+    topic, first, count = (
+        np.concatenate(column).astype(np.int64) for column in zip(*parts, strict=True)
+    )
+    start = (topic << PARTITION_BITS) + first
+    order = np.argsort(start, kind="stable")
+    start, end = start[order], (start + count)[order]
+    begins = np.append(True, start[1:] != end[:-1])[: len(start)]
+    ends = np.append(begins[1:], True)[: len(start)]
+    return start[begins], end[ends] - start[begins]
 
 
 def refusal(reason: str, words: tuple[str, str] = REFUSED) -> GroupError:

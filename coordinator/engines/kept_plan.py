@@ -1,0 +1,222 @@
+"""The plan of a group's last target, from which the next one is made at the cost of what moves.
+
+What is kept is about what was planned, not what came of it: a target may be refused, overtaken or
+replaced. So each time the members that changed since are compared with it, and at any doubt the
+target is computed from nothing. See docs/design/algorithm.md#the-next-plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+
+from assignors import GroupSpec, PartitionRanges
+from assignors.incremental.changes import GroupChanges, SubscribedMembers
+from assignors.incremental.planned_group import PlannedGroup
+from coordinator.core.state.groups import ChangePlace, TopicList
+from coordinator.core.state.partition_spans import Spans
+from coordinator.core.state.records import MemberMetadata, Record, TargetMember
+from coordinator.core.state.target_assignment import Targets
+from coordinator.core.state.target_candidate import TargetCandidate
+from coordinator.core.targets.assignor_options import AssignorOptions
+from coordinator.core.targets.basis import AssignorInput, Basis
+from coordinator.core.targets.compute_here import diff_targets, list_spans
+from coordinator.core.targets.validate import check_moves
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KeptPlan:
+    """A plan, and what it takes to tell whether the group follows it.
+
+    Attributes
+    ----------
+    options, topics
+        What it was made with.
+    mark
+        Where the group's changes were when its input was prepared.
+    planned
+        The group as planned.
+    proposed
+        The targets that it changed: it is a group's plan once they are the group's.
+    before
+        The plan before it, which is the group's until then.
+    """
+
+    options: AssignorOptions
+    topics: TopicList
+    mark: ChangePlace
+    planned: PlannedGroup
+    proposed: Mapping[str, Spans]
+    before: KeptPlan | None = None
+
+    @classmethod
+    def of(
+        cls,
+        basis: Basis,
+        spec: GroupSpec,
+        ranges: PartitionRanges,
+        changes: Sequence[Record],
+    ) -> KeptPlan | None:
+        """Keep a plan that was made from nothing; None where none can be made from it."""
+        found = basis.input
+        if not _is_plain(found) or found.prepared is None or basis.options.waits:
+            return None
+        planned = PlannedGroup.of(spec, basis.options.make_assignor(), ranges)
+        if planned.find_obstacle(GroupChanges()) is not None:
+            return None
+        proposed = _list_proposed(changes)
+        return cls(basis.options, found.listed, found.prepared, planned, proposed)
+
+    def follow(self, basis: Basis) -> tuple[TargetCandidate, KeptPlan] | None:
+        """Compute the next target from this plan; None: compute it from nothing.
+
+        Raises
+        ------
+        GroupError
+            INVALID_ASSIGNMENT: what the plan gave is not valid.
+        """
+        found = basis.input
+        start = self if self._is_installed(found) else self.before
+        if start is None or found.prepared is None or not _is_plain(found):
+            return None
+        listed = start.list_changes(basis)
+        if listed is None or start.planned.find_obstacle(listed) is not None:
+            return None
+        done = start.planned.after(listed)
+        if done.planned.full is not None:
+            return None
+        start.check(found.listed, listed, done.changed)
+        records, moved = _list_records(basis, listed, done.changed)
+        kept = KeptPlan(
+            basis.options,
+            found.listed,
+            found.prepared,
+            done.planned,
+            _list_proposed(records),
+            replace(start, before=None),
+        )
+        return basis.candidate(moved, changes=records), kept
+
+    def _is_installed(self, found: AssignorInput) -> bool:
+        """Tell whether all who were to get another target have it; who has none may have left."""
+        for member_id, spans in self.proposed.items():
+            has = found.targets.get(member_id)
+            if has is not spans and has is not None and has != spans:
+                return False
+        return True
+
+    def list_changes(self, basis: Basis) -> GroupChanges | None:
+        """Compare the group with the plan; None: it is otherwise than planned."""
+        found = basis.input
+        named = self.mark.until(found.restored)
+        grown = self._list_growth(found.listed)
+        if named is None or grown is None or basis.options != self.options:
+            return None
+        never = (one for one in self.proposed if found.targets.get(one) is None)
+        members = sorted({*named, *never})
+        had = dict(list_spans(self.planned.assignment_of(members), self.topics.keys))
+        instances = dict(zip(members, self.planned.instances_of(members).to_pylist(), strict=True))
+        # Who left since the computation was prepared is in it, with nothing: as if it joined again.
+        left = {one for one in had if one not in found.metas or one not in found.targets}
+        heirs = {instances[name]: name for name in left if instances[name] is not None}
+        joined: list[MemberMetadata] = []
+        renamed: dict[str, str] = {}
+        subscribes_to_all = _SubscribesToAll(found.listed)
+        for member_id in members:
+            meta, target = found.metas.get(member_id), found.targets.get(member_id)
+            if meta is None:
+                continue
+            if not subscribes_to_all(meta):
+                return None
+            if not target and (member_id not in had or target is None):
+                joined.append(meta)
+            elif member_id in had:
+                if target != had[member_id] or meta.instance_id != instances[member_id]:
+                    return None
+            else:
+                before = heirs.pop(meta.instance_id, None)
+                if before is None or target != had[before]:
+                    return None
+                renamed[before] = member_id
+        return GroupChanges(
+            left=sorted(left - renamed.keys()),
+            joined=_list_joined(joined, found.listed),
+            topics=grown,
+            renamed=renamed,
+        )
+
+    def check(self, topics: TopicList, changes: GroupChanges, has: PartitionRanges) -> None:
+        """Check the members whose ranges a plan changed (K-47)."""
+        formerly = {new: old for old, new in changes.renamed.items()}
+        names = [formerly.get(name, name) for name in has.member_ids.to_pylist()]
+        had = self.planned.assignment_of([*names, *changes.left])
+        more = topics.counts - self.topics.counts
+        grown = np.flatnonzero(more)
+        check_moves(had, (grown, self.topics.counts[grown], more[grown]), has)
+
+    def _list_growth(self, topics: TopicList) -> dict[str, int] | None:
+        """Return topics that have another number of partitions; None: topics came or went."""
+        if topics is self.topics:
+            return {}
+        if not topics.keys.equals(self.topics.keys):
+            return None
+        return {
+            topic.key.name: topic.partitions
+            for topic, before in zip(topics, self.topics, strict=True)
+            if topic.partitions != before.partitions
+        }
+
+
+class _SubscribesToAll:
+    """Tells whether members subscribe to all of some topics; it looks at each list once."""
+
+    def __init__(self, topics: TopicList) -> None:
+        self._topics = topics
+        self._known: dict[int, bool] = {}
+
+    def __call__(self, meta: MemberMetadata) -> bool:
+        names = meta.subscribed_topic_names
+        if id(names) not in self._known:
+            found = self._topics.keys.find_names(names)
+            self._known[id(names)] = len(found) == len(self._topics)
+        return self._known[id(names)]
+
+
+def _list_proposed(changes: Sequence[Record]) -> dict[str, Spans]:
+    return {one.member_id: one.spans for one in changes if isinstance(one, TargetMember)}
+
+
+def _is_plain(found: AssignorInput) -> bool:
+    """Tell whether nothing but members' names and partitions decide about the group's targets."""
+    return found.loads is None and not found.regexes
+
+
+def _list_joined(metas: list[MemberMetadata], topics: TopicList) -> list[SubscribedMembers]:
+    """Return new members, who subscribe to all topics."""
+    if not metas:
+        return []
+    columns = zip(*((one.member_id, one.instance_id, one.rack_id) for one in metas), strict=True)
+    ids, instances, racks = (pa.array(column, pa.string()) for column in columns)
+    return [SubscribedMembers(ids, topics.keys.names, instances, racks)]
+
+
+def _list_records(
+    basis: Basis, changes: GroupChanges, changed: PartitionRanges
+) -> tuple[list[TargetMember], int]:
+    """Return a record for each member that has another target, or had none, and the moves."""
+    targets, had = Targets(), basis.input.targets
+    for member_id in changed.member_ids.to_pylist():
+        spans = had.get(member_id)
+        if spans is not None:
+            targets[member_id] = spans
+    before = AssignorInput({}, targets, basis.input.topics)
+    records, moved = diff_targets(basis.group_id, before, changed)
+    named = {record.member_id for record in records}
+    for members in changes.joined:
+        for member_id in members.member_ids.to_pylist():
+            if member_id not in named and member_id not in had:
+                records.append(TargetMember(basis.group_id, member_id))
+    return sorted(records, key=lambda record: record.member_id), moved

@@ -1,0 +1,187 @@
+"""Targets that continue from the last plan: the records that a target from nothing has."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from coordinator.config import Config
+from coordinator.core.state.groups import State
+from coordinator.core.state.partition_spans import TopicKey
+from coordinator.core.state.records import (
+    ComputationPrepared,
+    GroupMetadata,
+    MemberMetadata,
+    TargetMember,
+    Tombstone,
+    TopicChanged,
+)
+from coordinator.core.state.replay import replay
+from coordinator.core.targets.basis import Basis
+from coordinator.core.targets.rebase import rebase, restore_input
+from coordinator.engines.kept_plan import KeptPlan
+from coordinator.errors import GroupError
+from tests.support.longer import EVERY
+from tests.support.twin_engine import TwinEngine
+
+SETTINGS = {"consumer.assignor.imbalance": "1"}
+
+
+class LivingGroup:
+    """A group whose members come and go, also while its targets are computed; it draws all of it."""
+
+    def __init__(self, seed, assignor="uniform", members=12, calm=False):
+        self.draw, self.assignor, self.calm = random.Random(seed), assignor, calm
+        self.state, self.engine = State(), TwinEngine()
+        self.names = ("a", "b")
+        self.sizes = {"a": self.draw.randint(1, 40), "b": self.draw.randint(0, 9)}
+        for topic in self.sizes:
+            self._resize(topic)
+        replay(self.state, GroupMetadata("g", 2, 0))
+        self.group = self.state.groups["g"]
+        self.serial = self.computations = 0
+        for _ in range(members):
+            self.join()
+
+    def _resize(self, topic, topic_id=None):
+        replay(self.state, TopicChanged(topic, topic_id or f"id-{topic}", self.sizes[topic]))
+
+    def join(self):
+        self.serial += 1
+        name = f"m{self.draw.randrange(1000):03}-{self.serial}"
+        instance = self.draw.choice([None, f"i{self.serial:03}"])
+        self._meet(name, instance, self.names)
+
+    def _meet(self, name, instance, names):
+        meta = MemberMetadata("g", name, instance_id=instance, subscribed_topic_names=names)
+        replay(self.state, meta)
+        if instance is not None:
+            self.group.instances[instance] = name
+
+    def leave(self):
+        if len(self.group.members) > 1:
+            self._end(self.draw.choice(list(self.group.members)))
+
+    def _end(self, name):
+        meta = self.group.metas[name]
+        for kind in (TargetMember.kind, MemberMetadata.kind):
+            replay(self.state, Tombstone(kind, "g", name))
+        if self.group.instances.get(meta.instance_id) == name:
+            del self.group.instances[meta.instance_id]
+
+    def return_static(self):
+        """A static member's next incarnation takes its place and its target."""
+        statics = sorted(self.group.instances.items())
+        if not statics:
+            return
+        instance, before = self.draw.choice(statics)
+        names = self.group.metas[before].subscribed_topic_names
+        spans = self.group.targets.get(before, ())
+        self._end(before)
+        self.serial += 1
+        self._meet(f"r{self.serial}", instance, names)
+        replay(self.state, TargetMember("g", f"r{self.serial}", spans))
+
+    def grow(self):
+        topic = self.draw.choice("ab")
+        self.sizes[topic] += self.draw.randint(0, 9)
+        self._resize(topic)
+
+    def do_odd(self):
+        """What keeps a target from continuing from the last plan."""
+        draw = self.draw
+        what = draw.randrange(5)
+        member = draw.choice(list(self.group.members))
+        instance = self.group.metas[member].instance_id
+        if what == 0:
+            self._meet(member, instance, draw.choice([("a",), ("b",), (*self.names, "nowhere")]))
+        elif what == 1:
+            topic = draw.choice("ab")
+            self.sizes[topic] = draw.randint(0, 9)
+            self._resize(topic, f"id-{topic}{draw.randrange(3)}")
+        elif what == 2:
+            replay(self.state, TargetMember("g", member, ((TopicKey("a", "id-a"), 0, 1),)))
+        elif what == 3:
+            replay(self.state, Tombstone(TargetMember.kind, "g", member))
+        else:
+            self._meet(member, draw.choice([None, f"j{self.serial}"]), self.names)
+
+    def change(self, most=4):
+        for _ in range(self.draw.randint(0, most)):
+            odd = not self.calm and self.draw.random() < 0.03
+            usual = (self.join, self.join, self.leave, self.leave, self.return_static, self.grow)
+            self.do_odd() if odd else self.draw.choice(usual)()
+
+    def prepare(self):
+        self.computations += 1
+        name = f"c{self.computations}"
+        replay(self.state, ComputationPrepared("g", name, 2, 0))
+        return name
+
+    def basis(self, name):
+        found = restore_input(self.group, self.group.computation)
+        return Basis.of(
+            ("g", 2), self.assignor, SETTINGS, found, Config(), is_target=True, computation_id=name
+        )
+
+    def compute(self, chance=0.8):
+        """Compute a target, and mostly install it; return whether it continued from the last."""
+        name = self.prepare()
+        self.change(1)
+        before = self.engine._before.get("g")
+        basis = self.basis(name)
+        followed = isinstance(before, KeptPlan) and before.follow(basis) is not None
+        target = self.engine.compute(basis)
+        self.change(1)
+        if self.draw.random() < chance:
+            for record in rebase(self.group, self.group.computation, target):
+                replay(self.state, record)
+        return followed
+
+
+@pytest.mark.parametrize("assignor", ["uniform", "sticky"])
+@given(seed=st.integers(0, 2**32))
+@settings(max_examples=400 if EVERY else 20)
+def test_a_target_is_the_same_from_the_last_plan_and_from_nothing(assignor, seed):
+    """Members come, go and return, topics grow; some targets are overtaken, and never installed."""
+    group = LivingGroup(seed, assignor)
+    for _ in range(8):
+        group.change()
+        group.compute()
+
+
+@given(seed=st.integers(0, 2**32))
+@settings(max_examples=100 if EVERY else 5)
+def test_what_happens_daily_is_continued_from_the_last_plan(seed):
+    group = LivingGroup(seed, calm=True)
+    group.compute(chance=1)
+    for _ in range(8):
+        group.change()
+        assert group.compute()
+
+
+def test_a_plan_that_gives_a_partition_twice_is_refused(monkeypatch):
+    group = LivingGroup(1, calm=True)
+    group.sizes["a"] = 100
+    group._resize("a")
+    group.draw = random.Random(8)
+    target = group.engine.compute(group.basis(group.prepare()))
+    for record in target.changes:
+        replay(group.state, record)
+    kept = group.engine._before["g"]
+    group.join()
+    basis = group.basis(group.prepare())
+    assert kept.follow(basis) is not None
+    after = type(kept.planned).after
+
+    def lose_some(planned, changes):
+        done = after(planned, changes)
+        done.changed.count[0] -= 1
+        return done
+
+    monkeypatch.setattr(type(kept.planned), "after", lose_some)
+    with pytest.raises(GroupError, match="do not own together"):
+        kept.follow(basis)
