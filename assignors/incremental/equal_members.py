@@ -23,6 +23,8 @@ _STATIC, _DYNAMIC, _END = "\x00", "\x01", "\x00\x00"
 _GARBAGE_MAX = 2
 """Unused versions by members, and blocks more than needed by those needed, before all is copied."""
 _GARBAGE_MIN = 4096
+_FEW = 100
+"""To call Arrow takes as long as a loop over so many texts."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -203,6 +205,8 @@ def read_keys(keys: Texts, *, static: bool) -> tuple[pa.StringArray, pa.StringAr
     static
         Whether any member may be static.
     """
+    if not static and len(keys) < _FEW:
+        return pa.array([key[1:] for key in keys], pa.string()), pa.nulls(len(keys), pa.string())
     texts = pa.array(keys, pa.string())
     ids = pc.utf8_slice_codeunits(texts, 1)
     if not static:

@@ -17,13 +17,12 @@ from assignors import GroupSpec, PartitionRanges
 from assignors.incremental.changes import GroupChanges, SubscribedMembers
 from assignors.incremental.planned_group import PlannedGroup
 from coordinator.core.state.groups import ChangePlace, TopicList
-from coordinator.core.state.partition_spans import Spans
+from coordinator.core.state.partition_spans import Spans, count_partitions, subtract_spans
 from coordinator.core.state.records import MemberMetadata, Record, TargetMember
-from coordinator.core.state.target_assignment import Targets
 from coordinator.core.state.target_candidate import TargetCandidate
 from coordinator.core.targets.assignor_options import AssignorOptions
 from coordinator.core.targets.basis import AssignorInput, Basis
-from coordinator.core.targets.compute_here import diff_targets, list_spans
+from coordinator.core.targets.compute_here import list_spans
 from coordinator.core.targets.validate import check_moves
 
 
@@ -115,9 +114,15 @@ class KeptPlan:
         grown = self._list_growth(found.listed)
         if named is None or grown is None or basis.options != self.options:
             return None
-        never = (one for one in self.proposed if found.targets.get(one) is None)
-        members = sorted({*named, *never})
-        had = dict(list_spans(self.planned.assignment_of(members), self.topics.keys))
+        names = {*named, *(one for one in self.proposed if found.targets.get(one) is None)}
+        had = {
+            one: spans
+            for one in names
+            if (spans := self.proposed.get(one)) is not None and spans is found.targets.get(one)
+        }
+        others = sorted(names - had.keys())
+        had.update(list_spans(self.planned.assignment_of(others), self.topics.keys))
+        members = sorted(names)
         instances = dict(zip(members, self.planned.instances_of(members).to_pylist(), strict=True))
         # Who left since the computation was prepared is in it, with nothing: as if it joined again.
         left = {one for one in had if one not in found.metas or one not in found.targets}
@@ -207,13 +212,12 @@ def _list_records(
     basis: Basis, changes: GroupChanges, changed: PartitionRanges
 ) -> tuple[list[TargetMember], int]:
     """Return a record for each member that has another target, or had none, and the moves."""
-    targets, had = Targets(), basis.input.targets
-    for member_id in changed.member_ids.to_pylist():
-        spans = had.get(member_id)
-        if spans is not None:
-            targets[member_id] = spans
-    before = AssignorInput({}, targets, basis.input.topics)
-    records, moved = diff_targets(basis.group_id, before, changed)
+    records, moved, had = [], 0, basis.input.targets
+    for member_id, spans in list_spans(changed, basis.input.listed.keys):
+        before = had.get(member_id)
+        if before is None or before != spans:
+            records.append(TargetMember(basis.group_id, member_id, spans))
+            moved += count_partitions(subtract_spans(before or (), spans))
     named = {record.member_id for record in records}
     for members in changes.joined:
         for member_id in members.member_ids.to_pylist():

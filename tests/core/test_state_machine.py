@@ -29,11 +29,11 @@ from coordinator.core.state_machine import step
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.runtime.regex_jobs import prepare_resolution
 from coordinator.runtime.target_computations import restore_basis
+from tests.engines.twin_engine import TwinEngine
 from tests.support import invariants
 from tests.support.coordinator_shell import Shell
 from tests.support.fingerprint import fingerprint
 from tests.support.longer import EVERY
-from tests.support.twin_engine import TwinEngine
 
 MEMBERS = ("m0", "m1", "m2", "m3", "m4")
 TOPICS = ("a", "b", "c")

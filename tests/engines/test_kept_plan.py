@@ -24,8 +24,8 @@ from coordinator.core.targets.basis import Basis
 from coordinator.core.targets.rebase import rebase, restore_input
 from coordinator.engines.kept_plan import KeptPlan
 from coordinator.errors import GroupError
+from tests.engines.twin_engine import TwinEngine
 from tests.support.longer import EVERY
-from tests.support.twin_engine import TwinEngine
 
 SETTINGS = {"consumer.assignor.imbalance": "1"}
 

@@ -23,7 +23,7 @@ from coordinator.runtime.metrics import Metrics
 from coordinator.runtime.regex_jobs import prepare_resolution
 from coordinator.runtime.target_computations import restore_basis
 from coordinator.storage.record_log import LogError
-from tests.support.twin_engine import TwinEngine
+from tests.engines.twin_engine import TwinEngine
 from tests.support.watched_processor import WatchedProcessor
 
 from .clock import WallClock
