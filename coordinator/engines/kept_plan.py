@@ -25,6 +25,9 @@ from coordinator.core.targets.basis import AssignorInput, Basis
 from coordinator.core.targets.compute_here import list_spans
 from coordinator.core.targets.validate import check_moves
 
+COMPARED_LEAST = 1_000
+"""So many members are compared with a plan however small the group is."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KeptPlan:
@@ -115,6 +118,8 @@ class KeptPlan:
         if named is None or grown is None or basis.options != self.options:
             return None
         names = {*named, *(one for one in self.proposed if found.targets.get(one) is None)}
+        if len(names) > max(COMPARED_LEAST, len(found.metas) // 4):
+            return None  # to compare them takes as long
         had = {
             one: spans
             for one in names
@@ -219,8 +224,10 @@ def _list_records(
             records.append(TargetMember(basis.group_id, member_id, spans))
             moved += count_partitions(subtract_spans(before or (), spans))
     named = {record.member_id for record in records}
-    for members in changes.joined:
-        for member_id in members.member_ids.to_pylist():
-            if member_id not in named and member_id not in had:
-                records.append(TargetMember(basis.group_id, member_id))
+    records += (
+        TargetMember(basis.group_id, member_id)
+        for members in changes.joined
+        for member_id in members.member_ids.to_pylist()
+        if member_id not in named and member_id not in had
+    )
     return sorted(records, key=lambda record: record.member_id), moved
