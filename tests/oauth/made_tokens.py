@@ -72,6 +72,7 @@ class Publisher(ThreadingHTTPServer):
 
     def __init__(self, text):
         self.text, self.status, self.asked, self.headers = text, 200, 0, {}
+        self.pause_s = 0.0
         self.posted, self.logins = [], []
         super().__init__(("127.0.0.1", 0), PublishedKeys)
         self.url = f"http://127.0.0.1:{self.server_address[1]}/certs"
@@ -87,6 +88,7 @@ class Publisher(ThreadingHTTPServer):
 class PublishedKeys(BaseHTTPRequestHandler):
     def do_GET(self):
         self.server.asked += 1
+        time.sleep(self.server.pause_s)
         self.server.logins.append(self.headers["Authorization"])
         self.send_response(self.server.status)
         for name, value in self.server.headers.items():

@@ -272,11 +272,25 @@ def test_pages_take_tokens_until_they_expire(settings, tmp_path):
     access.close()
 
 
-def test_a_refused_token_is_audited(served, tmp_path):
+@pytest.mark.parametrize(
+    ("before", "changed"),
+    [
+        (None, {"exp": 1}),
+        (None, {"key": OTHER_KEY}),
+        ("ann", {"sub": "bob"}),
+        ("ann", {"key": OTHER_KEY}),
+    ],
+    ids=["expired", "another key", "then as another", "then by another key"],
+)
+def test_a_refused_token_is_audited(served, tmp_path, before, changed):
     _, address = served
     with Client(address) as client:
+        if before:
+            client.ask(Api.SASL_HANDSHAKE, 1, mechanism="OAUTHBEARER")
+            client.ask(Api.SASL_AUTHENTICATE, 2, auth_bytes=message(current(sub=before)))
+            assert int(client.join("g", "m1", "clicks").error_code) == 0
         client.ask(Api.SASL_HANDSHAKE, 1, mechanism="OAUTHBEARER")
-        client.ask(Api.SASL_AUTHENTICATE, 2, auth_bytes=message(token(exp=1)))
+        client.ask(Api.SASL_AUTHENTICATE, 2, auth_bytes=message(current(**changed)))
         client.ask(Api.SASL_AUTHENTICATE, 2, auth_bytes=b"\x01")
         assert client.is_closed()
     until = time.monotonic() + 10

@@ -6,16 +6,25 @@ import base64
 import hashlib
 import hmac
 import json
+import socket
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
-from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 
-from coordinator.config import ConfigError
+from coordinator.config import ConfigError, OAuthConfig
 from coordinator.wire.listener import load_access
 from coordinator.wire.oauth.tokens import (
     ASK_AGAIN_S,
     KEYS_BYTES_MAX,
+    KEYS_MAX,
+    WAIT_S,
     TokenError,
     TokenKeys,
     TokenRules,
@@ -24,6 +33,7 @@ from coordinator.wire.oauth.tokens import (
 from tests.oauth.made_tokens import (
     AUDIENCE,
     CLAIMS,
+    ISSUER,
     KEYS,
     NOW,
     OTHER_KEY,
@@ -35,6 +45,7 @@ from tests.oauth.made_tokens import (
     token,
     token_settings,
 )
+from tests.support.members import wait_for
 
 
 @pytest.fixture(scope="module")
@@ -84,6 +95,13 @@ REFUSED = {
     "no algorithm, other case": (lambda: pieces({"alg": "nOnE"}, CLAIMS), "its algorithm"),
     "a shared secret": (hmac_by_public_key, "its algorithm"),
     "a list of algorithms": (lambda: pieces({"alg": ["RS256"]}, CLAIMS), "algorithm"),
+    "a header that must be understood": (
+        lambda: token(headers={"crit": ["x"], "x": 1}), "not a JSON Web Token"
+    ),
+    "its claims elsewhere": (lambda: token(headers={"b64": False}), "refused"),
+    "a place of its own for keys": (
+        lambda: token(key=OTHER_KEY, headers={"jku": "http://127.0.0.1:1/"}), "no key"
+    ),
     "an algorithm of another key": (
         lambda: pieces({"alg": "ES256", "kid": "rsa"}, CLAIMS, b"x" * 64), "no key"
     ),
@@ -172,8 +190,68 @@ def test_keys_are_read_again_as_they_age_and_stay_where_that_fails(publisher, ca
     assert keys.find("ec")
     clock[0], publisher.status = 122, 500
     assert keys.find("ec")
-    assert "the keys of oauth.jwks stay as they were" in caplog.text
+    wait_for(lambda: "the keys of oauth.jwks stay as they were" in caplog.text)
     assert publisher.asked == 3
+
+
+def test_no_login_of_a_known_key_waits_for_a_silent_server(publisher, caplog):
+    """One thread checks all logins: who sent unknown keys held up everyone for 5 of 10 seconds."""
+    clock = [0.0]
+    keys = TokenKeys(publisher.url, 3_600, lambda: clock[0], ask_s=3.0)
+    publisher.pause_s, clock[0] = 6.0, ASK_AGAIN_S
+    began = time.monotonic()
+    with pytest.raises(TokenError, match="no key"):
+        keys.find("unknown")
+    clock[0] += WAIT_S  # further ones do not wait, nor ask
+    for _ in range(20):
+        with pytest.raises(TokenError, match="no key"):
+            keys.find("unknown")
+        assert keys.find("rsa")
+    assert WAIT_S <= time.monotonic() - began < WAIT_S + 1.5
+    wait_for(lambda: "stay as they were" in caplog.text)
+    assert publisher.asked == 2
+
+
+def test_keys_that_come_a_byte_at_a_time_are_given_up(caplog):
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def drip():
+            with suppress(OSError), listening.accept()[0] as taken:
+                taken.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+                while True:
+                    taken.sendall(b" ")
+                    time.sleep(0.05)
+
+        threading.Thread(target=drip, daemon=True).start()
+        url = f"http://127.0.0.1:{listening.getsockname()[1]}/certs"
+        TokenKeys(url, 60, ask_s=0.3)
+    assert "it took more than 0.3 s" in caplog.text
+
+
+def test_a_token_of_the_next_key_waits_until_it_is_read(publisher):
+    """Each client of a server logs in at once with the new key."""
+    clock = [0.0]
+    keys = TokenKeys(publisher.url, 3_600, lambda: clock[0])
+    publisher.text, publisher.pause_s = published(ec=KEYS["ec"]), 0.2
+    clock[0] = ASK_AGAIN_S
+    with ThreadPoolExecutor(8) as clients:
+        found = list(clients.map(keys.find, ["ec"] * 8))
+    assert [len(one) for one in found] == [1] * 8
+    assert publisher.asked == 2
+
+
+def test_a_key_that_was_withdrawn_lets_no_one_in_once_the_keys_are_read(publisher, settings):
+    clock = [0.0]
+    keys = TokenKeys(publisher.url, 60, lambda: clock[0])
+    rules = TokenRules(settings, lambda: NOW, keys)
+    publisher.text = published(rsa=(OTHER_KEY, "RS256"))  # of the same id
+    assert rules.check(token()).name == "ann"
+    clock[0] = 61
+    rules.check(token())
+    wait_for(lambda: publisher.asked == 2 and keys._reading is None)
+    with pytest.raises(TokenError, match="no key"):
+        rules.check(token())
+    assert rules.check(token(key=OTHER_KEY)).name == "ann"
 
 
 def test_a_server_starts_while_the_keys_cannot_be_read(publisher, caplog):
@@ -207,6 +285,7 @@ def test_keys_that_lead_elsewhere_or_never_end_are_refused(publisher, caplog):
         ("", b'{"keys": [5, {"kty": "oct", "k": "AAAA"}]}', "has no public key"),
         ("", b'{"keys": [{"kty": "RSA", "n": "AQAB", "use": "enc"}]}', "has no public key"),
         ("", b'{"keys": [{"kty": "RSA"}]}', "has no public key"),
+        ("", json.dumps({"keys": [{"kty": "EC"}] * (KEYS_MAX + 1)}).encode(), "more than 100"),
         ("missing", None, "cannot be read"),
     ],
 )
@@ -223,6 +302,74 @@ def test_a_key_signs_only_as_it_says():
     keys = parse_keys(json.dumps({"keys": [key | {"alg": "PS256"}]}).encode())
     (found,) = keys
     assert found.algorithm_name == "PS256"
+
+
+def test_keys_of_one_id_are_all_tried():
+    ours, other = published(rsa=KEYS["rsa"]), published(rsa=(OTHER_KEY, "RS256"))
+    (of_curves,) = json.loads(published(ec=KEYS["ec"]))["keys"]
+    listed = [of_curves | {"kid": "rsa"}]
+    listed += [json.loads(one)["keys"][0] for one in (other, ours)]
+    assert [key.key_type for key in parse_keys(as_set(listed))] == ["EC", "RSA", "RSA"]
+    assert all(rules_of(listed).check(token(key=key)).name == "ann" for key in (RSA_KEY, OTHER_KEY))
+    with pytest.raises(TokenError, match="no key"):
+        rules_of(listed[:2]).check(token())
+
+
+def as_set(listed):
+    return json.dumps({"keys": listed}).encode()
+
+
+def rules_of(listed):
+    class Known(TokenKeys):
+        def __init__(self):
+            self._keys = parse_keys(as_set(listed))
+
+        def find(self, key_id):
+            return self._of(key_id)
+
+    return TokenRules(OAuthConfig(jwks="-", issuer=ISSUER, audience=AUDIENCE), lambda: NOW, Known())
+
+
+P384 = ec.generate_private_key(ec.SECP384R1())
+FEW_BITS = rsa.generate_private_key(public_exponent=65_537, key_size=1_024)
+(OURS,) = json.loads(published(rsa=KEYS["rsa"]))["keys"]
+ODD = {
+    "a curve of no name": {"kty": "EC", "crv": 5, "x": "a", "y": "b"},
+    "numbers for text": {"kty": "RSA", "n": 5, "e": 5},
+    "nothing in it": {"kty": "RSA", "n": "", "e": ""},
+    "a list for a type": {"kty": ["RSA"]},
+    "a list for a curve": {"kty": "OKP", "crv": [], "x": ""},
+    "a key that signs nothing": {"kty": "OKP", "crv": "X25519", "x": "eHh4" * 10 + "eHg"},
+    "a million bits": {"kty": "RSA", "n": "A" * 200_000, "e": "AQAB", "kid": "rsa"},
+    "too few bits": json.loads(published(few=(FEW_BITS, "RS256")))["keys"][0],
+    "a key to encrypt": OURS | {"key_ops": ["encrypt"], "kid": "few"},
+    "a key for a shared secret": OURS | {"alg": "HS256", "kid": "few"},
+    "an id that is none": OURS | {"kid": ["few"]},
+}
+
+
+@pytest.mark.filterwarnings("ignore::jwt.warnings.InsecureKeyLengthWarning")
+@pytest.mark.parametrize("what", ODD)
+def test_an_odd_key_takes_no_other_with_it_and_lets_no_one_in(what):
+    ours = rules_of([ODD[what], OURS])
+    assert ours.check(token()).name == "ann"
+    for text in (token("few", key=FEW_BITS), token("few", key=RSA_KEY)):
+        with pytest.raises(TokenError, match="no key"):
+            ours.check(text)
+
+
+def test_an_algorithm_of_another_curve_or_padding_is_refused():
+    curve = rules_of(json.loads(published(ec=(P384, "ES384")))["keys"])
+    text = pieces({"alg": "ES256", "kid": "ec"}, CLAIMS).rstrip(".")
+    first, second = decode_dss_signature(P384.sign(text.encode(), ec.ECDSA(hashes.SHA256())))
+    signature = b"".join(one.to_bytes(48, "big") for one in (first, second))
+    with pytest.raises(TokenError, match="curve"):
+        curve.check(f"{text}.{base64.urlsafe_b64encode(signature).rstrip(b'=').decode()}")
+    with pytest.raises(TokenError, match="no key"):
+        curve.check(pieces({"alg": "ES384", "kid": "ec"}, CLAIMS, bytes(96)))
+    only = rules_of([OURS | {"alg": "PS256"}])
+    with pytest.raises(TokenError, match="no key"):
+        only.check(token())
 
 
 # Settings ----------------------------------------------------------------------------------------

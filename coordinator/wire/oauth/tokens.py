@@ -36,7 +36,14 @@ ALGORITHMS = {
 ASK_AGAIN_S = 10.0
 """How soon keys are asked for again, because a token names an unknown one: anyone can send such."""
 ASK_S = 5.0
+WAIT_S = 1.0
+"""How long a login waits for keys that are being read: one thread checks all logins, and anyone can
+name an unknown key."""
 KEYS_BYTES_MAX = 1 << 20
+KEYS_MAX = 100
+"""A token that names no key, or one of many, is tried with each: 0.5 ms of CPU."""
+RSA_BITS_MIN = 2_048
+"""RFC 7518, 3.3."""
 NAME_MAX = 255
 SEPARATOR = "\x01"
 logger = logging.getLogger("muster.wire")
@@ -73,22 +80,31 @@ class TokenKeys:
         How old it may be.
     clock
         Seconds, from any beginning.
+    ask_s
+        How long a server may take.
     """
 
     def __init__(
-        self, source: str, refresh_s: float, clock: Callable[[], float] = time.monotonic
+        self,
+        source: str,
+        refresh_s: float,
+        clock: Callable[[], float] = time.monotonic,
+        ask_s: float = ASK_S,
     ) -> None:
         self._source, self._refresh_s, self._clock = source, refresh_s, clock
+        self._ask_s = ask_s
         self._is_url = "://" in source
         self._keys: list[PyJWK] = []
         self._read_at: float | None = None
         self._tried_at: float | None = None
-        self._reading = threading.Lock()
+        self._beginning = threading.Lock()
+        self._reading: threading.Event | None = None
         if self._is_url and not is_safe_url(source):
             raise ConfigError(
                 f"oauth.jwks is {source}: give a file, an https URL, or http on this machine: who "
                 "could change the answer could log in as anyone"
             )
+        self._tried_at = clock()
         try:
             self._read()
         except TokenError as error:
@@ -104,14 +120,12 @@ class TokenKeys:
         TokenError
             There are none.
         """
-        with self._reading:
-            found = self._of(key_id)
-            if self._is_due(known=bool(found)):
-                try:
-                    self._read()
-                except TokenError as error:
-                    logger.warning("the keys of oauth.jwks stay as they were: %s", error)
-                found = self._of(key_id)
+        found = self._of(key_id)
+        self._begin_if_due(known=bool(found))
+        reading, tried_at = self._reading, self._tried_at
+        if not found and reading is not None and tried_at is not None:
+            reading.wait(max(tried_at + WAIT_S - self._clock(), 0.0))
+        found = found or self._of(key_id)
         if not found:
             raise TokenError("no key of oauth.jwks has signed it")
         return found
@@ -128,9 +142,29 @@ class TokenKeys:
             return False
         return not known or self._read_at is None or now - self._read_at >= self._refresh_s
 
+    def _begin_if_due(self, *, known: bool) -> None:
+        """Begin to read the keys, in a thread: who has a known key waits for no server."""
+        with self._beginning:
+            if self._reading is None and self._is_due(known=known):
+                self._tried_at = self._clock()
+                self._reading = threading.Event()
+                threading.Thread(target=self._read_again, name="muster-keys", daemon=True).start()
+
+    def _read_again(self) -> None:
+        reading = self._reading
+        assert reading is not None
+        try:
+            self._read()
+        except TokenError as error:
+            logger.warning("the keys of oauth.jwks stay as they were: %s", error)
+        except Exception:
+            logger.exception("the keys of oauth.jwks stay as they were")
+        finally:
+            self._reading = None
+            reading.set()
+
     def _read(self) -> None:
-        self._tried_at = self._clock()
-        text = _fetch(self._source) if self._is_url else _read_file(self._source)
+        text = _fetch(self._source, self._ask_s) if self._is_url else _read_file(self._source)
         self._keys = parse_keys(text)
         self._read_at = self._tried_at
 
@@ -150,19 +184,32 @@ def parse_keys(text: bytes) -> list[PyJWK]:
         listed = tree["keys"]
     except (ValueError, TypeError, KeyError, RecursionError):
         raise TokenError('it is not a JSON Web Key Set: {"keys": [...]}') from None
+    listed = listed if isinstance(listed, list) else []
+    if len(listed) > KEYS_MAX:
+        raise TokenError(f"it has {len(listed)} keys, more than {KEYS_MAX}")
     found = []
-    for one in listed if isinstance(listed, list) else ():
-        if not isinstance(one, dict) or one.get("kty") not in ALGORITHMS:
-            continue
-        if one.get("use", "sig") != "sig":
+    for one in listed:
+        if not isinstance(one, dict) or not _is_to_sign(one):
             continue
         try:
-            found.append(PyJWK(one))
+            key = PyJWK(one)
         except (PyJWTError, ValueError, TypeError) as error:
             logger.warning("a key of oauth.jwks is left out: %s", type(error).__name__)
+            continue
+        if one["kty"] == "RSA" and key.key.key_size < RSA_BITS_MIN:
+            logger.warning("a key of oauth.jwks is left out: of RSA, it has too few bits")
+        else:
+            found.append(key)
     if not found:
         raise TokenError("it has no public key that signs tokens (RSA, EC or Ed25519)")
     return found
+
+
+def _is_to_sign(key: Mapping[str, Any]) -> bool:
+    """Whether a key is one of those that sign tokens, as far as it says what it is for."""
+    uses, kind = key.get("key_ops", ["verify"]), key.get("kty")
+    is_for_it = key.get("use", "sig") == "sig" and isinstance(uses, list) and "verify" in uses
+    return is_for_it and isinstance(kind, str) and kind in ALGORITHMS
 
 
 def _read_file(path: str) -> bytes:
@@ -172,12 +219,16 @@ def _read_file(path: str) -> bytes:
         raise TokenError(f"it cannot be read: {error}") from None
 
 
-def _fetch(url: str) -> bytes:
+def _fetch(url: str, ask_s: float) -> bytes:
     import urllib.request  # noqa: PLC0415 - takes 20 ms, and few have tokens
 
     try:
-        with open_url(urllib.request.Request(url), ASK_S) as answer:  # noqa: S310 - is_safe_url
-            text: bytes = answer.read(KEYS_BYTES_MAX + 1)
+        with open_url(urllib.request.Request(url), ask_s) as answer:  # noqa: S310 - is_safe_url
+            text, until = b"", time.monotonic() + ask_s
+            while piece := answer.read1(KEYS_BYTES_MAX + 1 - len(text)):
+                text += piece
+                if time.monotonic() > until:
+                    raise TimeoutError(f"it took more than {ask_s:g} s")
     except (OSError, ValueError, HTTPException) as error:
         raise TokenError(f"{url} cannot be read: {error}") from None
     if len(text) > KEYS_BYTES_MAX:
