@@ -22,6 +22,7 @@ from coordinator.display import progress
 from coordinator.errors.status import LOST, WAITS, Status
 from coordinator.extras import require
 from coordinator.history.log_reader import format_time
+from coordinator.runtime.metrics import make_stand_by_metrics
 from coordinator.runtime.threads_left import leave
 from coordinator.storage.lease import TAKEOVERS
 from coordinator.storage.record_log import LogError
@@ -146,6 +147,7 @@ class Service(Generic[T]):
         with explain_address("server.http_listen (--http)"):
             pages = PageServer(server) if server.http_listen else None
         if pages is not None and store is not None:
+            pages.registry = make_stand_by_metrics()
             pages.status = lambda: WAITS if is_waited_for(store) else Status.STANDS_BY.value
         ready = Ready(self.is_ready)
         opened = self._open(stop, pages)

@@ -61,7 +61,7 @@ class PageServer:
     remark
         Returns what /readyz says beside the status; "" for nothing.
     registry
-        The coordinator's metrics; None without a coordinator.
+        The metrics: the coordinator's, or those of a stand-by; None where there are none.
     audit
         Takes the records of wrong logins.
     address

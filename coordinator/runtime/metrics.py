@@ -390,9 +390,6 @@ class _Groups:
         offsets.add_metric(
             [], sum(len(found) for state in known for found in list(state.offsets.values()))
         )
-        partitions = GaugeMetricFamily("num_partitions", "Logs, by state.", labels=["state"])
-        for name in ("loading", "active", "failed"):
-            partitions.add_metric([name], sum(status() == name for _, status in self._served))
         return [
             count,
             consumer,
@@ -403,7 +400,7 @@ class _Groups:
                 "load_spread", "Largest member load minus the smallest, in partitions.", spreads
             ),
             offsets,
-            partitions,
+            _count_logs([status() for _, status in self._served]),
         ]
 
     def _list_lags(self, known: Iterable[State]) -> GaugeMetricFamily:
@@ -422,6 +419,25 @@ def _count_classic(state: State) -> int:
     """Count the groups that are not of the consumer protocol: classic ones, and mere offsets."""
     known = state.offsets.keys() | set(state.classic)
     return len(known - state.groups.keys())
+
+
+def _count_logs(statuses: Sequence[str]) -> GaugeMetricFamily:
+    found = GaugeMetricFamily("num_partitions", "Logs, by state.", labels=["state"])
+    for name in ("loading", "active", "failed"):
+        found.add_metric([name], statuses.count(name))
+    return found
+
+
+class _NoLog:
+    def collect(self) -> Iterable[Metric]:
+        return [_count_logs([])]
+
+
+def make_stand_by_metrics() -> CollectorRegistry:
+    """Return the metrics of a process that stands by: it can be reached, and has no log."""
+    found = CollectorRegistry()
+    found.register(_NoLog())
+    return found
 
 
 def _by_label(name: str, text: str, values: Mapping[str, int]) -> GaugeMetricFamily:

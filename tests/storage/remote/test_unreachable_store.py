@@ -201,6 +201,8 @@ def test_serve_waits_says_so_and_ends_at_once_when_it_is_asked_to(store, s3, tmp
         )
         assert process.poll() is None, process.stderr.read()
         assert page(pages + "/readyz") == (503, "waits for the store")
+        code, text = page(pages + "/metrics")  # Prometheus says of one that waits that it is up
+        assert (code, 'num_partitions{state="active"} 0.0' in text) == (200, True)
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0
         assert process.stderr.read().count("waiting for the store") == 1
