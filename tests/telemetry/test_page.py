@@ -47,5 +47,5 @@ def test_the_settings_of_the_guide_are_settings():
 
 def test_the_guide_has_the_limits():
     assert f"at most {telemetry.SPANS_MAX:,} spans" in PAGE
-    assert f"waits {2 * telemetry.CLOSE_S:.0f} s for it at most" in PAGE
+    assert f"waits up to {2 * telemetry.CLOSE_S:.0f} s for the collector" in PAGE
     assert f"({telemetry.INTERVAL_MS:,})" in PAGE
