@@ -6,14 +6,25 @@ import json
 import os
 import re
 import shutil
+import ssl
 import subprocess
 import tomllib
+from dataclasses import replace
 
 import pytest
 import yaml
 
 from coordinator.cli.serve import serve
+from coordinator.config import parse
+from coordinator.http.page_server import PageServer
+from coordinator.runtime.coordinator import Coordinator
+from coordinator.wire.codec import Api
 from tests.conftest import ROOT
+from tests.oauth.made_tokens import current, token_settings
+from tests.support.wire_client import Client
+from tests.wire.test_access import certificates
+
+__all__ = ["certificates"]
 
 CHART = ROOT / "deploy" / "chart"
 HELM = shutil.which("helm") if os.environ.get("MUSTER_INSTALL") else None
@@ -26,9 +37,10 @@ CASES = {
     "nodes": {"replicas": 3, "store": {"url": "s3://bucket/orders", "shards": 64}},
     "all": BUCKET | {
         "config": '[server]\nhttp_tls = true\n[kafka]\n"offsets.retention.minutes" = 10\n',
+        "files": {"acls.toml": 'super_users = ["User:ann"]\n'},
         "insecure": True, "secrets": {"tls": "muster-tls"}, "envFrom": [{"secretRef": {"name": "k"}}],
         "env": [{"name": "AWS_REGION", "value": "eu-central-1"}],
-        "serviceMonitor": {"enabled": True, "endpoint": {"scheme": "https"}},
+        "serviceMonitor": {"enabled": True, "endpoint": {"tlsConfig": {"serverName": "muster"}}},
         "prometheusRule": {"enabled": True}, "dashboard": {"enabled": True},
         "nodeSelector": {"disk": "ssd"}, "podAnnotations": {"a": "b"}, "priorityClassName": "high",
     },
@@ -41,6 +53,7 @@ REFUSED = {
     "too little time to hand over": {"terminationGracePeriodSeconds": 5},
     "two servers on one port": {"port": 9095},
     "a size that is none": {"store": {"volume": {"size": "lots"}}},
+    "the settings as a further file": {"files": {"muster.toml": ""}},
     "a secret that can be none": {"secrets": {"tls": "a/b"}},
     "a variable that can be none": {"env": [{"name": "A=B", "value": "c"}]},
     "an interval that is none": {"serviceMonitor": {"enabled": True, "interval": "soon"}},
@@ -113,6 +126,39 @@ def test_the_chart_starts_a_command_that_there_is():
     assert options <= known
 
 
+def test_the_values_of_the_guide_start_a_server(certificates, tmp_path, caplog):
+    """With logins by tokens, access lists, topics, and metrics for a login only."""
+    text = (ROOT / "docs/guide/deploy.md").read_text()
+    (given,) = (one for one in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL) if "jwks" in one)
+    given = yaml.safe_load(given)
+    assert given.keys() <= values().keys()
+    for name, body in given["files"].items():
+        (tmp_path / name).write_text(body)
+    for name in given["secrets"]:
+        (tmp_path / name).mkdir()
+    for name, source in (("tls.crt", "server.pem"), ("tls.key", "server.key")):
+        (tmp_path / "tls" / name).write_bytes((certificates / source).read_bytes())
+    (tmp_path / "users/users.toml").write_text('[users]\nprometheus = "secret"\n')
+    tokens = token_settings(tmp_path)
+    config = given["config"].replace("/etc/muster-secrets", str(tmp_path))
+    config = config.replace("/etc/muster", str(tmp_path))
+    for name in ("jwks", "issuer", "audience"):
+        config = re.sub(rf"(?m)^{name} = .*", f'{name} = "{getattr(tokens, name)}"', config)
+    read = parse(config, "the guide")
+    trusting = ssl.create_default_context(cafile=certificates / "ca.pem")
+    with (
+        Coordinator.open(None, config=read) as coordinator,
+        coordinator.serve("127.0.0.1:0") as serving,
+        Client(serving.address, trusting) as client,
+    ):
+        client.ask(Api.SASL_HANDSHAKE, 1, mechanism="OAUTHBEARER")
+        login = b"n,,\x01auth=Bearer " + current(sub="orders").encode() + b"\x01\x01"
+        client.ask(Api.SASL_AUTHENTICATE, 2, auth_bytes=login)
+        assert int(client.join("g", "m1", "orders").error_code) == 0
+    PageServer(replace(read.server, http_listen="0.0.0.0:0")).close()
+    assert "listens beyond" not in caplog.text
+
+
 @needs_helm
 def test_the_chart_has_no_lint():
     done = helm("lint", ".", "--strict")
@@ -139,6 +185,9 @@ def test_pods_may_do_little_and_say_how_they_are(made, name):
     assert pod["securityContext"]["runAsNonRoot"]
     assert container["livenessProbe"]["httpGet"]["path"] == "/healthz"
     assert container["readinessProbe"]["httpGet"]["path"] == "/readyz"
+    for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
+        asked = container[probe]["httpGet"]["scheme"]
+        assert asked == ("HTTPS" if "http_tls" in CASES[name].get("config", "") else "HTTP")
     mounted = {one["name"] for one in container["volumeMounts"]}
     assert mounted == {one["name"] for one in pod["volumes"]}
     kinds = {kind for kind, _ in made[name]}
@@ -178,6 +227,8 @@ def test_alerts_and_the_dashboard_are_those_of_the_folder(made):
     dashboard = made["all"]["ConfigMap", "groups-muster-dashboard"]["data"]["muster.json"]
     assert json.loads(dashboard) == json.loads((ROOT / "deploy/grafana.json").read_text())
     monitor = made["all"]["ServiceMonitor", "groups-muster"]
-    assert monitor["spec"]["endpoints"][0]["scheme"] == "https"
-    config = made["all"]["ConfigMap", "groups-muster"]["data"]["muster.toml"]
-    assert tomllib.loads(config)["server"] == {"http_tls": True}
+    (endpoint,) = monitor["spec"]["endpoints"]
+    assert (endpoint["scheme"], endpoint["tlsConfig"]) == ("https", {"serverName": "muster"})
+    files = made["all"]["ConfigMap", "groups-muster"]["data"]
+    assert tomllib.loads(files["muster.toml"])["server"] == {"http_tls": True}
+    assert tomllib.loads(files["acls.toml"]) == {"super_users": ["User:ann"]}

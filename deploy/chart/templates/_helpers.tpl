@@ -30,6 +30,11 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- if gt (int .Values.store.shards) 1 }}yes{{ end -}}
 {{- end -}}
 
+{{- /* How probes and Prometheus ask: as the settings have it. */ -}}
+{{- define "muster.scheme" -}}
+{{- ternary "HTTPS" "HTTP" (regexMatch `(?m)^\s*(server\.)?http_tls\s*=\s*true\b` (tpl .Values.config .)) -}}
+{{- end -}}
+
 {{- /* What a Deployment and a StatefulSet share. */ -}}
 {{- define "muster.pod" -}}
 metadata:
@@ -99,15 +104,15 @@ spec:
         - {name: kafka, containerPort: {{ .Values.port }}}
         - {name: http, containerPort: {{ .Values.httpPort }}}
       startupProbe:
-        httpGet: {path: /healthz, port: http}
+        httpGet: {path: /healthz, port: http, scheme: {{ include "muster.scheme" . }}}
         periodSeconds: 2
         failureThreshold: 150
       livenessProbe:
-        httpGet: {path: /healthz, port: http}
+        httpGet: {path: /healthz, port: http, scheme: {{ include "muster.scheme" . }}}
         periodSeconds: 10
         failureThreshold: 6
       readinessProbe:
-        httpGet: {path: /readyz, port: http}
+        httpGet: {path: /readyz, port: http, scheme: {{ include "muster.scheme" . }}}
         periodSeconds: 2
       securityContext:
         allowPrivilegeEscalation: false
