@@ -180,7 +180,7 @@ class LedPartition:
         self, offset: int, current_epoch: int, last_epoch: int, bytes_max: int, *, replica: bool
     ) -> tuple[Fetched, bytes, int, int]:
         """Return the answer to a fetch: its records, the high watermark, where the log begins."""
-        with self._state:
+        with self._state, self._file.lock:
             log = self._led.log
             if self._has_ended:
                 return Fetched(NOT_LEADER), b"", -1, -1

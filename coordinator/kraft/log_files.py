@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Sequence
 from uuid import UUID
 
 import msgspec
@@ -18,6 +19,7 @@ from coordinator.clock import wall_ms
 from coordinator.kraft.partition_log import (
     Accepted,
     Batch,
+    BatchPlace,
     PartitionLog,
     ReplicaLogError,
     split_batches,
@@ -63,11 +65,21 @@ class LogFile:
     ----------
     has_lost
         Whether it may lack what it had, or is new. That is not noted until it follows its leader.
+    lock
+        Held while the file and what is known of it are not the same; others hold it from finding
+        a place in the file until they have read it.
+    changes
+        How often it was cut off or started again.
+    cleaned_bytes
+        How long its beginning was after it was cleaned.
     """
 
     def __init__(self, folder: str, topic_id: UUID, keep_ms: float) -> None:
-        self.folder, self.topic_id = folder, topic_id
+        self.folder, self.topic_id, self.keep_ms = folder, topic_id, keep_ms
         self.log = PartitionLog()
+        self.lock = threading.RLock()
+        self.changes = self.cleaned_bytes = 0
+        self.is_closed = False
         _FILES.make_folder(folder)
         self._file = os.open(os.path.join(folder, BATCHES), os.O_RDWR | os.O_CREAT, 0o600)
         marks = _read_marks(folder)
@@ -102,28 +114,48 @@ class LogFile:
             self.restart(accepted.restarts_at)
             accepted = Accepted(accepted.batches, None)
         if accepted.batches:
-            _write_whole(self._file, accepted.data, self.log.size)
-            self.log.append(accepted)
+            with self.lock:
+                write_whole(self._file, accepted.data, self.log.size)
+                self.log.append(accepted)
 
     def truncate(self, offset: int) -> None:
         """Cut off the batches that reach an offset."""
-        os.ftruncate(self._file, 0 if offset <= self.log.start else self.log.size_below(offset))
-        self.log.truncate(offset)
+        with self.lock:
+            self.changes += 1
+            os.ftruncate(self._file, 0 if offset <= self.log.start else self.log.size_below(offset))
+            self.log.truncate(offset)
+            self.cleaned_bytes = min(self.cleaned_bytes, self.log.size)
         self.keep_marks()
 
     def restart(self, offset: int) -> None:
         """Start again, empty, at an offset."""
-        os.ftruncate(self._file, 0)
-        self.log.restart(offset)
+        with self.lock:
+            self.changes += 1
+            os.ftruncate(self._file, 0)
+            self.log.restart(offset)
+            self.cleaned_bytes = 0
         self.keep_marks()
 
     def read(self, offset: int, bytes_max: int) -> bytes:
         """Return whole batches from an offset on, at least one if there is any."""
-        return self.read_span(*self.log.span(offset, bytes_max))
+        with self.lock:
+            return self.read_span(*self.log.span(offset, bytes_max))
 
     def read_span(self, begin: int, end: int) -> bytes:
         """Return the bytes from one place of the file to another."""
         return os.pread(self._file, end - begin, begin)
+
+    @property
+    def descriptor(self) -> int:
+        """Of the file of batches."""
+        return self._file
+
+    def exchange(self, descriptor: int, size: int, places: Sequence[BatchPlace]) -> None:
+        """Have another file, whose beginning stands for the first bytes of this one."""
+        os.close(self._file)
+        self._file = descriptor
+        self.log.exchange(size, places)
+        self.cleaned_bytes = sum(one.size for one in places)
 
     def keep_marks(self) -> None:
         """Write the marks, and that the log follows its leader now."""
@@ -134,12 +166,16 @@ class LogFile:
     def close(self) -> None:
         """Flush everything to the disk, and close."""
         self.keep_marks()
-        os.fsync(self._file)
-        os.close(self._file)
+        with self.lock:
+            self.is_closed = True
+            os.fsync(self._file)
+            os.close(self._file)
 
     def delete(self) -> None:
         """Close, and remove the folder: a log that is no longer a replica is none later, either."""
-        os.close(self._file)
+        with self.lock:
+            self.is_closed = True
+            os.close(self._file)
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
@@ -169,7 +205,8 @@ def _sound_batches(file: int) -> Iterator[Batch]:
         rest = rest[used:]
 
 
-def _write_whole(file: int, data: bytes, at: int) -> None:
+def write_whole(file: int, data: bytes, at: int) -> None:
+    """Write bytes at a place of a file, all of them."""
     view = memoryview(data)
     while view:
         written = os.pwrite(file, view, at)

@@ -9,7 +9,8 @@ from __future__ import annotations
 import struct
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
 from typing import NamedTuple
 
 from crc32c import crc32c
@@ -46,6 +47,14 @@ class Batch(NamedTuple):
     last_offset: int
     leader_epoch: int
     raw: bytes
+
+
+class BatchPlace(NamedTuple):
+    """A batch without its bytes; `size` is how many there are."""
+
+    base_offset: int
+    last_offset: int
+    size: int
 
 
 class Accepted(NamedTuple):
@@ -175,6 +184,22 @@ class PartitionLog:
         while self.epochs and (self.epochs[-1].epoch >= epoch or self.epochs[-1].start >= start):
             self.epochs.pop()
         self.epochs.append(EpochStart(epoch, start))
+
+    # Cleaning ------------------------------------------------------------------------------------
+
+    def exchange(self, size: int, places: Sequence[BatchPlace]) -> None:
+        """Note that the file begins with other batches in place of its first bytes.
+
+        The marks and the epochs stay: the cleaner takes records away, not offsets.
+        """
+        gone = bisect_right(self._ends, size)
+        tail = [self._first[gone:], self._last[gone:], self._ends[gone:]]
+        self._first = array("q", [one.base_offset for one in places]) + tail[0]
+        self._last = array("q", [one.last_offset for one in places]) + tail[1]
+        ends = array("q", accumulate(one.size for one in places))
+        cleaned = ends[-1] if ends else 0
+        self._ends = ends + array("q", [end - size + cleaned for end in tail[2]])
+        self.size += cleaned - size
 
     # Cutting -------------------------------------------------------------------------------------
 

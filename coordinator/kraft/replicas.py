@@ -15,6 +15,7 @@ from uuid import UUID
 
 from coordinator.errors import GroupError
 from coordinator.errors.trouble import Trouble
+from coordinator.kraft.cleaner.cleaner import clean, is_worth_it
 from coordinator.kraft.following import (
     Append,
     AskOffsets,
@@ -34,6 +35,8 @@ from coordinator.wire.codec import Api
 
 EARLIEST, LATEST = -2, -1
 WAIT_MS, LOOK_S, PAUSE_S, MARKS_S = 500, 0.05, 0.5, 5.0
+CLEAN_S = 15.0
+"""How long the cleaner rests, as Kafka's `log.cleaner.backoff.ms`."""
 FETCH_BYTES, PARTITION_BYTES, FETCH_S = 10 << 20, 1 << 20, 30.0
 """As Kafka's brokers fetch: so much arrives in that time over any link."""
 TOMBSTONES_MS = 86_400_000
@@ -82,6 +85,7 @@ class Replicas:
         self._addresses: dict[int, Address] = {}
         self._fetchers: dict[int, asyncio.Task[None]] = {}
         self._topic_id: UUID | None = None
+        self._cleaning: asyncio.Task[None] | None = None
         self._is_fresh = True
         self.broker_epoch = -1
         self.has_lost = False
@@ -173,12 +177,24 @@ class Replicas:
                 for one in self._held.values():
                     if one.is_in_sync:
                         one.file.keep_marks()
+            if self._cleaning is None or self._cleaning.done():
+                self._cleaning = asyncio.create_task(self._clean())
+
+    async def _clean(self) -> None:
+        """Clean the log that has most to be cleaned, if one has; then rest."""
+        dirty = [one for one in self._held.values() if is_worth_it(one.file)]
+        if dirty:
+            one = max(dirty, key=lambda one: one.file.log.size - one.file.cleaned_bytes)
+            name = f"{TOPIC}-{one.number}"
+            await asyncio.to_thread(clean, one.file, 2 * one.file.keep_ms, name)
+        await asyncio.sleep(CLEAN_S)
 
     async def close(self) -> None:
         """Stop following, and flush everything to the disk."""
-        for task in self._fetchers.values():
+        tasks = [*self._fetchers.values(), *([self._cleaning] if self._cleaning else ())]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._fetchers.values(), return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         for one in self._held.values():
             one.file.close()
         self._held = {}

@@ -123,7 +123,7 @@ def _read_batch(raw: bytes) -> RecordBatch:
         )
     if crc32c(raw[CHECKED_FROM:]) != checksum:
         raise BatchError(f"{where} is damaged: its checksum differs")
-    body = _inflate(raw[HEAD.size :], attributes & COMPRESSION, where)
+    body = inflate(raw[HEAD.size :], attributes & COMPRESSION, where)
     stamped = last_ms if attributes & LOG_APPEND_TIME else None
     try:
         records = _read_records(body, count, base_offset, first_ms, stamped)
@@ -152,7 +152,8 @@ def _read_marker(records: list[KafkaRecord], where: str) -> int | None:
     return None
 
 
-def _inflate(body: bytes, codec: int, where: str) -> bytes:
+def inflate(body: bytes, codec: int, where: str) -> bytes:
+    """Return the records of a batch, decompressed; raises BatchError."""
     try:
         if codec == NO_COMPRESSION:
             return body
@@ -205,7 +206,7 @@ def _read_records(
             byte, at = byte & 0x7F | more << 7, at + 2
             length = (byte >> 1) ^ -(byte & 1)
         else:
-            length, at = _signed(body, at)
+            length, at = read_signed(body, at)
         end = at + length
         if length < 0 or end > size:
             raise IndexError
@@ -214,10 +215,10 @@ def _read_records(
             time_delta = (time_delta >> 1) ^ -(time_delta & 1)
             offset_delta = (offset_delta >> 1) ^ -(offset_delta & 1)
         else:
-            time_delta, at = _signed(body, at - 2)
-            offset_delta, at = _signed(body, at)
-        key, at = _field(body, at, end)
-        value, at = _field(body, at, end)
+            time_delta, at = read_signed(body, at - 2)
+            offset_delta, at = read_signed(body, at)
+        key, at = read_field(body, at, end)
+        value, at = read_field(body, at, end)
         own = _find_own(body, at, end) if at < end and body[at] else b""
         at_ms = first_ms + time_delta if stamped_ms is None else stamped_ms
         found.append(make(KafkaRecord, (base_offset + offset_delta, at_ms, key, value, own)))
@@ -228,22 +229,23 @@ def _read_records(
 def _find_own(body: bytes, at: int, end: int) -> bytes:
     """Return the value of the last header that is ours; those of others are passed over."""
     own = b""
-    count, at = _signed(body, at)
+    count, at = read_signed(body, at)
     for _ in range(count):
-        key, at = _field(body, at, end)
-        value, at = _field(body, at, end)
+        key, at = read_field(body, at, end)
+        value, at = read_field(body, at, end)
         own = value or b"" if key == OWN_HEADER else own
     if at > end:
         raise IndexError
     return own
 
 
-def _field(body: bytes, at: int, end: int) -> tuple[bytes | None, int]:
+def read_field(body: bytes, at: int, end: int) -> tuple[bytes | None, int]:
+    """Read bytes after their length; raises IndexError where they pass the end of their record."""
     byte = body[at]
     if byte < LAST_BYTE:
         length, at = (byte >> 1) ^ -(byte & 1), at + 1
     else:
-        length, at = _signed(body, at)
+        length, at = read_signed(body, at)
     if length < 0:
         return None, at
     if at + length > end:
@@ -264,7 +266,8 @@ def _unsigned(body: bytes, at: int) -> tuple[int, int]:
             raise IndexError
 
 
-def _signed(body: bytes, at: int) -> tuple[int, int]:
+def read_signed(body: bytes, at: int) -> tuple[int, int]:
+    """Read a number of variable length, which may be negative; raises IndexError."""
     byte = body[at]
     if byte < LAST_BYTE:
         return (byte >> 1) ^ -(byte & 1), at + 1

@@ -41,13 +41,18 @@ def brokers(tmp_path):
     second.mkdir()
     try:
         with Kafka(first, {"orders": 4}, SETTINGS) as one, SecondBroker(second, one) as two:
-            admin = AdminClient({"bootstrap.servers": one.address})
-            compact = {"cleanup.policy": "compact", "min.insync.replicas": "2"}
-            (made,) = admin.create_topics([NewTopic(TOPIC, 3, 2, config=compact)]).values()
-            made.result(30)
+            make_topic(one)
             yield one, two
     except KafkaMissingError as missing:
         pytest.fail(str(missing), pytrace=False)
+
+
+def make_topic(broker):
+    """Make the topic of groups before the first group comes."""
+    admin = AdminClient({"bootstrap.servers": broker.address})
+    compact = {"cleanup.policy": "compact", "min.insync.replicas": "2"}
+    (made,) = admin.create_topics([NewTopic(TOPIC, 3, 2, config=compact)]).values()
+    made.result(30)
 
 
 @pytest.fixture

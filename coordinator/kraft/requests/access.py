@@ -45,21 +45,23 @@ NO_USERS = Users({})
 class ClusterUsers(Users):
     """Who may log in: by SCRAM who has a verifier in the metadata, by PLAIN who is in the file."""
 
-    def __init__(self, verifiers: Mapping[str, Mapping[str, Verifier]], passwords: Users) -> None:
+    def __init__(
+        self, verifiers: Mapping[str, Mapping[str, Verifier]], passwords: Callable[[], Users]
+    ) -> None:
         super().__init__(verifiers)
         self._passwords = passwords
 
     def __contains__(self, name: object) -> bool:
         """Whether there is such a user."""
-        return super().__contains__(name) or name in self._passwords
+        return super().__contains__(name) or name in self._passwords()
 
     def is_remembered(self, name: str, password: str) -> bool:
         """Whether this password was verified before."""
-        return self._passwords.is_remembered(name, password)
+        return self._passwords().is_remembered(name, password)
 
     def check_password(self, name: str, password: str) -> bool:
         """Whether this is the user's password in the file."""
-        return self._passwords.check_password(name, password)
+        return self._passwords().check_password(name, password)
 
 
 class ClusterAccess:
@@ -110,8 +112,7 @@ class ClusterAccess:
             (users,),
             lambda: read_users(users, iterations, "server.sasl_users") if users else NO_USERS,
         )
-        self._verifiers: dict[str, dict[str, Verifier]] = {}
-        self._users = ClusterUsers({}, NO_USERS)
+        self._users = ClusterUsers({}, lambda: NO_USERS)
         self._acls: Acls | None = None
         self._seen: tuple[MetadataImage | None, int] = None, -1
 
@@ -120,8 +121,7 @@ class ClusterAccess:
         if self._seen == (image, image.access_changes):
             return
         self._seen = image, image.access_changes
-        self._verifiers = _read_verifiers(image)
-        self._users = ClusterUsers(self._verifiers, self._passwords.value)
+        self._users = ClusterUsers(_read_verifiers(image), lambda: self._passwords.value)
         if self._has_authorizer:
             self._acls = read_acls(image, self._super_users, otherwise=self._otherwise)
 
@@ -158,10 +158,7 @@ class ClusterAccess:
         """Read the files again that have changed, or all; return whether users have."""
         self._tls.reload(always=always)
         self._tls_before_login.reload(always=always)
-        has_changed = self._passwords.reload(always=always)
-        if has_changed:
-            self._users = ClusterUsers(self._verifiers, self._passwords.value)
-        return has_changed
+        return self._passwords.reload(always=always)
 
 
 def _check_settings(server: ServerConfig, names: Mapping[str, str]) -> None:

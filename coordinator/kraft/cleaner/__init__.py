@@ -1,0 +1,1 @@
+"""The cleaner of a replica's log: of each key the last record stays, as in compacted topics."""
