@@ -55,7 +55,7 @@ class GroupChanges:
     Attributes
     ----------
     left
-        Members that are gone.
+        Members that are gone, by the id that they had last.
     joined
         Members that are new; or that left as well, so that they own nothing.
     resubscribed
@@ -75,6 +75,15 @@ class GroupChanges:
     topics: Mapping[str, int] = field(default_factory=dict)
     removed_topics: Sequence[str] = ()
     renamed: Mapping[str, str] = field(default_factory=dict)
+
+    def shortened(self) -> GroupChanges:
+        """Return changes in which who got another id and left just left."""
+        left = set(self.left)
+        gone = {old: new for old, new in self.renamed.items() if new in left}
+        if not gone:
+            return self
+        stay = {old: new for old, new in self.renamed.items() if old not in gone}
+        return replace(self, left=[*gone, *left.difference(gone.values())], renamed=stay)
 
 
 def change_group(group: GroupSpec, owned: PartitionRanges, changes: GroupChanges) -> GroupSpec:
@@ -122,7 +131,7 @@ def change_group(group: GroupSpec, owned: PartitionRanges, changes: GroupChanges
         list_topics=np.concatenate([*lists, np.zeros(0, dtype=np.int64)]),
         topics=topics,
         partitions=partitions,
-        **_clip_owned(owned, topics, partitions),
+        **_clip_owned(owned, topics, partitions, changes.left),
     )
 
 
@@ -173,13 +182,17 @@ def _subscribe(members: SubscribedMembers, topics: pa.StringArray) -> Longs:
 
 
 def _clip_owned(
-    owned: PartitionRanges, topics: pa.StringArray, partitions: Longs
+    owned: PartitionRanges, topics: pa.StringArray, partitions: Longs, left: Sequence[str]
 ) -> dict[str, Any]:
-    """Return what members own of what topics still have, as columns of `GroupSpec`."""
+    """Return what members own of what topics still have, as columns of `GroupSpec`.
+
+    Who left owns nothing, even if it joined again.
+    """
     topic = _look_up(owned.topics, topics)[owned.topic]
     first = owned.first.astype(np.int64)
     count = np.minimum(first + owned.count, np.append(partitions, 0)[topic]) - first
-    some = count > 0
+    gone = pc.is_in(owned.member_ids, value_set=pa.array(left, pa.string()))
+    some = (count > 0) & ~gone.to_numpy(zero_copy_only=False)[owned.member]
     return {
         "owner": owned.member_ids.take(pa.array(owned.member[some])),
         "owned_topic": topic[some],

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -17,14 +18,33 @@ from assignors.group_spec import GroupSpec
 from assignors.incremental.layered_columns import LayeredColumns
 from assignors.incremental.member_order import MemberOrder, Texts
 from assignors.materialize import PartitionLine
-from assignors.partition_ranges import PartitionRanges, Verdict
+from assignors.partition_ranges import PartitionRanges
 
 _STATIC, _DYNAMIC, _END = "\x00", "\x01", "\x00\x00"
 _GARBAGE_MAX = 2
 """Unused versions by members, and blocks more than needed by those needed, before all is copied."""
-_GARBAGE_MIN = 4096
+_GARBAGE_MIN = 512
 _FEW = 100
 """To call Arrow takes as long as a loop over so many texts."""
+
+
+class Owned(NamedTuple):
+    """Some members in order, and what they own.
+
+    Attributes
+    ----------
+    keys, racks
+        Of each member.
+    lengths
+        How many ranges each has.
+    ranges
+        Topic, first and count of all.
+    """
+
+    keys: Texts
+    lengths: Longs
+    ranges: list[Ints]
+    racks: Texts
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -63,27 +83,43 @@ class EqualMembers:
     ranges: LayeredColumns
 
     @classmethod
-    def of(cls, group: GroupSpec, owned: PartitionRanges, block: int) -> EqualMembers:
-        """Take a group of one class, and what its members own."""
-        number = np.arange(group.member_count, dtype=np.int64)
-        ends = offsets_of(np.bincount(owned.member, minlength=group.member_count))
+    def of_classes(
+        cls, group: GroupSpec, owned: PartitionRanges, block: int
+    ) -> tuple[EqualMembers, ...]:
+        """Take the members of each class of a group, and what they own."""
+        keys, racks = order_keys(group.member_ids, group.instance_ids), read_texts(group.racks)
+        loads, lengths = owned.loads(), np.bincount(owned.member, minlength=group.member_count)
+        starts = offsets_of(lengths)
         static = group.instance_ids.is_valid()
-        ids, instances = (
-            column.filter(static).to_pylist() for column in (group.member_ids, group.instance_ids)
-        )
-        return cls(
-            group.topics,
-            group.partitions,
-            group.class_topics,
-            frozenset(group.topics.take(pa.array(group.class_topics)).to_pylist()),
-            lay_line(group.class_topics, group.partitions),
-            dict(zip(ids, instances, strict=True)),
-            MemberOrder.of(
-                order_keys(group.member_ids, group.instance_ids), number, owned.loads(), block
-            ),
-            LayeredColumns.of(ends[:-1], np.diff(ends), read_texts(group.racks)),
-            LayeredColumns.of(owned.topic, owned.first, owned.count),
-        )
+        instances = {
+            at: (group.member_ids[at].as_py(), group.instance_ids[at].as_py())
+            for at in np.flatnonzero(static.to_numpy(zero_copy_only=False)).tolist()
+        }
+        found = []
+        for number in range(group.class_count):
+            rows = group.class_order[slice(*group.class_members[number : number + 2].tolist())]
+            topics = group.class_topics[slice(*group.class_offsets[number : number + 2].tolist())]
+            ranges = expand_runs(starts[rows], lengths[rows])
+            mine = offsets_of(lengths[rows])
+            numbers = np.arange(len(rows), dtype=np.int64)
+            found.append(
+                cls(
+                    group.topics,
+                    group.partitions,
+                    topics,
+                    frozenset(group.topics.take(pa.array(topics)).to_pylist()),
+                    lay_line(topics, group.partitions),
+                    dict(instances[at] for at in rows.tolist() if at in instances)
+                    if instances
+                    else {},
+                    MemberOrder.of(keys[rows], numbers, loads[rows], block),
+                    LayeredColumns.of(mine[:-1], lengths[rows], racks[rows]),
+                    LayeredColumns.of(
+                        owned.topic[ranges], owned.first[ranges], owned.count[ranges]
+                    ),
+                )
+            )
+        return tuple(found)
 
     def ranges_of(self, versions: Longs) -> tuple[Longs, list[Ints]]:
         """Return how many ranges each version has, and the ranges: topic, first, count."""
@@ -135,41 +171,16 @@ class EqualMembers:
             ranges=LayeredColumns.of(*ranges),
         )
 
-    def assignment(self, verdict: Verdict) -> PartitionRanges:
-        """Return who owns what, all of it."""
-        return self._assignment_of(*self.order.all(), verdict)
-
-    def assignment_of(self, places: Longs, verdict: Verdict) -> PartitionRanges:
-        """Return what some members own; places ascend."""
-        return self._assignment_of(
-            self.order.read_keys(places), self.order.read(places)[0], verdict
-        )
-
-    def _assignment_of(self, keys: Texts, versions: Longs, verdict: Verdict) -> PartitionRanges:
-        lengths, ranges = self.ranges_of(versions)
-        member = np.repeat(np.arange(len(versions), dtype=np.int32), lengths)
-        ids = read_keys(keys, static=bool(self.statics))[0]
-        return PartitionRanges(ids, self.topics, member, ranges[0], ranges[1], ranges[2], verdict)
-
-    def group(self) -> GroupSpec:
-        """Return the group, with what its members own."""
+    def all_owned(self) -> Owned:
+        """Return all members, and what they own."""
         keys, versions = self.order.all()
-        ids, instances = read_keys(keys, static=bool(self.statics))
-        owned = self.assignment(Verdict())
-        return GroupSpec.from_columns(
-            member_id=ids,
-            instance_id=instances,
-            rack=pa.array(self.versions.rows(versions)[2], pa.string()),
-            subscription=np.zeros(len(ids), dtype=np.int64),
-            list_offsets=np.array([0, len(self.subscribed)], dtype=np.int64),
-            list_topics=self.subscribed,
-            topics=self.topics,
-            partitions=self.partitions,
-            owner=ids.take(pa.array(owned.member)),
-            owned_topic=owned.topic,
-            owned_first=owned.first.astype(np.int64),
-            owned_count=owned.count.astype(np.int64),
-        )
+        return Owned(keys, *self.ranges_of(versions), self.versions.rows(versions)[2])
+
+    def owned_at(self, places: Longs) -> Owned:
+        """Return members at places, which ascend, and what they own."""
+        versions = self.order.read(places)[0]
+        keys = self.order.read_keys(places)
+        return Owned(keys, *self.ranges_of(versions), self.versions.rows(versions)[2])
 
 
 def lay_line(subscribed: Ints, partitions: Longs) -> PartitionLine:

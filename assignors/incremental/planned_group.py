@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 from fractions import Fraction
 
@@ -11,17 +11,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from assignors.arrays import PARTITIONS_MAX, Longs
+from assignors.arrays import PARTITIONS_MAX, Longs, sum_by
 from assignors.group_spec import GroupSpec
-from assignors.incremental.changes import (
-    GroupChanges,
-    SubscribedMembers,
-    change_group,
-)
-from assignors.incremental.equal_members import EqualMembers, order_keys, read_texts
-from assignors.incremental.member_order import BLOCK, Texts
-from assignors.incremental.next_plan import Newcomers, plan_next
-from assignors.incremental.rename_members import rename_members
+from assignors.incremental.changes import GroupChanges, change_group
+from assignors.incremental.member_order import BLOCK
+from assignors.incremental.separate_classes import SeparateClasses, join_owned
 from assignors.partition_ranges import PartitionRanges, Verdict
 from assignors.plan import bound_equal_loads
 from assignors.registry import Assignor
@@ -35,10 +29,15 @@ class FullPlan(Enum):
     FIRST = "there is no plan before it"
     ASSIGNOR = "only uniform and sticky, without max_moves, continue from their last plan"
     LOADS = "the group has weights, capacities or constraints"
-    SUBSCRIPTIONS = "members have different subscriptions, or change them"
+    SUBSCRIPTIONS = "members have different subscriptions with a common topic, or change them"
+    CLASSES = "there are very many subscriptions and topics"
     TOPICS = "a topic is new, smaller or gone"
     NAMES = "a member is looked for among all"
-    NOTHING = "the group has, or had, no members or no partitions"
+    NOTHING = "members of a subscription, or partitions for them, are not there, before or after"
+
+
+_PAIRS_MAX = 1 << 21
+"""Subscriptions by topics: each has columns of all topics, a few dozen bytes each."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,7 +58,7 @@ class PlannedGroup:
     verdict: Verdict
     full: FullPlan | None
     _whole: tuple[GroupSpec, PartitionRanges] | None
-    _equal: EqualMembers | None
+    _held: SeparateClasses | None
 
     @classmethod
     def plan(
@@ -91,7 +90,9 @@ class PlannedGroup:
     ) -> PlannedGroup:
         """Take the plan that an assignor has made for a group; the rest as `plan`."""
         if _find_obstacle(group, assignor) is None:
-            return cls(assignor, ranges.verdict, why, None, EqualMembers.of(group, ranges, block))
+            return cls(
+                assignor, ranges.verdict, why, None, SeparateClasses.of(group, ranges, block)
+            )
         return cls(assignor, ranges.verdict, why, (group, ranges), None)
 
     def find_obstacle(self, changes: GroupChanges) -> FullPlan | None:
@@ -99,8 +100,8 @@ class PlannedGroup:
 
         It would too if a change names a member that is unknown, or one as new that is not.
         """
-        if self._equal is not None:
-            return _find_obstacle_in(self._equal, changes)
+        if self._held is not None:
+            return _find_obstacle_in(self._held, _simplify(self._held, changes))
         assert self._whole is not None
         return _find_obstacle(self._whole[0], self.assignor) or FullPlan.FIRST
 
@@ -112,28 +113,20 @@ class PlannedGroup:
         SpecError
             As `change_group`, and as the assignor.
         """
-        held = self._equal
+        held = self._held
         if held is None:
             return self._plan_all(changes, None)
-        why = _find_obstacle_in(held, changes)
+        moves = _simplify(held, changes)
+        why = _find_obstacle_in(held, moves)
         if why is not None:
             return self._plan_all(changes, why)
-        renamed = rename_members(held, changes.renamed) if changes.renamed else held
-        if renamed is None:
+        plans = held.plan(moves, self._bounds)
+        if plans is None:
             return self._plan_all(changes, FullPlan.NAMES)
-        left = _find_left(renamed, changes.left)
-        joined = _list_joined(left[1], changes.joined, left[0]) if left else None
-        if left is None or joined is None:
-            return self._plan_all(changes, FullPlan.NAMES)
-        (places, _), (newcomers, held) = left, joined
-        partitions = held.partitions
-        if changes.topics:
-            partitions = partitions.copy()
-            partitions[_look_up(held.topics, changes.topics)] = list(changes.topics.values())
-        plan = plan_next(held, places, newcomers, partitions, self._bounds)
-        verdict = Verdict(moved_minimum=plan.moved)
-        planned = PlannedGroup(self.assignor, verdict, None, None, plan.held.swept())
-        return PlannedChange(planned, plan.held.assignment_of(plan.touched, verdict))
+        verdict = Verdict(moved_minimum=plans.moved)
+        planned = PlannedGroup(self.assignor, verdict, None, None, plans.held)
+        changed = plans.held.ranges_of(join_owned(plans.touched), verdict)
+        return PlannedChange(planned, changed)
 
     def _plan_all(self, changes: GroupChanges, why: FullPlan | None) -> PlannedChange:
         before = (self.group(), self.assignment()) if self._whole is None else self._whole
@@ -144,8 +137,8 @@ class PlannedGroup:
 
     def assignment(self) -> PartitionRanges:
         """Return who owns what, all of it: as many steps as there are ranges."""
-        if self._equal is not None:
-            return self._equal.assignment(self.verdict)
+        if self._held is not None:
+            return self._held.ranges_of(self._held.all_owned(), self.verdict)
         assert self._whole is not None
         return self._whole[1]
 
@@ -154,26 +147,40 @@ class PlannedGroup:
 
         As many steps as they have ranges, where plans continue from their last one.
         """
-        ids = pa.array(member_ids, pa.string())
-        if self._equal is None:
+        if self._held is None:
+            ids = pa.array(member_ids, pa.string())
             ranges = self.assignment()
             return ranges.of_members(pc.is_in(ranges.member_ids, value_set=ids))
-        keys = np.unique(order_keys(ids, self._equal.instances_of(member_ids)))
-        places, there = self._equal.order.find(keys)
-        return self._equal.assignment_of(places[there], self.verdict)
+        return self._held.ranges_of(self._held.owned_by(member_ids), self.verdict)
+
+    def subscriptions_of(self, member_ids: Sequence[str]) -> list[frozenset[str] | None]:
+        """Return the topics that some members subscribe to; None: the group has no such member.
+
+        Only where plans continue from their last one.
+        """
+        assert self._held is not None
+        return self._held.subscriptions_of(member_ids)
+
+    def find_unsubscribed(self, ranges: PartitionRanges) -> str | None:
+        """Return a member that is given a topic to which it does not subscribe; None: none is.
+
+        Only where plans continue from their last one.
+        """
+        assert self._held is not None
+        return self._held.find_unsubscribed(ranges)
 
     def instances_of(self, member_ids: Sequence[str]) -> pa.StringArray:
         """Return the instance id of each of some members; null: it has none, or is not there."""
-        if self._equal is not None:
-            return self._equal.instances_of(member_ids)
+        if self._held is not None:
+            return self._held.instances_of(member_ids)
         group = self.group()
         at = pc.index_in(pa.array(member_ids, pa.string()), value_set=group.member_ids)
         return group.instance_ids.take(at)
 
     def group(self) -> GroupSpec:
         """Return the group, with what its members own: as many steps as there are ranges."""
-        if self._equal is not None:
-            return self._equal.group()
+        if self._held is not None:
+            return self._held.group()
         assert self._whole is not None
         return change_group(*self._whole, GroupChanges())
 
@@ -208,19 +215,27 @@ def _find_obstacle(group: GroupSpec, assignor: Assignor) -> FullPlan | None:
         return FullPlan.ASSIGNOR
     if group.loads is not None:
         return FullPlan.LOADS
-    if group.class_count > 1:
+    classes = np.arange(group.class_count).repeat(np.diff(group.class_offsets))
+    if len(np.unique(group.class_topics)) < len(classes):
         return FullPlan.SUBSCRIPTIONS
-    if not group.member_count or not group.partitions[group.class_topics].sum():
-        return FullPlan.NOTHING
-    return None
+    if group.class_count * len(group.topics) > _PAIRS_MAX:
+        return FullPlan.CLASSES
+    each = sum_by(classes, group.partitions[group.class_topics], group.class_count)
+    return None if len(each) and each.all() else FullPlan.NOTHING
 
 
-def _find_obstacle_in(held: EqualMembers, changes: GroupChanges) -> FullPlan | None:
+def _simplify(held: SeparateClasses, changes: GroupChanges) -> GroupChanges:
+    """Return the same changes as members that leave, join or only get another id."""
+    changes = changes.shortened()
+    return held.as_moves(changes) if changes.resubscribed else changes
+
+
+def _find_obstacle_in(held: SeparateClasses, changes: GroupChanges) -> FullPlan | None:
     """Return why some changes need a plan from nothing."""
-    names = held.subscribed_names
-    if changes.resubscribed or any(set(some.subscribed) != names for some in changes.joined):
+    joined = (held.class_of(members.subscribed) for members in changes.joined)
+    if changes.resubscribed or any(at is None for at in joined):
         return FullPlan.SUBSCRIPTIONS
-    if len(changes.left) >= len(held.order):
+    if held.is_emptied(changes.left):
         return FullPlan.NOTHING
     if changes.removed_topics:
         return FullPlan.TOPICS
@@ -229,63 +244,11 @@ def _find_obstacle_in(held: EqualMembers, changes: GroupChanges) -> FullPlan | N
     at = _look_up(held.topics, changes.topics)
     more = np.array(list(changes.topics.values()), dtype=np.int64) - held.partitions[at]
     grows = (at >= 0).all() and (more >= 0).all()
-    return None if grows and held.line.length + more.sum() <= PARTITIONS_MAX else FullPlan.TOPICS
+    total = sum(one.line.length for one in held.classes)
+    return None if grows and total + more.sum() <= PARTITIONS_MAX else FullPlan.TOPICS
 
 
 def _look_up(known: pa.StringArray, names: Iterable[str]) -> Longs:
     """Return the places of names, −1 for one that is not there."""
     at = pc.index_in(pa.array(names, pa.string()), value_set=known)
     return np.asarray(pc.fill_null(at, -1), dtype=np.int64)
-
-
-def _find_left(held: EqualMembers, left: Sequence[str]) -> tuple[Longs, EqualMembers] | None:
-    """Return the places of members that leave, and the group that forgets who is static of them.
-
-    None if one is unknown: `change_group` says which.
-    """
-    if not left:
-        return np.zeros(0, dtype=np.int64), held
-    ids, instances = pa.array(left, pa.string()), held.instances_of(left)
-    static = held.statics.keys() & set(left)
-    if static:
-        rest = {name: at for name, at in held.statics.items() if name not in static}
-        held = replace(held, statics=rest)
-    places, there = held.order.find(np.unique(order_keys(ids, instances)))
-    return (places, held) if there.all() else None
-
-
-def _list_joined(
-    held: EqualMembers, joined: Sequence[SubscribedMembers], leaving: Longs
-) -> tuple[Newcomers, EqualMembers] | None:
-    """Return new members, in order, and the group that knows who of them is static.
-
-    None if one is not new, but for members at places of those who leave, or comes twice:
-    `change_group` says which.
-    """
-    if not joined:
-        none = np.zeros(0, dtype=np.object_)
-        return Newcomers(none, none, np.zeros(0, dtype=np.int64)), held
-    ids = pa.concat_arrays([members.member_ids for members in joined])
-    instances = pa.concat_arrays([members.names("instance_ids") for members in joined])
-    racks = pa.concat_arrays([members.names("racks") for members in joined])
-    if len(pc.unique(ids)) < len(ids):
-        return None
-    if held.statics and not held.statics.keys().isdisjoint(ids.to_pylist()):
-        return None
-    keys = order_keys(ids, instances)
-    order = np.argsort(keys)
-    if instances.null_count < len(ids):
-        named = instances.is_valid()
-        plain = order_keys(ids.filter(named), pa.nulls(pc.sum(named).as_py(), pa.string()))
-        if _find_staying(held, np.sort(plain), leaving)[1]:
-            return None
-        new = zip(ids.filter(named).to_pylist(), instances.filter(named).to_pylist(), strict=True)
-        held = replace(held, statics=held.statics | dict(new))
-    before, stays = _find_staying(held, keys[order], leaving)
-    return None if stays else (Newcomers(keys[order], read_texts(racks)[order], before), held)
-
-
-def _find_staying(held: EqualMembers, keys: Texts, leaving: Longs) -> tuple[Longs, bool]:
-    """Return where members belong, and whether one of them is there and stays."""
-    places, there = held.order.find(keys)
-    return places, bool((there & ~np.isin(places, leaving)).any())

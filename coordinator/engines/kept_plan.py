@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from assignors import GroupSpec, PartitionRanges
 from assignors.incremental.changes import GroupChanges, SubscribedMembers
-from assignors.incremental.planned_group import PlannedGroup
+from assignors.incremental.planned_group import PlannedChange, PlannedGroup
 from coordinator.core.state.groups import ChangePlace, TopicList
 from coordinator.core.state.partition_spans import Spans, count_partitions, subtract_spans
 from coordinator.core.state.records import MemberMetadata, Record, TargetMember
@@ -23,7 +23,7 @@ from coordinator.core.state.target_candidate import TargetCandidate
 from coordinator.core.targets.assignor_options import AssignorOptions
 from coordinator.core.targets.basis import AssignorInput, Basis
 from coordinator.core.targets.compute_here import list_spans
-from coordinator.core.targets.validate import check_moves
+from coordinator.core.targets.validate import check_moves, refusal
 
 COMPARED_LEAST = 1_000
 """So many members are compared with a plan however small the group is."""
@@ -90,7 +90,7 @@ class KeptPlan:
         done = start.planned.after(listed)
         if done.planned.full is not None:
             return None
-        start.check(found.listed, listed, done.changed)
+        start.check(found.listed, listed, done)
         records, moved = _list_records(basis, listed, done.changed)
         kept = KeptPlan(
             basis.options,
@@ -134,35 +134,55 @@ class KeptPlan:
         heirs = {instances[name]: name for name in left if instances[name] is not None}
         joined: list[MemberMetadata] = []
         renamed: dict[str, str] = {}
-        subscribes_to_all = _SubscribesToAll(found.listed)
+        heir_metas: dict[str, MemberMetadata] = {}
+        stays: list[MemberMetadata] = []
+        subscriptions = _Subscriptions(found.listed)
         for member_id in members:
             meta, target = found.metas.get(member_id), found.targets.get(member_id)
             if meta is None:
                 continue
-            if not subscribes_to_all(meta):
-                return None
             if not target and (member_id not in had or target is None):
                 joined.append(meta)
             elif member_id in had:
                 if target != had[member_id] or meta.instance_id != instances[member_id]:
                     return None
+                stays.append(meta)
             else:
                 before = heirs.pop(meta.instance_id, None)
                 if before is None or target != had[before]:
                     return None
                 renamed[before] = member_id
+                heir_metas[before] = meta
+        known = {meta.member_id: meta for meta in stays} | heir_metas
+        had_names = self.planned.subscriptions_of([*known])
+        moving = [
+            meta
+            for meta, names in zip(known.values(), had_names, strict=True)
+            if not subscriptions.is_of(meta, names)
+        ]
+        heirs_moving = {meta.member_id for meta in moving if meta.member_id not in known}
+        renamed = {old: new for old, new in renamed.items() if new not in heirs_moving}
+        joined += (meta for meta in moving if meta.member_id in heirs_moving)
+        moving = [meta for meta in moving if meta.member_id not in heirs_moving]
         return GroupChanges(
             left=sorted(left - renamed.keys()),
-            joined=_list_joined(joined, found.listed),
+            joined=subscriptions.group(joined),
+            resubscribed=subscriptions.group(moving),
             topics=grown,
             renamed=renamed,
         )
 
-    def check(self, topics: TopicList, changes: GroupChanges, has: PartitionRanges) -> None:
+    def check(self, topics: TopicList, changes: GroupChanges, done: PlannedChange) -> None:
         """Check the members whose ranges a plan changed (K-47)."""
+        has = done.changed
         formerly = {new: old for old, new in changes.renamed.items()}
         names = [formerly.get(name, name) for name in has.member_ids.to_pylist()]
         had = self.planned.assignment_of([*names, *changes.left])
+        other = done.planned.find_unsubscribed(has)
+        if other is not None:
+            raise refusal(
+                f"member {other!r} owns partitions of a topic to which it does not subscribe"
+            )
         more = topics.counts - self.topics.counts
         grown = np.flatnonzero(more)
         check_moves(had, (grown, self.topics.counts[grown], more[grown]), has)
@@ -180,19 +200,40 @@ class KeptPlan:
         }
 
 
-class _SubscribesToAll:
-    """Tells whether members subscribe to all of some topics; it looks at each list once."""
+class _Subscriptions:
+    """Which of some topics members subscribe to; it looks at each list of names once."""
 
     def __init__(self, topics: TopicList) -> None:
-        self._topics = topics
-        self._known: dict[int, bool] = {}
+        self._keys = topics.keys
+        self._known: dict[int, frozenset[str]] = {}
+        self._alike: dict[tuple[int, int], bool] = {}
 
-    def __call__(self, meta: MemberMetadata) -> bool:
-        names = meta.subscribed_topic_names
-        if id(names) not in self._known:
-            found = self._topics.keys.find_names(names)
-            self._known[id(names)] = len(found) == len(self._topics)
-        return self._known[id(names)]
+    def _names(self, meta: MemberMetadata) -> frozenset[str]:
+        listed = meta.subscribed_topic_names
+        if id(listed) not in self._known:
+            names = map(self._keys.names.__getitem__, self._keys.find_names(listed).tolist())
+            self._known[id(listed)] = frozenset(names)
+        return self._known[id(listed)]
+
+    def is_of(self, meta: MemberMetadata, names: frozenset[str] | None) -> bool:
+        """Tell whether a member subscribes to just these topics."""
+        pair = id(meta.subscribed_topic_names), id(names)
+        if pair not in self._alike:
+            self._alike[pair] = self._names(meta) == names
+        return self._alike[pair]
+
+    def group(self, metas: list[MemberMetadata]) -> list[SubscribedMembers]:
+        """Return members by what they subscribe to."""
+        each: dict[frozenset[str], list[MemberMetadata]] = {}
+        for meta in metas:
+            each.setdefault(self._names(meta), []).append(meta)
+        found = []
+        for names, some in each.items():
+            rows = ((one.member_id, one.instance_id, one.rack_id) for one in some)
+            columns = (pa.array(column, pa.string()) for column in zip(*rows, strict=True))
+            ids, instances, racks = columns
+            found.append(SubscribedMembers(ids, tuple(names), instances, racks))
+        return found
 
 
 def _list_proposed(changes: Sequence[Record]) -> dict[str, Spans]:
@@ -202,15 +243,6 @@ def _list_proposed(changes: Sequence[Record]) -> dict[str, Spans]:
 def _is_plain(found: AssignorInput) -> bool:
     """Tell whether nothing but members' names and partitions decide about the group's targets."""
     return found.loads is None and not found.regexes
-
-
-def _list_joined(metas: list[MemberMetadata], topics: TopicList) -> list[SubscribedMembers]:
-    """Return new members, who subscribe to all topics."""
-    if not metas:
-        return []
-    columns = zip(*((one.member_id, one.instance_id, one.rack_id) for one in metas), strict=True)
-    ids, instances, racks = (pa.array(column, pa.string()) for column in columns)
-    return [SubscribedMembers(ids, topics.keys.names, instances, racks)]
 
 
 def _list_records(

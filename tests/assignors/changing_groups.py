@@ -14,16 +14,21 @@ from assignors.incremental.planned_group import PlannedGroup
 class ChangingGroup:
     """Draws changes, and checks that both lives have the same rows after each of them."""
 
-    def __init__(self, seed, name="uniform", options=None, members=20):
+    def __init__(self, seed, name="uniform", options=None, members=20, lists=1):
         self.draw = random.Random(seed)
         self.assignor = get_assignor(name, **(options or {}))
         self.static = self.draw.random() < 0.3
-        self.topics = {f"t{at}": self.draw.randint(0, 30) for at in range(self.draw.randint(1, 4))}
-        self.topics["t0"] += 1
-        more = [topic for topic in self.topics if topic != "t0"]
-        self.subscribed = ["t0", *self.draw.sample(more, self.draw.randint(0, len(more)))]
+        count = lists + self.draw.randint(0, 3)
+        self.topics = {f"t{at}": self.draw.randint(0, 30) for at in range(count)}
+        self.lists = [[f"t{at}"] for at in range(lists)]
+        for topic in list(self.topics)[lists:]:
+            if self.draw.random() < 0.7:
+                self.draw.choice(self.lists).append(topic)
         self.members = {}
-        self.members = self._new(self.draw.randint(1, members))
+        for subscribed in self.lists:
+            self.topics[subscribed[0]] += 1
+            self.members |= self._new(1, subscribed=subscribed)
+        self.members |= self._new(self.draw.randint(0, members - 1))
         if self.draw.random() < 0.5:
             self._scatter()
         block = self.draw.choice([2, 8, 1024])
@@ -38,12 +43,21 @@ class ChangingGroup:
         """Members leave, others join or have another id, topics grow: all in one change."""
         draw = self.draw
         renamed = self._rename() if draw.random() < 0.2 else {}
-        most = len(self.members) - 1
-        left = draw.sample(list(self.members), min(most, draw.choice([0, 0, 1, 1, 2, 10])))
+        left = draw.sample(
+            list(self.members), min(len(self.members), draw.choice([0, 0, 1, 1, 2, 10]))
+        )
+        stays = [draw.choice(some) for some in self._by_list(self.members)]
+        left = [name for name in left if name not in stays]
+        resubscribed = []
+        for name in draw.sample(list(self.members), min(len(self.members), 3)):
+            if name not in left and name not in stays and not renamed and draw.random() < 0.1:
+                self.members[name]["subscribed"] = draw.choice(self.lists)
+                names = self.members[name]["subscribed"]
+                resubscribed.append(SubscribedMembers.of(name, subscribed=names))
         self._forget(left)
         joined = self._new(draw.choice([0, 0, 1, 1, 2, 10, 40]), but=[*left, *renamed])
         if draw.random() < 0.2:
-            joined |= {name: {"subscribed": self.subscribed} for name in left[:2]}
+            joined |= {name: {"subscribed": draw.choice(self.lists)} for name in left[:2]}
         self.members |= joined
         grown = {
             topic: count + draw.randint(0, 20)
@@ -51,7 +65,7 @@ class ChangingGroup:
             if draw.random() < 0.1
         }
         self.topics |= grown
-        return GroupChanges(left=left, joined=_list(joined), topics=grown, renamed=renamed)
+        return GroupChanges(left, _list(joined), resubscribed, grown, renamed=renamed)
 
     def draw_any(self):
         """Draw a change of any kind; only some are continued from the last plan."""
@@ -73,7 +87,7 @@ class ChangingGroup:
             del self.topics[topic]
             for fields in self.members.values():
                 fields["subscribed"] = [name for name in fields["subscribed"] if name != topic]
-            self.subscribed = [name for name in self.subscribed if name != topic]
+            self.lists = [[name for name in names if name != topic] for names in self.lists]
             return GroupChanges(removed_topics=[topic])
         member = draw.choice(list(self.members))
         names = draw.sample(list(self.topics), draw.randint(0, len(self.topics)))
@@ -110,13 +124,13 @@ class ChangingGroup:
         members = {name: fields | {"owned": owned[name]} for name, fields in self.members.items()}
         return GroupSpec.from_dict(self.spec | {"members": members})
 
-    def _new(self, count, but=()):
+    def _new(self, count, but=(), subscribed=None):
         drawn = {}
         for _ in range(count):
             name = f"m{self.draw.randint(0, 10**6)}"
             if name in self.members or name in but:
                 continue
-            drawn[name] = {"subscribed": self.subscribed}
+            drawn[name] = {"subscribed": subscribed or self.draw.choice(self.lists)}
             if self.draw.random() < 0.3:
                 drawn[name]["rack"] = self.draw.choice("ab")
             if self.static and self.draw.random() < 0.5:
@@ -132,6 +146,13 @@ class ChangingGroup:
             self.members[after] = self.members.pop(before)
         return renamed
 
+    def _by_list(self, members):
+        """Return the names of members by what they subscribe to."""
+        found = {}
+        for name, fields in members.items():
+            found.setdefault(tuple(sorted(fields["subscribed"])), []).append(name)
+        return list(found.values())
+
     def _forget(self, names):
         for name in names:
             del self.members[name]
@@ -146,20 +167,25 @@ class ChangingGroup:
         return out
 
     def _scatter(self):
-        for topic in self.subscribed:
-            for partition in range(self.topics[topic]):
-                if self.draw.random() < 0.9:
-                    fields = self.members[self.draw.choice(list(self.members))]
-                    fields.setdefault("owned", {}).setdefault(topic, []).append(partition)
+        for some in self._by_list(self.members):
+            for topic in self.members[some[0]]["subscribed"]:
+                self._scatter_topic(topic, some)
+
+    def _scatter_topic(self, topic, some):
+        for partition in range(self.topics[topic]):
+            if self.draw.random() < 0.9:
+                fields = self.members[self.draw.choice(some)]
+                fields.setdefault("owned", {}).setdefault(topic, []).append(partition)
 
 
 def _list(joined):
     """Return new members as changes list them: by subscription, in any order."""
-    if not joined:
-        return []
-    columns = [
-        pa.array([fields.get(name) for fields in joined.values()], pa.string())
-        for name in ("instance_id", "rack")
-    ]
-    subscribed = next(iter(joined.values()))["subscribed"]
-    return [SubscribedMembers(pa.array(joined, pa.string()), subscribed, *columns)]
+    found = []
+    for names in sorted({tuple(fields["subscribed"]) for fields in joined.values()}):
+        some = {name: one for name, one in joined.items() if tuple(one["subscribed"]) == names}
+        columns = [
+            pa.array([fields.get(name) for fields in some.values()], pa.string())
+            for name in ("instance_id", "rack")
+        ]
+        found.append(SubscribedMembers(pa.array(some, pa.string()), names, *columns))
+    return found

@@ -29,20 +29,21 @@ FULL = [
 
 
 @pytest.mark.parametrize(("name", "options"), CONTINUED, ids=str)
-@given(seed=SEEDS)
-@settings(max_examples=1000 if EVERY else 4)
-def test_members_come_and_go_and_topics_grow(name, options, seed):
-    group = ChangingGroup(seed, name, options)
+@given(seed=SEEDS, lists=st.integers(1, 4))
+@settings(max_examples=1000 if EVERY else 8)
+def test_members_come_and_go_and_topics_grow(name, options, seed, lists):
+    """All subscribe alike, or to lists that have no topic in common."""
+    group = ChangingGroup(seed, name, options, lists=lists)
     for _ in range(8):
         planned = group.follow(group.draw_growth())
         assert planned.full is None
 
 
 @pytest.mark.parametrize(("name", "options"), FULL, ids=str)
-@given(seed=SEEDS)
+@given(seed=SEEDS, lists=st.integers(1, 3))
 @settings(max_examples=200 if EVERY else 3)
-def test_any_change_gives_the_rows_of_the_plan_from_nothing(name, options, seed):
-    group = ChangingGroup(seed, name, options)
+def test_any_change_gives_the_rows_of_the_plan_from_nothing(name, options, seed, lists):
+    group = ChangingGroup(seed, name, options, lists=lists)
     for _ in range(6):
         group.follow(group.draw_any())
 
@@ -110,7 +111,7 @@ def test_two_plans_can_follow_the_same_one():
     group = ChangingGroup(3, members=200)
     first = group.planned
     for at in range(30):
-        changes = GroupChanges(joined=[SubscribedMembers.of(f"z{at}", subscribed=group.subscribed)])
+        changes = GroupChanges(joined=[SubscribedMembers.of(f"z{at}", subscribed=group.lists[0])])
         refused = first.after(changes).planned
         assert refused.assignment() == first.after(changes).planned.assignment()
     group.follow(group.draw_growth())
@@ -145,7 +146,7 @@ def test_a_change_looks_at_few_members():
     planned = PlannedGroup.plan(GroupSpec.from_arrow(members, topics), get_assignor("uniform"))
     changes = GroupChanges(joined=[SubscribedMembers.of("m01x", subscribed=["x"])])
     change = planned.after(changes)
-    before, after = planned._equal, change.planned._equal
+    before, after = planned._held.classes[0], change.planned._held.classes[0]
     shared = sum(a is b for a, b in zip(before.order.keys, after.order.keys, strict=True))
     assert shared == len(before.order.keys) - 1
     assert after.ranges.layers[0] is before.ranges.layers[0]
@@ -158,8 +159,8 @@ def test_what_is_no_longer_used_is_dropped():
     planned = PlannedGroup.plan(many_members(300), get_assignor("uniform"), block=8)
     for at in range(40):
         planned = planned.after(GroupChanges(topics={"x": 3 + 300 * at})).planned
-        held = planned._equal
-        assert len(held.versions) <= 3 * len(held.order) + 4096
+        held = planned._held.classes[0]
+        assert len(held.versions) <= 3 * len(held.order) + 512
         assert len(held.ranges.layers) < 6
 
 
@@ -167,10 +168,10 @@ def test_blocks_have_their_size_as_members_come_and_go():
     planned = PlannedGroup.plan(two_members(), get_assignor("uniform"), block=8)
     new = SubscribedMembers.of(*[f"m{at}" for at in range(300)], subscribed=["x", "y"])
     planned = planned.after(GroupChanges(joined=[new])).planned
-    assert max(len(keys) for keys in planned._equal.order.keys) <= 8
+    assert max(len(keys) for keys in planned._held.classes[0].order.keys) <= 8
     left = [name for at, name in enumerate(names_of(planned)) if at % 8]
     planned = planned.after(GroupChanges(left=left)).planned
-    assert len(planned._equal.order.keys) == len(planned._equal.order) // 8 + 1
+    assert len(planned._held.classes[0].order.keys) == len(planned._held.classes[0].order) // 8 + 1
 
 
 def names_of(planned):

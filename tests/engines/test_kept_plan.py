@@ -27,33 +27,42 @@ from coordinator.errors import GroupError
 from tests.engines.twin_engine import TwinEngine
 from tests.support.longer import EVERY
 
+LISTS = [
+    (("a", "b"),),
+    (("a",), ("b",)),
+    (("a",), ("a", "nowhere"), ("b",)),
+    (("a",), ("a", "b")),
+]
+"""What members subscribe to; lists of the last have a topic in common."""
 SETTINGS = {"consumer.assignor.imbalance": "1"}
 
 
 class LivingGroup:
     """A group whose members come and go, also while its targets are computed; it draws all of it."""
 
-    def __init__(self, seed, assignor="uniform", members=12, calm=False):
+    def __init__(self, seed, assignor="uniform", members=12, calm=False, lists=(("a", "b"),)):
         self.draw, self.assignor, self.calm = random.Random(seed), assignor, calm
         self.state, self.engine = State(), TwinEngine()
-        self.names = ("a", "b")
-        self.sizes = {"a": self.draw.randint(1, 40), "b": self.draw.randint(0, 9)}
+        self.lists = lists
+        self.sizes = {"a": self.draw.randint(1, 40), "b": self.draw.randint(1, 9)}
         for topic in self.sizes:
             self._resize(topic)
         replay(self.state, GroupMetadata("g", 2, 0))
         self.group = self.state.groups["g"]
         self.serial = self.computations = 0
+        for names in lists * 3:
+            self.join(names)
         for _ in range(members):
             self.join()
 
     def _resize(self, topic, topic_id=None):
         replay(self.state, TopicChanged(topic, topic_id or f"id-{topic}", self.sizes[topic]))
 
-    def join(self):
+    def join(self, names=None):
         self.serial += 1
         name = f"m{self.draw.randrange(1000):03}-{self.serial}"
         instance = self.draw.choice([None, f"i{self.serial:03}"])
-        self._meet(name, instance, self.names)
+        self._meet(name, instance, names or self.draw.choice(self.lists))
 
     def _meet(self, name, instance, names):
         meta = MemberMetadata("g", name, instance_id=instance, subscribed_topic_names=names)
@@ -62,8 +71,23 @@ class LivingGroup:
             self.group.instances[instance] = name
 
     def leave(self):
-        if len(self.group.members) > 1:
-            self._end(self.draw.choice(list(self.group.members)))
+        member = self._draw_spare()
+        if member is not None:
+            self._end(member)
+
+    def resubscribe(self):
+        member = self._draw_spare()
+        if member is not None:
+            instance = self.group.metas[member].instance_id
+            self._meet(member, instance, self.draw.choice(self.lists))
+
+    def _draw_spare(self):
+        """Draw a member that is not one of the last two with its subscription."""
+        metas = self.group.metas
+        member = self.draw.choice(list(metas))
+        names = metas[member].subscribed_topic_names
+        alike = sum(meta.subscribed_topic_names == names for meta in metas.values())
+        return member if alike > 2 else None
 
     def _end(self, name):
         meta = self.group.metas[name]
@@ -97,7 +121,7 @@ class LivingGroup:
         member = draw.choice(list(self.group.members))
         instance = self.group.metas[member].instance_id
         if what == 0:
-            self._meet(member, instance, draw.choice([("a",), ("b",), (*self.names, "nowhere")]))
+            self._meet(member, instance, draw.choice([("a",), ("b",), ("a", "b", "nowhere")]))
         elif what == 1:
             topic = draw.choice("ab")
             self.sizes[topic] = draw.randint(0, 9)
@@ -107,12 +131,13 @@ class LivingGroup:
         elif what == 3:
             replay(self.state, Tombstone(TargetMember.kind, "g", member))
         else:
-            self._meet(member, draw.choice([None, f"j{self.serial}"]), self.names)
+            self._meet(member, draw.choice([None, f"j{self.serial}"]), self.lists[0])
 
     def change(self, most=4):
         for _ in range(self.draw.randint(0, most)):
             odd = not self.calm and self.draw.random() < 0.03
-            usual = (self.join, self.join, self.leave, self.leave, self.return_static, self.grow)
+            usual = [self.join, self.join, self.leave, self.leave, self.return_static, self.grow]
+            usual += [self.resubscribe] if self.draw.random() < 0.3 else []
             self.do_odd() if odd else self.draw.choice(usual)()
 
     def prepare(self):
@@ -143,20 +168,20 @@ class LivingGroup:
 
 
 @pytest.mark.parametrize("assignor", ["uniform", "sticky"])
-@given(seed=st.integers(0, 2**32))
+@given(seed=st.integers(0, 2**32), lists=st.sampled_from(LISTS))
 @settings(max_examples=400 if EVERY else 20)
-def test_a_target_is_the_same_from_the_last_plan_and_from_nothing(assignor, seed):
+def test_a_target_is_the_same_from_the_last_plan_and_from_nothing(assignor, seed, lists):
     """Members come, go and return, topics grow; some targets are overtaken, and never installed."""
-    group = LivingGroup(seed, assignor)
+    group = LivingGroup(seed, assignor, lists=lists)
     for _ in range(8):
         group.change()
         group.compute()
 
 
-@given(seed=st.integers(0, 2**32))
-@settings(max_examples=100 if EVERY else 5)
-def test_what_happens_daily_is_continued_from_the_last_plan(seed):
-    group = LivingGroup(seed, calm=True)
+@given(seed=st.integers(0, 2**32), lists=st.sampled_from(LISTS[:3]))
+@settings(max_examples=100 if EVERY else 10)
+def test_what_happens_daily_is_continued_from_the_last_plan(seed, lists):
+    group = LivingGroup(seed, calm=True, lists=lists)
     group.compute(chance=1)
     for _ in range(8):
         group.change()

@@ -50,20 +50,22 @@ def join_and_wait(coordinator, member, group="g"):
     wait_for(lambda: len(set(coordinator.group_epochs(group)[0])) == 1)
 
 
-def test_the_next_target_is_put_into_columns_from_the_last(monkeypatch):
-    """One joins many: no time is spent on the targets that stay."""
+@pytest.mark.parametrize("assignor", ["uniform", "range"])
+def test_the_next_target_looks_at_who_changed(monkeypatch, assignor):
+    """One joins many: it continues from the last plan, or puts one member into columns."""
     sizes = []
     columns = target_assignment._to_columns
     monkeypatch.setattr(
         target_assignment, "_to_columns", lambda some: sizes.append(len(some)) or columns(some)
     )
-    with Coordinator.open(None, topics={"a": 8}, config=DELEGATED) as coordinator:
+    config = replace(DELEGATED, kafka=replace(AT_ONCE, assignors=(assignor,)))
+    with Coordinator.open(None, topics={"a": 8}, config=config) as coordinator:
         for number in range(9):
             join_and_wait(coordinator, f"m{number}")
         sizes.clear()
         join_and_wait(coordinator, "one more")
-    assert sizes
-    assert max(sizes) <= 1
+    assert max(sizes, default=0) <= 1
+    assert bool(sizes) is (assignor == "range")
 
 
 def test_an_engine_keeps_the_targets_of_a_few_groups():

@@ -1,0 +1,97 @@
+"""What changed for the members of one class of subscription, and their next plan."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from assignors.arrays import Longs
+from assignors.incremental.changes import SubscribedMembers
+from assignors.incremental.equal_members import EqualMembers, order_keys, read_texts
+from assignors.incremental.member_order import Texts
+from assignors.incremental.next_plan import Bounds, Newcomers, NextPlan, plan_next
+from assignors.incremental.rename_members import rename_members
+
+
+@dataclass(slots=True)
+class ClassChanges:
+    """Everything that changed for one class: members by name, topics by number."""
+
+    left: list[str] = field(default_factory=list)
+    joined: list[SubscribedMembers] = field(default_factory=list)
+    renamed: dict[str, str] = field(default_factory=dict)
+    partitions: dict[int, int] = field(default_factory=dict)
+
+
+def plan_class(held: EqualMembers, changes: ClassChanges, bounds: Bounds) -> NextPlan | None:
+    """Return the next plan of a class; None if it names members that are not as it says."""
+    renamed = rename_members(held, changes.renamed) if changes.renamed else held
+    if renamed is None:
+        return None
+    left = _find_left(renamed, changes.left)
+    joined = _list_joined(left[1], changes.joined, left[0]) if left else None
+    if left is None or joined is None:
+        return None
+    newcomers, held = joined
+    partitions = held.partitions
+    if changes.partitions:
+        partitions = partitions.copy()
+        partitions[list(changes.partitions)] = list(changes.partitions.values())
+    return plan_next(held, left[0], newcomers, partitions, bounds)
+
+
+def _find_left(held: EqualMembers, left: Sequence[str]) -> tuple[Longs, EqualMembers] | None:
+    """Return the places of members that leave, and the group that forgets who is static of them.
+
+    None if one is unknown: `change_group` says which.
+    """
+    if not left:
+        return np.zeros(0, dtype=np.int64), held
+    ids, instances = pa.array(left, pa.string()), held.instances_of(left)
+    static = held.statics.keys() & set(left)
+    if static:
+        rest = {name: at for name, at in held.statics.items() if name not in static}
+        held = replace(held, statics=rest)
+    places, there = held.order.find(np.unique(order_keys(ids, instances)))
+    return (places, held) if there.all() else None
+
+
+def _list_joined(
+    held: EqualMembers, joined: Sequence[SubscribedMembers], leaving: Longs
+) -> tuple[Newcomers, EqualMembers] | None:
+    """Return new members, in order, and the group that knows who of them is static.
+
+    None if one is not new, but for members at places of those who leave, or comes twice:
+    `change_group` says which.
+    """
+    if not joined:
+        none = np.zeros(0, dtype=np.object_)
+        return Newcomers(none, none, np.zeros(0, dtype=np.int64)), held
+    ids = pa.concat_arrays([members.member_ids for members in joined])
+    instances = pa.concat_arrays([members.names("instance_ids") for members in joined])
+    racks = pa.concat_arrays([members.names("racks") for members in joined])
+    if len(pc.unique(ids)) < len(ids):
+        return None
+    if held.statics and not held.statics.keys().isdisjoint(ids.to_pylist()):
+        return None
+    keys = order_keys(ids, instances)
+    order = np.argsort(keys)
+    if instances.null_count < len(ids):
+        named = instances.is_valid()
+        plain = order_keys(ids.filter(named), pa.nulls(pc.sum(named).as_py(), pa.string()))
+        if _find_staying(held, np.sort(plain), leaving)[1]:
+            return None
+        new = zip(ids.filter(named).to_pylist(), instances.filter(named).to_pylist(), strict=True)
+        held = replace(held, statics=held.statics | dict(new))
+    before, stays = _find_staying(held, keys[order], leaving)
+    return None if stays else (Newcomers(keys[order], read_texts(racks)[order], before), held)
+
+
+def _find_staying(held: EqualMembers, keys: Texts, leaving: Longs) -> tuple[Longs, bool]:
+    """Return where members belong, and whether one of them is there and stays."""
+    places, there = held.order.find(keys)
+    return places, bool((there & ~np.isin(places, leaving)).any())
