@@ -20,6 +20,7 @@ from coordinator.core.state.records import (
     Record,
 )
 from coordinator.core.state.target_candidate import TargetCandidate
+from coordinator.core.state.transactions import Producer
 from coordinator.core.watched_events import KafkaWrote
 from coordinator.errors import ErrorCode, GroupError
 
@@ -84,6 +85,7 @@ class OffsetCommit(msgspec.Struct, frozen=True):
 
     `knows_epochs`: whether the request is one that may come from a member of a consumer group.
     `as_kafka`: whether an empty group id and offsets below 0 are taken, as Kafka takes them.
+    `in_transaction`: whether it is part of a `TxnOffsetCommit`, which need not name a member.
     """
 
     group_id: Text
@@ -93,15 +95,59 @@ class OffsetCommit(msgspec.Struct, frozen=True):
     instance_id: Text | None = None
     knows_epochs: bool = True
     as_kafka: bool = False
+    in_transaction: bool = False
+
+
+class TxnOffsetCommit(msgspec.Struct, frozen=True):
+    """TxnOffsetCommit: offsets that count once the producer's transaction is committed.
+
+    `ended`: how many transactions of the producer had ended here before the coordinator of its
+    transactions confirmed that this one is open; None: that was not asked.
+    """
+
+    commit: OffsetCommit
+    producer: Producer
+    ended: int | None = None
+
+    @property
+    def group_id(self) -> str:
+        """The group."""
+        return self.commit.group_id
+
+
+class EndTransaction(msgspec.Struct, frozen=True):
+    """WriteTxnMarkers, one marker: a producer's transaction is committed, or aborted.
+
+    `version`: of Kafka's feature `transaction.version`; from 2 on, each transaction has an epoch of
+    its own.
+    """
+
+    producer: Producer
+    coordinator_epoch: Int32
+    committed: bool
+    version: int = 0
+
+
+class Unverified(NamedTuple):
+    """The answer to a TxnOffsetCommit whose transaction may not be open: ask its coordinator.
+
+    Then the same request is given again, with this number.
+    """
+
+    ended: int
 
 
 class OffsetFetch(msgspec.Struct, frozen=True):
-    """OffsetFetch of some partitions by topic, or of all (None)."""
+    """OffsetFetch of some partitions by topic, or of all (None).
+
+    `require_stable`: whether offsets of partitions with an open transaction are refused.
+    """
 
     group_id: Text
     topics: Mapping[Text, Sequence[Partition]] | None = None
     member_id: Text | None = None
     member_epoch: Int32 = -1
+    require_stable: bool = False
 
 
 class OffsetDelete(msgspec.Struct, frozen=True):
@@ -318,6 +364,8 @@ class RecordAudit:
 Event: TypeAlias = (
     Heartbeat
     | OffsetCommit
+    | TxnOffsetCommit
+    | EndTransaction
     | OffsetFetch
     | OffsetDelete
     | DescribeGroup

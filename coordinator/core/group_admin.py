@@ -22,7 +22,7 @@ from coordinator.core.events import (
     ListGroups,
     Result,
 )
-from coordinator.core.offsets import end_of_group, end_of_offset
+from coordinator.core.offsets import end_of_group, end_of_offset, places_of
 from coordinator.core.state.groups import GroupState, State, Topic
 from coordinator.core.state.partition_spans import Spans, drop_epochs, partitions_by, union
 from coordinator.core.state.records import (
@@ -200,13 +200,13 @@ def delete_group(state: State, event: DeleteGroup) -> Result:
         GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP.
     """
     group = state.groups.get(event.group_id)
-    offsets = state.offsets.get(event.group_id, {})
+    places = places_of(state, event.group_id)
     classic = state.classic.get(event.group_id)
     if group is None and classic is None and event.group_id not in state.offsets:
         raise GroupError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {event.group_id} not found.")
     if (group is not None and group.members) or (classic is not None and classic.is_running()):
         raise GroupError(ErrorCode.NON_EMPTY_GROUP, f"Group {event.group_id} is not empty.")
-    records: list[Record] = [end_of_offset(event.group_id, *key) for key in sorted(offsets)]
+    records: list[Record] = [end_of_offset(event.group_id, *key) for key in sorted(places)]
     if event.group_id in state.loads:
         records.append(Tombstone(LoadsNoted.kind, event.group_id))
     return Result([*records, *end_of_group(event.group_id, group)])

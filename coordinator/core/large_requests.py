@@ -24,6 +24,7 @@ from coordinator.core.events import (
     RegexesResolved,
     Result,
     TopicsReported,
+    TxnOffsetCommit,
 )
 from coordinator.core.state.groups import State
 from coordinator.core.state.records import TargetMember
@@ -53,6 +54,8 @@ def _weigh(state: State, event: Event) -> int:
         about = _count_topics(state, event)
     elif isinstance(event, OffsetCommit):
         about = OFFSET_WEIGHT * (_count_offsets(event) - 1)
+    elif isinstance(event, TxnOffsetCommit):
+        about = OFFSET_WEIGHT * (_count_offsets(event.commit) - 1)
     elif isinstance(event, OffsetFetch | OffsetDelete):
         about = len(event.topics or ())
     elif isinstance(event, RegexesResolved):

@@ -5,9 +5,8 @@ See docs/design/behaviours.md#offsets-list-describe-delete.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterator, Mapping, Sequence
 from functools import cached_property
-from operator import itemgetter
 from typing import TypeAlias
 
 from coordinator.config import Config
@@ -37,14 +36,18 @@ from coordinator.core.state.records import (
     TargetMetadata,
     Tombstone,
 )
+from coordinator.core.state.transactions import Place, ProducerForgotten
 from coordinator.errors import ErrorCode, GroupError
 
 MINUTE_MS = 60_000
+PRODUCER_MS = 24 * 60 * MINUTE_MS
 NEVER = 2**63
+NO_MEMBER = -1
+"""The epoch of a commit in a transaction that no member makes."""
 MUCH = 1_000
 """Topics, or offsets, that are looked up in about a millisecond."""
-OffsetsOfTopic: TypeAlias = dict[int, OffsetCommitted | None]
-Offsets: TypeAlias = dict[tuple[str, int], OffsetCommitted]
+OffsetsOfTopic: TypeAlias = dict[int, OffsetCommitted | ErrorCode | None]
+Offsets: TypeAlias = dict[Place, OffsetCommitted]
 
 
 def commit_offsets(state: State, config: Config, event: OffsetCommit, now_ms: int) -> Result:
@@ -124,9 +127,13 @@ def check_classic_commit(group: ClassicGroup, event: OffsetCommit) -> list[SetTi
     if event.member_epoch < 0 and group.state is ClassicState.EMPTY:
         return []
     if event.member_epoch < 0 and not event.member_id and event.instance_id is None:
+        if event.in_transaction:
+            return []
         raise unknown_member(event.group_id, event.member_id)
     member = group.find_member(event.member_id, event.instance_id)
     group.check_generation(event.member_epoch)
+    if event.in_transaction:
+        return []  # it proves nothing of a member that lives on without it
     if group.state is ClassicState.COMPLETING:
         raise GroupError(
             ErrorCode.REBALANCE_IN_PROGRESS, "The leader assigns: commit after the next SyncGroup."
@@ -145,8 +152,11 @@ def _check_commit(state: State, event: OffsetCommit) -> None:
         raise not_found(event.group_id)
     if event.member_epoch < 0 and not group.members:
         return
+    is_unnamed = event.member_epoch == NO_MEMBER and not event.member_id
+    if event.in_transaction and is_unnamed and event.instance_id is None:
+        return
     member = _get_member(group, event.member_id)
-    if not event.knows_epochs and not member.is_classic:
+    if not event.knows_epochs and not event.in_transaction and not member.is_classic:
         raise GroupError(
             ErrorCode.UNSUPPORTED_VERSION,
             "A member of a consumer group commits by OffsetCommit version 9 or newer.",
@@ -202,7 +212,7 @@ def _refuse_epoch(member: Member, message: str) -> GroupError:
 
 
 def fetch_offsets(state: State, event: OffsetFetch) -> Result:
-    """Return {topic: {partition: OffsetCommitted or None}} (G-125).
+    """Return {topic: {partition: OffsetCommitted, None, or UNSTABLE_OFFSET_COMMIT}} (G-125).
 
     A group that does not exist has committed nothing; that is not an error.
 
@@ -222,20 +232,26 @@ def fetch_offsets(state: State, event: OffsetFetch) -> Result:
                 f"{member.epoch}.",
             )
     offsets = state.offsets.get(event.group_id, {})
+    unstable = state.transactions.places(event.group_id) if event.require_stable else ()
     if len(offsets if event.topics is None else event.topics) > MUCH:
-        return Result(response=FoundOffsets(offsets.copy(), event.topics))
-    return Result(response=_find_offsets(offsets, event.topics))
+        return Result(response=FoundOffsets(offsets.copy(), event.topics, frozenset(unstable)))
+    return Result(response=_find_offsets(offsets, event.topics, unstable))
 
 
 class FoundOffsets(Mapping[str, "OffsetsOfTopic"]):
     """Very many offsets as they are at one moment: the caller looks them up, not the core."""
 
-    def __init__(self, offsets: Offsets, topics: Mapping[str, Sequence[int]] | None) -> None:
-        self._offsets, self._topics = offsets, topics
+    def __init__(
+        self,
+        offsets: Offsets,
+        topics: Mapping[str, Sequence[int]] | None,
+        unstable: Container[Place],
+    ) -> None:
+        self._offsets, self._topics, self._unstable = offsets, topics, unstable
 
     @cached_property
     def _found(self) -> dict[str, OffsetsOfTopic]:
-        return _find_offsets(self._offsets, self._topics)
+        return _find_offsets(self._offsets, self._topics, self._unstable)
 
     def __getitem__(self, topic: str) -> OffsetsOfTopic:
         return self._found[topic]
@@ -248,16 +264,19 @@ class FoundOffsets(Mapping[str, "OffsetsOfTopic"]):
 
 
 def _find_offsets(
-    offsets: Offsets, topics: Mapping[str, Sequence[int]] | None
+    offsets: Offsets, topics: Mapping[str, Sequence[int]] | None, unstable: Container[Place]
 ) -> dict[str, OffsetsOfTopic]:
+    def find(place: Place) -> OffsetCommitted | ErrorCode | None:
+        return ErrorCode.UNSTABLE_OFFSET_COMMIT if place in unstable else offsets.get(place)
+
     if topics is not None:
         return {
-            topic: {partition: offsets.get((topic, partition)) for partition in partitions}
+            topic: {partition: find((topic, partition)) for partition in partitions}
             for topic, partitions in topics.items()
         }
     found: dict[str, OffsetsOfTopic] = {}
-    for (topic, partition), record in sorted(offsets.items(), key=itemgetter(0)):
-        found.setdefault(topic, {})[partition] = record
+    for topic, partition in sorted(offsets):
+        found.setdefault(topic, {})[partition] = find((topic, partition))
     return found
 
 
@@ -274,7 +293,7 @@ def delete_offsets(state: State, event: OffsetDelete) -> Result:
         raise GroupError(ErrorCode.INVALID_GROUP_ID, "The group id is empty: give one.")
     group = state.groups.get(event.group_id)
     classic = state.classic.get(event.group_id)
-    offsets = state.offsets.get(event.group_id, {})
+    places = places_of(state, event.group_id)
     if group is None and classic is None and event.group_id not in state.offsets:
         raise not_found(event.group_id)
     if classic is not None and classic.protocol_type != CONSUMER and classic.is_running():
@@ -289,7 +308,7 @@ def delete_offsets(state: State, event: OffsetDelete) -> Result:
         code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if subscribed else ErrorCode.NONE
         for partition in partitions:
             results.setdefault(topic, {})[partition] = code
-            if not subscribed and (topic, partition) in offsets:
+            if not subscribed and (topic, partition) in places:
                 records.append(end_of_offset(event.group_id, topic, partition))
     return Result(records, results)
 
@@ -301,18 +320,32 @@ def expire_offsets(state: State, config: Config, _event: ExpireOffsets, now_ms: 
     for group_id in sorted(state.groups.keys() | state.classic.keys() | state.offsets.keys()):
         group, classic = state.groups.get(group_id), state.classic.get(group_id)
         offsets = state.offsets.get(group_id, {})
+        waiting = state.transactions.places(group_id)
         old = [
-            (topic, partition)
-            for (topic, partition), record in offsets.items()
-            if _unused_since(group, classic, record) + kept_ms <= now_ms
+            place
+            for place, record in offsets.items()
+            if _unused_since(group, classic, record) + kept_ms <= now_ms and place not in waiting
         ]
         records += [end_of_offset(group_id, *key) for key in sorted(old)]
-        live = (group and group.members) or (classic and classic.is_running())
+        live = waiting or (group and group.members) or (classic and classic.is_running())
         if len(old) == len(offsets) and not live:
             records += end_of_group(group_id, group)
             if group_id in state.loads:
                 records.append(Tombstone(LoadsNoted.kind, group_id))
-    return Result(records)
+    return Result([*records, *forget_producers(state, now_ms)])
+
+
+def places_of(state: State, group_id: str) -> Collection[Place]:
+    """Return where a group has offsets, those of open transactions included."""
+    offsets, waiting = state.offsets.get(group_id, {}), state.transactions.places(group_id)
+    return {*offsets, *waiting} if waiting else offsets.keys()
+
+
+def forget_producers(state: State, now_ms: int) -> Iterator[ProducerForgotten]:
+    """Forget producers that have had no transaction for a day (`producer.id.expiration.ms`)."""
+    for producer_id, one in state.transactions.producers.items():
+        if not one.is_open and one.seen_ms + PRODUCER_MS <= now_ms:
+            yield ProducerForgotten(producer_id)
 
 
 def _unused_since(

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from coordinator.config import Config
-from coordinator.core import group_admin, offsets, topic_metadata
+from coordinator.core import group_admin, offsets, topic_metadata, transactions
 from coordinator.core.audit import with_audit
 from coordinator.core.classic import membership
 from coordinator.core.classic.describe import describe_group
@@ -44,6 +44,7 @@ from coordinator.core.events import (
     DeleteGroup,
     DescribeConfig,
     DescribeGroup,
+    EndTransaction,
     Event,
     ExpireOffsets,
     Heartbeat,
@@ -63,6 +64,7 @@ from coordinator.core.events import (
     TargetLost,
     TimerFired,
     TopicsReported,
+    TxnOffsetCommit,
 )
 from coordinator.core.migration import mixed
 from coordinator.core.migration.downgrade import remove_or_downgrade
@@ -222,6 +224,8 @@ HANDLERS: Mapping[type[Event], Handler] = MappingProxyType(
         ),
         # Offsets
         OffsetCommit: offsets.commit_offsets,
+        TxnOffsetCommit: transactions.commit_offsets,
+        EndTransaction: _dated(transactions.end_transaction),
         OffsetFetch: _unset(offsets.fetch_offsets),
         OffsetDelete: _unset(offsets.delete_offsets),
         ExpireOffsets: offsets.expire_offsets,

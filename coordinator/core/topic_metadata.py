@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from coordinator.core.events import CatalogTopic, RegexesResolved, Result, TopicsReported
-from coordinator.core.offsets import end_of_offset
+from coordinator.core.offsets import end_of_offset, places_of
 from coordinator.core.reasons import Reason
 from coordinator.core.state.groups import Group, State
 from coordinator.core.state.records import (
@@ -42,8 +42,8 @@ def update_topics(state: State, event: TopicsReported) -> Result:
     dead = set(gone)
     records += [
         end_of_offset(group_id, topic, partition)
-        for group_id, offsets in sorted(state.offsets.items() if dead else ())
-        for topic, partition in sorted(offsets)
+        for group_id in sorted(state.offsets.keys() | state.transactions.groups if dead else ())
+        for topic, partition in sorted(places_of(state, group_id))
         if topic in dead
     ]
     return Result(records)

@@ -32,6 +32,7 @@ from coordinator.core.events import (
     OffsetDelete,
     OffsetFetch,
     PrepareAssignment,
+    TxnOffsetCommit,
 )
 from coordinator.core.state.partition_spans import MANY
 from coordinator.core.state.records import PlanMade
@@ -70,6 +71,8 @@ def check_types(event: Event) -> None:
     GroupError
         INVALID_REQUEST; the message names the field.
     """
+    if isinstance(event, TxnOffsetCommit):
+        event = event.commit
     try:
         if isinstance(event, REQUESTS):
             if isinstance(event, Heartbeat):

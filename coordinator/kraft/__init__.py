@@ -9,5 +9,6 @@ followers fetch. Around them: files (`log_files`, `node_files`), connections (`c
 
 Where a node leads, `leading` decides, without I/O, what of a partition counts; `led_partition` is
 that with its file and its waiters; `partition_records` makes it a coordinator's log. `leader` has a
-coordinator for each; `replica_apis` answers followers, and `served` has the sockets.
+coordinator for each; `replica_apis` answers followers, and `served` has the sockets. Offsets in
+transactions are in `transactions`, and `requests` answers about them.
 """

@@ -1,7 +1,8 @@
-"""Write batches of records as a leader does: magic 2, plain, of no producer. No I/O, no clock.
+"""Write batches of records as a leader does: magic 2, plain. No I/O, no clock.
 
 What one change of the state writes is in one batch, so that a reader has all of it or nothing.
-Several changes may share a batch, as Kafka's coordinator lets them. The reader of the same bytes is
+Several changes may share a batch, as Kafka's coordinator lets them; those of a transaction only
+with others of its producer, and what ends one with none. The reader of the same bytes is
 `watcher/record_batches.py`.
 """
 
@@ -14,15 +15,17 @@ from crc32c import crc32c
 
 from coordinator.watcher.record_batches import (
     CHECKED_FROM,
+    CONTROL,
     HEAD,
     LAST_BYTE,
     LENGTH,
     MAGIC,
     OWN_HEADER,
+    TRANSACTIONAL,
 )
 
-NO_PRODUCER = (-1, -1, 0)
-"""Producer id, producer epoch and base sequence, as Kafka's coordinator writes them."""
+SEQUENCE, NO_SEQUENCE = 0, -1
+"""Base sequences, as Kafka's coordinator writes them: of records, and of a transaction's end."""
 
 
 class BatchTooLargeError(Exception):
@@ -45,6 +48,28 @@ class KeyValue(NamedTuple):
     own: bytes = b""
 
 
+class BatchKind(NamedTuple):
+    """Whose records a batch has: plain ones have no producer.
+
+    Attributes
+    ----------
+    is_marker
+        Whether it ends a transaction.
+    """
+
+    producer_id: int = -1
+    producer_epoch: int = -1
+    is_marker: bool = False
+
+    @property
+    def attributes(self) -> int:
+        """What its head says."""
+        return TRANSACTIONAL * (self.producer_id >= 0) | CONTROL * self.is_marker
+
+
+PLAIN = BatchKind()
+
+
 class Change(NamedTuple):
     """Records that become visible together.
 
@@ -52,10 +77,17 @@ class Change(NamedTuple):
     ----------
     at_ms
         When they were written.
+    kind
+        Of the batch that they are in.
     """
 
     records: Sequence[KeyValue]
     at_ms: int
+    kind: BatchKind = PLAIN
+
+    def may_follow(self, together: Sequence[Change]) -> bool:
+        """Whether it may be in a batch with others."""
+        return self.kind == together[0].kind and not self.kind.is_marker
 
 
 def write_batch(changes: Sequence[Change], base_offset: int, leader_epoch: int) -> bytes:
@@ -88,7 +120,8 @@ def write_batches(
         if not change.records:
             continue
         more = _body(change, together, count)
-        if together and HEAD.size + len(body) + len(more) > bytes_max:
+        fits = HEAD.size + len(body) + len(more) <= bytes_max
+        if together and not (fits and change.may_follow(together)):
             yield _frame(body, count, together, base_offset, leader_epoch)
             base_offset += count
             together, body, count = [], bytearray(), 0
@@ -130,7 +163,10 @@ def _frame(
 ) -> bytes:
     times = changes[0].at_ms, max(one.at_ms for one in changes)
     size = HEAD.size - LENGTH.size + len(body)
-    rest = (0, count - 1, *times, *NO_PRODUCER, count)
+    kind = changes[0].kind
+    sequence = NO_SEQUENCE if kind.is_marker else SEQUENCE
+    producer = kind.producer_id, kind.producer_epoch, sequence
+    rest = (kind.attributes, count - 1, *times, *producer, count)
     unsigned = HEAD.pack(base_offset, size, leader_epoch, MAGIC, 0, *rest)
     checksum = crc32c(body, crc32c(unsigned[CHECKED_FROM:]))
     head = HEAD.pack(base_offset, size, leader_epoch, MAGIC, checksum, *rest)

@@ -296,7 +296,7 @@ class LeaderOf:
         """Serve a partition's groups from now on; False where it is no longer led."""
         with self._changing:
             if not term.led.has_ended:
-                term.coordinator, term.led.is_loaded = opened, True
+                term.coordinator = opened
             return term.coordinator is not None
 
     @property
@@ -318,18 +318,21 @@ class LeaderOf:
 
     def find(self, group_id: str) -> Coordinator | GroupError:
         """Return the coordinator of a group, or the error that refuses its requests."""
-        number = place_of(group_id, self._count) if self._count else -1
+        return self.find_at(place_of(group_id, self._count) if self._count else -1, group_id)
+
+    def find_at(self, number: int, group_id: str = "") -> Coordinator | GroupError:
+        """Return the coordinator of a partition, or the error that refuses its requests."""
         term = self._terms.get(number)
+        of_group = f", which has group {group_id}" if group_id else ""
         if term is None or term.led.has_ended:
             return GroupError(
                 ErrorCode.NOT_COORDINATOR,
-                f"Another node leads {TOPIC}-{number}, which has group {group_id}: find the "
-                "coordinator.",
+                f"Another node leads {TOPIC}-{number}{of_group}: find the coordinator.",
             )
         if term.coordinator is None:
             return GroupError(
                 ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-                f"{TOPIC}-{number}, which has group {group_id}, is being loaded: try again.",
+                f"{TOPIC}-{number}{of_group} is being loaded: try again.",
             )
         return term.coordinator
 

@@ -185,7 +185,14 @@ class Leadership:
         return min((one.proved_s for one in others), default=float("-inf"))
 
     def fetch(
-        self, offset: int, current_epoch: int, last_epoch: int, bytes_max: int, *, replica: bool
+        self,
+        offset: int,
+        current_epoch: int,
+        last_epoch: int,
+        bytes_max: int,
+        *,
+        replica: bool,
+        committed: bool = False,
     ) -> Fetched:
         """Return what answers a fetch: of a replica all that there is, of others what counts.
 
@@ -193,6 +200,8 @@ class Leadership:
         ----------
         last_epoch
             Of the last record that the one who asks has; -1 where it does not say.
+        committed
+            Whether it is not to have what transactions that are open wrote, nor anything behind.
         """
         log = self.log
         if error := self.check_epoch(current_epoch):
@@ -203,7 +212,7 @@ class Leadership:
                 return Fetched(OUT_OF_RANGE)
             if ours.epoch < last_epoch or ours.end_offset < offset:
                 return Fetched(NONE, ours)
-        until = log.end if replica else log.high_watermark
+        until = log.end if replica else log.stable_end if committed else log.high_watermark
         if not log.start <= offset <= log.end:
             return Fetched(OUT_OF_RANGE)
         begin, end = log.span(offset, bytes_max)

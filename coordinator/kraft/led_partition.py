@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from coordinator.clock import monotonic_ms
 from coordinator.kraft.batch_writer import BatchTooLargeError, Change, write_batches
@@ -27,6 +27,23 @@ FOLLOWED_S = 1.5
 """How old the word of followers may be that they know no other leader: they ask twice a second."""
 
 
+class FetchedData(NamedTuple):
+    """What answers a fetch, and where the log is.
+
+    Attributes
+    ----------
+    aborted
+        Transactions that were aborted, for the one who skips them.
+    """
+
+    found: Fetched
+    data: bytes = b""
+    high_watermark: int = -1
+    start: int = -1
+    stable_end: int = -1
+    aborted: list[dict[str, object]] | None = None
+
+
 class LedPartition:
     """A partition in one epoch, as its leader.
 
@@ -39,8 +56,6 @@ class LedPartition:
     ----------
     changed
         Called when there is something new to fetch, in any thread.
-    is_loaded
-        Whether its groups are served.
     """
 
     def __init__(
@@ -58,7 +73,6 @@ class LedPartition:
         self._standing, self.changed, self._commit_s = standing, changed, commit_s
         self._state = threading.Condition()
         self._has_ended = False
-        self.is_loaded = False
 
     # By the coordinator --------------------------------------------------------------------------
 
@@ -177,16 +191,35 @@ class LedPartition:
             self._led.note_answer(node_id, _now_s())
 
     def fetch(
-        self, offset: int, current_epoch: int, last_epoch: int, bytes_max: int, *, replica: bool
-    ) -> tuple[Fetched, bytes, int, int]:
-        """Return the answer to a fetch: its records, the high watermark, where the log begins."""
+        self,
+        offset: int,
+        current_epoch: int,
+        last_epoch: int,
+        bytes_max: int,
+        *,
+        replica: bool,
+        committed: bool = False,
+    ) -> FetchedData:
+        """Return the answer to a fetch.
+
+        Parameters
+        ----------
+        committed
+            Whether the one who asks reads nothing of transactions that are open.
+        """
         with self._state, self._file.lock:
             log = self._led.log
             if self._has_ended:
-                return Fetched(NOT_LEADER), b"", -1, -1
-            found = self._led.fetch(offset, current_epoch, last_epoch, bytes_max, replica=replica)
+                return FetchedData(Fetched(NOT_LEADER))
+            found = self._led.fetch(
+                offset, current_epoch, last_epoch, bytes_max, replica=replica, committed=committed
+            )
             data = self._file.read_span(found.begin, found.end) if found.end > found.begin else b""
-            return found, data, log.high_watermark, log.start
+            stable = log.stable_end
+            return FetchedData(
+                found, data, log.high_watermark, log.start, stable,
+                log.transactions.aborted(offset, stable) if committed else None,
+            )  # fmt: skip
 
     def find_end(self, current_epoch: int, epoch: int) -> tuple[int, EpochEnd]:
         """Return where an epoch ends, or an error."""
@@ -194,12 +227,14 @@ class LedPartition:
             error = NOT_LEADER if self._has_ended else self._led.check_epoch(current_epoch)
             return error, self._led.log.end_of(epoch)
 
-    def find_offset(self, current_epoch: int, *, last: bool, replica: bool) -> tuple[int, int]:
+    def find_offset(
+        self, current_epoch: int, *, last: bool, replica: bool, committed: bool = False
+    ) -> tuple[int, int]:
         """Return where the log begins, or ends for the one who asks; or an error."""
         with self._state:
             log = self._led.log
             error = NOT_LEADER if self._has_ended else self._led.check_epoch(current_epoch)
-            end = log.end if replica else log.high_watermark
+            end = log.end if replica else log.stable_end if committed else log.high_watermark
             return error, end if last else log.start
 
     # By the node ---------------------------------------------------------------------------------
@@ -260,7 +295,7 @@ def _write(changes: Sequence[Change], offset: int, epoch: int, bytes_max: int) -
     try:
         return list(write_batches(changes, offset, epoch, bytes_max))
     except BatchTooLargeError:
-        single = [Change([one], change.at_ms) for change in changes for one in change.records]
+        single = [change._replace(records=[one]) for change in changes for one in change.records]
         try:
             return list(write_batches(single, offset, epoch, bytes_max))
         except BatchTooLargeError as error:

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
+from coordinator.kraft.transactions.spans import TransactionSpans
 from coordinator.watcher.record_batches import CHECKED_FROM, HEAD, LENGTH, MAGIC
 
 NO_EPOCH = NO_OFFSET = -1
@@ -114,6 +115,8 @@ class PartitionLog:
         Of the leaders that wrote it, from the first on.
     size
         Of its file, in bytes.
+    transactions
+        Where they are.
     """
 
     def __init__(self, start: int = 0) -> None:
@@ -125,6 +128,7 @@ class PartitionLog:
         self.epochs: list[EpochStart] = []
         self.size = 0
         self._first, self._last, self._ends = array("q"), array("q"), array("q")
+        self.transactions = TransactionSpans()
 
     @property
     def last_epoch(self) -> int:
@@ -175,6 +179,7 @@ class PartitionLog:
             self._last.append(one.last_offset)
             self._ends.append(self.size)
             self.begin_epoch(one.leader_epoch, one.base_offset)
+            self.transactions.note(one.raw)
             self.end = one.last_offset + 1
 
     def begin_epoch(self, epoch: int, start: int) -> None:
@@ -219,6 +224,7 @@ class PartitionLog:
         self.size = self._ends[-1] if kept else 0
         self.end = min(offset, cut, self.end)
         self.epochs = [one for one in self.epochs if one.start < self.end]
+        self.transactions.cut(self.end)
         self.high_watermark = min(self.high_watermark, self.end)
 
     # Marks ---------------------------------------------------------------------------------------
@@ -227,6 +233,11 @@ class PartitionLog:
         """Take over the marks of a leader, as far as the log reaches."""
         self.high_watermark = max(self.high_watermark, min(high_watermark, self.end))
         self.start = max(self.start, min(start, self.high_watermark))
+
+    @property
+    def stable_end(self) -> int:
+        """The offset before which no transaction is open."""
+        return self.transactions.stable_end(self.high_watermark)
 
     def end_of(self, epoch: int) -> EpochEnd:
         """Return where an epoch ends here; of one without records, the one before it.

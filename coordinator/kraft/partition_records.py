@@ -22,10 +22,12 @@ from coordinator.core.state.records import (
 )
 from coordinator.core.state.replay import replay_all
 from coordinator.core.state.target_assignment import WholeTarget
+from coordinator.core.state.transactions import TransactionEnded
 from coordinator.kraft.batch_writer import Change
 from coordinator.kraft.kafka_hash import hash_of, hash_topics
 from coordinator.kraft.led_partition import LedPartition
-from coordinator.kraft.record_writer import RecordWriter, UnwritableError
+from coordinator.kraft.record_writer import RecordWriter, UnwritableError, kind_of
+from coordinator.kraft.transactions.load import ProducersLoad
 from coordinator.storage.record_log import (
     Batch,
     CommitFailed,
@@ -89,23 +91,20 @@ class PartitionRecords(Unmaintained):
         CommitFailed
             Not all replicas in sync have the log, so it may still be another one.
         CorruptLog
-            A record cannot be read, a transaction is open, or a group is of a kind that Muster does
-            not coordinate: a broker must lead the partition.
+            A record cannot be read, or a group is of a kind that Muster does not coordinate: a
+            broker must lead the partition.
         """
-        end, load = self._led.end, PartitionLoad()
+        end, load, producers = self._led.end, PartitionLoad(), ProducersLoad()
         try:
             for batches in self._led.read():
                 load.take(batches)
+                producers.take(batches)
         except BatchError as error:
             raise CorruptLog(f"partition {self._led.number}: {error}") from None
-        if load.changes.open_offset >= 0:
-            raise CorruptLog(
-                f"partition {self._led.number} has a transaction that is open since offset "
-                f"{load.changes.open_offset}: Muster cannot end it"
-            )
         view = self._topics()
         translator = Translator(lambda: view)
         found = translator.load(load.finish())
+        pending = producers.finish(load, translator.make)
         others = PASSED_OVER & translator.faults.passed_over.keys()
         if others:
             raise CorruptLog(
@@ -116,7 +115,8 @@ class PartitionRecords(Unmaintained):
             offset, why = translator.faults.undecodable[-1]
             raise CorruptLog(f"partition {self._led.number}, offset {offset}: {why}")
         settings = [GroupConfigured(name, dict(one)) for name, one in self._settings().items()]
-        records = [*_topic_records(view), *settings, *found.records]
+        written = *pending.before, *found.records, *pending.after
+        records = [*_topic_records(view), *settings, *written]
         loaded = State()
         replay_all(loaded, records)
         self._writer = RecordWriter(self._writer.assignors)
@@ -151,7 +151,7 @@ class PartitionRecords(Unmaintained):
                 one = self._writer.write(some, lambda record: hash_of(record, state))
                 self._writer.keep(one)  # what fails is followed by a replay, which begins again
                 if one.records:
-                    written.append(Change(one.records, last_ms))
+                    written.append(Change(one.records, last_ms, kind_of(some[0])))
         except UnwritableError as error:
             raise CommitFailed(str(error)) from None
         if written:
@@ -191,17 +191,25 @@ def make_view(topics: dict[str, CatalogTopic]) -> TopicView:
 
 
 def _split_changes(records: Iterable[Record]) -> Iterator[list[Record]]:
-    """Yield what is kept whole: what is about one group, up to where that ends."""
+    """Yield what is kept whole: what is about one group, up to where that ends.
+
+    What is of a transaction has batches of its own, and so has each end of one.
+    """
     some: list[Record] = []
     for record in records:
-        last = some[-1] if some else record
-        is_end = isinstance(last, Tombstone) and last.of == GroupMetadata.kind
-        if some and (is_end or _group_of(last) != _group_of(record)):
+        if some and _begins_another(record, some[-1]):
             yield some
             some = []
         some.append(record)
     if some:
         yield some
+
+
+def _begins_another(record: Record, last: Record) -> bool:
+    if isinstance(last, TransactionEnded) or kind_of(last) != kind_of(record):
+        return True
+    is_end = isinstance(last, Tombstone) and last.of == GroupMetadata.kind
+    return is_end or _group_of(last) != _group_of(record)
 
 
 def _group_of(record: Record) -> str | None:

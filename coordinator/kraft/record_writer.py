@@ -42,8 +42,10 @@ from coordinator.core.state.records import (
     Tombstone,
     TopicChanged,
 )
-from coordinator.kraft.batch_writer import KeyValue
+from coordinator.core.state.transactions import OffsetPending, TransactionEnded
+from coordinator.kraft.batch_writer import PLAIN, BatchKind, KeyValue
 from coordinator.watcher.own_fields import write_own
+from coordinator.watcher.record_batches import ABORT, COMMIT, END_MARKER, MARKER
 from coordinator.watcher.record_schemas import KEYS, VALUES, make_entity
 from coordinator.wire.encoder import EntityWriter, entity_writer
 
@@ -63,6 +65,7 @@ LEFT_OUT = frozenset(
 the cluster's metadata, which its controllers write."""
 TYPES = {
     OffsetCommitted.kind: 1,
+    OffsetPending.kind: 1,
     ClassicGroupWritten.kind: 2,
     GroupMetadata.kind: 3,
     PARTITION_METADATA: 4,
@@ -167,7 +170,7 @@ class RecordWriter:
         if isinstance(record, TargetMetadata) and record.computation_id is not None:
             return [*self._targets_of(record, changed), record]
         kind = record.of if isinstance(record, Tombstone) else record.kind
-        return [record] if kind in TYPES else []
+        return [record] if kind in TYPES or kind == TransactionEnded.kind else []
 
     def _targets_of(self, record: TargetMetadata, changed: Members) -> Iterable[TargetMember]:
         """Return the targets of all members: a whole target ends those that are not in it."""
@@ -200,6 +203,8 @@ class RecordWriter:
         return changed[key] if key in changed else self._members.get(group_id, {}).get(member_id)
 
     def _bytes_of(self, record: Record, hash_of: HashOf) -> KeyValue:
+        if isinstance(record, TransactionEnded):
+            return write_marker(record)
         if isinstance(record, Tombstone):
             return KeyValue(_key(record.of, _ended_key(record)), None)
         key, value = _MAKERS[record.kind](record)
@@ -262,6 +267,19 @@ def _as_signed(number: int) -> int:
 def _unless_zero(name: str, number: int) -> Values:
     """Return a tagged field, which Kafka leaves out where it is 0."""
     return {name: number} if number else {}
+
+
+def write_marker(record: TransactionEnded) -> KeyValue:
+    """Return the record that ends a transaction, of a batch of its own (`kind_of`)."""
+    kind = COMMIT if record.committed else ABORT
+    return KeyValue(MARKER.pack(0, kind), END_MARKER.pack(0, record.coordinator_epoch))
+
+
+def kind_of(record: Record) -> BatchKind:
+    """Return in what kind of batch a record stands."""
+    if isinstance(record, OffsetPending | TransactionEnded):
+        return BatchKind(*record.producer, is_marker=isinstance(record, TransactionEnded))
+    return PLAIN
 
 
 # One function a kind: the fields of the key, and of the value ----------------------------------
@@ -372,6 +390,7 @@ def _regex(record: RegexResolved) -> tuple[Values, Values]:
 
 _MAKERS: dict[str, Callable[[Any], tuple[Values, Values]]] = {
     OffsetCommitted.kind: _offset,
+    OffsetPending.kind: lambda record: _offset(record.offset),
     ClassicGroupWritten.kind: _classic_group,
     GroupMetadata.kind: _group,
     MemberMetadata.kind: _member,

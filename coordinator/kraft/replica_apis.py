@@ -27,7 +27,7 @@ from coordinator.wire.codec import Api, Request, Values
 BY_ID_SINCE = 13
 """The version of Fetch from which topics have ids and no names."""
 LATEST, EARLIEST, EARLIEST_LOCAL = -1, -2, -4
-CONSUMER = -1
+CONSUMER, READ_COMMITTED = -1, 1
 MILLISECOND = timedelta(milliseconds=1)
 NO_ID = UUID(int=0)
 
@@ -78,7 +78,6 @@ class ReplicaApis:
             Api.FETCH: lambda request, _: self.fetch(request),
             Api.LIST_OFFSETS: lambda request, _: self.list_offsets(request),
             Api.OFFSET_FOR_LEADER_EPOCH: lambda request, _: self.find_epochs(request),
-            Api.WRITE_TXN_MARKERS: lambda request, _: self.end_transactions(request),
         }
 
     # Fetch ---------------------------------------------------------------------------------------
@@ -143,6 +142,7 @@ class ReplicaApis:
                 getattr(one, "current_leader_epoch", NO_EPOCH),
                 last=one.timestamp == LATEST,
                 replica=body.replica_id >= 0,
+                committed=_reads_committed(body),
             )
             if code:
                 return {"error_code": ErrorCode(code)}
@@ -190,37 +190,6 @@ class ReplicaApis:
             for topic in request.body.topics
         ]
         return respond_with({"topics": topics})
-
-    def end_transactions(self, request: Request) -> Call:
-        """Let brokers end transactions that have nothing here.
-
-        A partition with a transaction that is open is not loaded, and none begins while one leads:
-        so there is nothing to write. Unanswered, the producer could begin no other.
-        """
-        leaders = self._leaders()
-
-        def end(name: str, number: int) -> Values:
-            led, error = _find(leaders, number, is_ours=name == TOPIC)
-            if led is not None and not led.is_loaded:
-                error = ErrorCode.not_leader_or_follower
-            return {"partition_index": number, "error_code": error}
-
-        markers = [
-            {
-                "producer_id": marker.producer_id,
-                "topics": [
-                    {
-                        "name": topic.name,
-                        "partitions": [
-                            end(topic.name, number) for number in topic.partition_indexes
-                        ],
-                    }
-                    for topic in marker.topics
-                ],
-            }
-            for marker in request.body.markers
-        ]
-        return respond_with({"markers": markers})
 
 
 class WaitingFetch:
@@ -318,21 +287,25 @@ class WaitingFetch:
         last_epoch = getattr(one, "last_fetched_epoch", NO_EPOCH)
         epoch = getattr(one, "current_leader_epoch", NO_EPOCH)
         most = min(one.partition_max_bytes, left) if left else 0
-        found, data, mark, start = led.fetch(
-            one.fetch_offset, epoch, last_epoch, most, replica=self._is_replica
-        )
+        got = led.fetch(
+            one.fetch_offset, epoch, last_epoch, most,
+            replica=self._is_replica, committed=_reads_committed(self._body),
+        )  # fmt: skip
+        found, mark = got.found, got.high_watermark
         if found.error:
             return nothing | {"error_code": ErrorCode(found.error)}, True
         values = nothing | {
             "error_code": ErrorCode.none,
             "high_watermark": mark,
-            "last_stable_offset": mark,
-            "log_start_offset": start,
+            "last_stable_offset": got.stable_end,
+            "log_start_offset": got.start,
+            "aborted_transactions": got.aborted,
         }
         if found.diverging is not None:
             return values | {"diverging_epoch": found.diverging._asdict()}, True
         known_mark = getattr(one, "high_watermark", MARK_MAX)
-        return values | {"records": data if left else b""}, known_mark < mark and self._is_replica
+        has_news = known_mark < mark and self._is_replica
+        return values | {"records": got.data if left else b""}, has_news
 
     def _partitions(self) -> Iterator[tuple[Any, Any, LedPartition | None]]:
         leaders = self._leaders()
@@ -348,6 +321,10 @@ class WaitingFetch:
         if self._version < BY_ID_SINCE:
             return bool(topic.topic == TOPIC)
         return leaders is not None and (topic.topic_id or NO_ID) == leaders.topic_id
+
+
+def _reads_committed(body: Any) -> bool:  # noqa: ANN401 - kio's message
+    return int(getattr(body, "isolation_level", 0)) == READ_COMMITTED
 
 
 def _find(

@@ -16,6 +16,7 @@ from typing import NamedTuple, TypeAlias
 
 from coordinator.config import ConfigError, OAuthConfig, ServerConfig
 from coordinator.kraft.leader import LeaderOf
+from coordinator.kraft.links import Links
 from coordinator.kraft.metadata_image import MetadataImage
 from coordinator.kraft.registration import list_protocols
 from coordinator.kraft.replica_apis import ReplicaApis
@@ -29,6 +30,7 @@ from coordinator.kraft.requests.broker_apis import (
     Folder,
 )
 from coordinator.kraft.requests.metadata_apis import MetadataApis, Seen
+from coordinator.kraft.requests.txn_apis import TransactionApis
 from coordinator.kraft.requests.upstream import Upstream
 from coordinator.member.client_settings import ClientSettings
 from coordinator.wire import quirks
@@ -55,6 +57,7 @@ METADATA: Mapping[Api, tuple[int, int]] = {
 GROUPS: Mapping[Api, tuple[int, int]] = {
     Api.OFFSET_COMMIT: (2, 10),
     Api.OFFSET_FETCH: (1, 10),
+    Api.TXN_OFFSET_COMMIT: (0, 5),
     Api.DESCRIBE_GROUPS: (0, 6),
     Api.LIST_GROUPS: (0, 5),
     Api.SASL_HANDSHAKE: quirks.HANDSHAKE_VERSIONS,
@@ -65,7 +68,7 @@ GROUPS: Mapping[Api, tuple[int, int]] = {
     Api.CONSUMER_GROUP_DESCRIBE: (0, 1),
     **CLASSIC_VERSIONS,
 }
-"""Offsets in transactions, share and streams groups are not served."""
+"""Share and streams groups are not served."""
 VERSIONS: Mapping[Api, tuple[int, int]] = {
     **REPLICAS,
     **METADATA,
@@ -123,6 +126,7 @@ class NodeFront:
         self._wanted = dict(listeners)
         self.listeners: Listeners = {}
         self._upstream: Upstream | None = None
+        self._transactions: TransactionApis | None = None
         self._closing: asyncio.Task[None] | None = None
         self._handlers: Mapping[Api, Callable[[Request, Cluster], Call]] = {}
         self._offered: Callable[[], Mapping[int, tuple[int, int]]] = dict
@@ -133,7 +137,9 @@ class NodeFront:
 
     def show(self, cluster: Cluster) -> Cluster:
         """Return the cluster as connections see it."""
-        own = (*REPLICAS, *METADATA, *TO_CONTROLLERS, *TO_BROKERS, *HERE)
+        own = (
+            *REPLICAS, *METADATA, *TO_CONTROLLERS, *TO_BROKERS, *HERE, Api.TXN_OFFSET_COMMIT,
+        )  # fmt: skip
         return replace(
             cluster,
             cluster_id=self._node.cluster_id,
@@ -160,8 +166,12 @@ class NodeFront:
         others = BrokerApis(
             self._upstream, node.node_id, lambda: node.seen().image, node.broker_epoch, node.folder
         )
+        self._transactions = TransactionApis(
+            self._leader, Links(node.brokers), lambda: node.seen().image
+        )
         self._handlers = {
             **replicas.handlers(),
+            **self._transactions.handlers(),
             **others.handlers(),
             Api.METADATA: metadata.metadata,
             Api.FIND_COORDINATOR: metadata.find_coordinator,
@@ -180,6 +190,8 @@ class NodeFront:
     def end(self) -> None:
         """Open nothing more."""
         self._leader.changed = lambda: None
+        if self._transactions is not None:
+            self._transactions.close()
         if self._upstream is not None:
             self._closing = asyncio.get_running_loop().create_task(self._upstream.close())
 

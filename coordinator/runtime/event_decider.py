@@ -30,6 +30,7 @@ from coordinator.core.events import (
     TimerFired,
     TimerKey,
     TopicsReported,
+    TxnOffsetCommit,
 )
 from coordinator.core.state.groups import State
 from coordinator.core.state.records import MembersAdvanced, Record, TargetMetadata
@@ -262,7 +263,7 @@ class EventDecider:
         A commit's is read by people, and compared when the offset's retention ends, days later:
         that takes both clocks, so that no jump of the wall clock ends what was just committed.
         """
-        if isinstance(event, OffsetCommit):
+        if isinstance(event, OffsetCommit | TxnOffsetCommit):
             return self._wall()
         return min(now, self._wall()) if isinstance(event, ExpireOffsets) else now
 

@@ -7,7 +7,7 @@ which count once its marker says that it was committed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -72,6 +72,8 @@ class PartitionChanges:
         """What is before it was kept: of it, only batches of transactions that end behind count."""
         self._written = next_offset
         self._open: dict[int, list[RecordBatch]] = {}
+        self._latest: dict[bytes, int] = {}
+        """While transactions are open: by key, the offset of the last record that counts."""
         self._offsets: dict[bytes, KafkaRecord] = {}
         if open_offset != NONE_OPEN:
             self.next_offset = open_offset
@@ -108,12 +110,35 @@ class PartitionChanges:
         """Return the batches that count now: this one, or those of a transaction that it ends."""
         if batch.marker is not None:
             ended = self._open.pop(batch.producer_id, [])
-            counts = batch.marker == COMMIT and batch.base_offset >= self._kept_until
-            return ended if counts else []
-        if batch.is_transactional:
-            self._open.setdefault(batch.producer_id, []).append(batch)
+            committed = ended if batch.marker == COMMIT else []
+            whole = [self._without_overtaken(one) for one in committed]
+            if not self._open:
+                self._latest.clear()
+        elif batch.is_transactional:
+            if batch.records:  # the cleaner leaves empty ones of transactions that ended long ago
+                self._open.setdefault(batch.producer_id, []).append(batch)
             return []
-        return [batch] if batch.base_offset >= self._kept_until else []
+        else:
+            whole = [self._without_overtaken(batch) if self._open else batch]
+        return whole if batch.base_offset >= self._kept_until else []
+
+    def _without_overtaken(self, batch: RecordBatch) -> RecordBatch:
+        """Leave out what was written again, and counted, before its transaction ended.
+
+        Of several records of a key the one that was written last counts, as in Kafka.
+        """
+        kept = [
+            one
+            for one in batch.records
+            if one.key is not None and self._latest.get(one.key, -1) < one.offset
+        ]
+        self._latest.update((one.key, one.offset) for one in kept if one.key is not None)
+        return batch._replace(records=kept)
+
+    @property
+    def open_batches(self) -> Mapping[int, Sequence[RecordBatch]]:
+        """By producer, what was written in transactions that are open."""
+        return self._open
 
     def _make(self, records: Iterable[KafkaRecord]) -> Change:
         offsets, self._offsets = tuple(self._offsets.values()), {}

@@ -27,7 +27,9 @@ NO_COMPRESSION, GZIP, SNAPPY, LZ4, ZSTD = range(5)
 XERIAL = b"\x82SNAPPY\x00"
 XERIAL_HEAD = 16
 """What Java's snappy writes before its blocks: a magic, and two versions."""
-MARKER = struct.Struct(">hh")
+MARKER, END_MARKER = struct.Struct(">hh"), struct.Struct(">hi")
+"""Key and value of what ends a transaction: a version, and ABORT or COMMIT; a version, and the
+epoch of the transaction's coordinator."""
 ABORT, COMMIT = 0, 1
 OWN_HEADER = b"muster"
 """The key of the header in which Muster writes what Kafka's records have no field for."""

@@ -175,6 +175,10 @@ class Translator:
                     made.append((record, ours))
         return made, unreadable
 
+    def make(self, records: Iterable[KafkaRecord]) -> list[Record]:
+        """Return what single records of Kafka's say, without those that cannot be decoded."""
+        return [ours for _, ours in self._make_all(records)[0]]
+
     def _make(self, record: KafkaRecord) -> Record | None:
         """Translate a record of Kafka's; None if it has no counterpart, which is counted."""
         if record.key is None:

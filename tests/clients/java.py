@@ -32,8 +32,8 @@ class JavaMissingError(RuntimeError):
     """There is no Java compiler; the message says what to do."""
 
 
-def compiled(folder):
-    """Compile tests/clients/members/Member.java into a folder and return the command that runs it."""
+def compiled(folder, name="Member"):
+    """Compile a class of tests/clients/members into a folder and return the command that runs it."""
     java = java_command()
     javac = java and shutil.which("javac", path=beside(java))
     if javac is None:
@@ -41,9 +41,9 @@ def compiled(folder):
     jars = fetch_jars(KAFKA, DIGESTS, "Kafka's")
     jars += [next(spark_jars().glob(f"{name}*.jar")) for name in FROM_SPARK]
     path = ":".join(map(str, [folder, *jars]))
-    source = str(ROOT / "tests" / "clients" / "members" / "Member.java")
+    source = str(ROOT / "tests" / "clients" / "members" / f"{name}.java")
     subprocess.run([javac, "-cp", path, "-d", str(folder), source], check=True)
-    return (java, *SMALL, "-cp", path, "Member")
+    return (java, *SMALL, "-cp", path, name)
 
 
 def tools():

@@ -273,6 +273,152 @@ def test_another_node_takes_over_before_a_broker_does(tmp_path, brokers):
     assert "cannot be loaded" not in first.said() + second.said()
 
 
+class Producer:
+    """A transactional producer, Java's or librdkafka's, which does one thing after the other."""
+
+    def __init__(self, folder, addresses, name, command=None, timeout_ms=60_000):
+        self.name, servers = name, ",".join(addresses)
+        if command is None:
+            settings = {"transactional.id": name, "transaction.timeout.ms": timeout_ms}
+            self.inside = ck.Producer({"bootstrap.servers": servers, "log_level": 0} | settings)
+            self.readers = {}
+            self.servers = servers
+        else:
+            self.inside = None
+            with (folder / f"{name}.err").open("w") as log:
+                self.process = start(
+                    [*command, servers, name, str(timeout_ms)],
+                    stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True,
+                )  # fmt: skip
+
+    def __call__(self, *words):
+        """Do something; "ok", or what refuses it."""
+        if self.inside is None:
+            self.process.stdin.write(" ".join(map(str, words)) + "\n")
+            self.process.stdin.flush()
+            return self.process.stdout.readline().strip()
+        try:
+            getattr(self, f"_{words[0]}")(*words[1:])
+        except ck.KafkaException as error:
+            return str(error)
+        return "ok"
+
+    def _init(self):
+        self.inside.init_transactions(60)
+
+    def _begin(self):
+        self.inside.begin_transaction()
+
+    def _offsets(self, group, topic, partition, offset):
+        if group not in self.readers:
+            settings = {"bootstrap.servers": self.servers, "group.id": group, "log_level": 0}
+            self.readers[group] = ck.Consumer(settings)
+        places = [ck.TopicPartition(topic, partition, offset)]
+        meta = self.readers[group].consumer_group_metadata()
+        self.inside.send_offsets_to_transaction(places, meta, 60)
+
+    def _commit(self):
+        self.inside.commit_transaction(60)
+
+    def _abort(self):
+        self.inside.abort_transaction(60)
+
+
+class Transactions:
+    """Two producers, which commit offsets for groups of several partitions of the topic of groups.
+
+    Each has a partition of its own, so a group has an offset of each.
+    """
+
+    groups = tuple(f"eos{number}" for number in range(4))
+
+    def __init__(self, broker, node, *producers):
+        self.broker, self.node, self.producers = broker, node, producers
+        for producer in producers:
+            assert producer("init") == "ok"
+
+    def send(self, offset, *, ends=None):
+        for partition, producer in enumerate(self.producers):
+            assert producer("begin") == "ok"
+            for group in self.groups:
+                said = producer("offsets", group, "orders", partition, offset)
+                assert said == "ok", (producer.name, group, said, self.node.said())
+        if ends is not None:
+            self.end(ends)
+
+    def end(self, how):
+        for producer in self.producers:
+            assert producer(how) == "ok", (producer.name, self.node.said())
+
+    def have(self, *offsets):
+        """See that every group has these offsets; "unstable" where a transaction is open."""
+        wanted = {group: dict(enumerate(offsets)) for group in self.groups}
+        until(lambda: self.seen() == wanted, lambda: (self.seen(), self.node.said()), 60)
+
+    def seen(self):
+        return {group: self.stable(group) for group in self.groups}
+
+    def stable(self, group):
+        admin = AdminClient({"bootstrap.servers": self.broker.address, "log_level": 0})
+        places = [ck.TopicPartition("orders", partition) for partition in range(2)]
+        asked = ck.ConsumerGroupTopicPartitions(group, places)
+        (found,) = admin.list_consumer_group_offsets([asked], require_stable=True).values()
+        try:
+            offsets = found.result(30).topic_partitions
+        except ck.KafkaException:
+            return {}  # its coordinator loads
+        return {one.partition: "unstable" if one.error else one.offset for one in offsets}
+
+
+def test_transactions_outlive_their_leader(tmp_path, brokers):
+    """Committed, aborted, timed out, and open while the node, or a broker, takes over."""
+    one, two = brokers
+    try:
+        command = compiled(tmp_path, "Transactions")
+    except (JavaMissingError, JarsMissingError) as missing:
+        pytest.fail(str(missing), pytrace=False)
+    node, here = NodeProcess(tmp_path, brokers), f"127.0.0.1:{free_pair()}"
+    node.start("--listen", here)
+    until(lambda: "alive in the cluster" in node.said(), node.said, 60)
+    assert node.ask("join", "--partitions", "0-2", "--yes").returncode == 0
+    addresses = [one.address, two.address, here]
+    java = Producer(tmp_path, addresses, "java", command)
+    both = Transactions(one, node, java, Producer(tmp_path, addresses, "librdkafka"))
+    both.send(1)  # by brokers
+    assert "leads 3" in node.ask("lead", "--partitions", "0-2", "--yes").stdout, node.said()
+    both.have("unstable", "unstable")
+    both.end("commit")
+    both.have(1, 1)
+    both.send(2, ends="commit")
+    both.have(2, 2)
+    both.send(3, ends="abort")
+    both.have(2, 2)
+
+    late = Producer(tmp_path, addresses, "late", command, timeout_ms=4_000)
+    assert [late("init"), late("begin")] == ["ok"] * 2
+    assert late("offsets", both.groups[0], "orders", 0, 99) == "ok"
+    both.send(4)
+    end(node.process)  # killed
+    until(lambda: NODE not in leaders(two), node.said, 60)
+    both.end("commit")  # by brokers
+    both.have(4, 4)  # and they have aborted what was late
+    assert late("commit") != "ok"
+    both.send(5)
+    node.start("--listen", here)
+    node.wait_in_sync(3)
+    assert "leads 3" in node.ask("lead", "--partitions", "0-2", "--yes").stdout, node.said()
+    both.have("unstable", "unstable")
+    both.end("abort")
+    both.have(4, 4)
+    both.send(6, ends="commit")
+    assert "brokers lead 3" in node.ask("yield", "--yes").stdout, node.said()
+    both.have(6, 6)
+    both.send(7, ends="commit")
+    both.have(7, 7)
+    until(lambda: same_logs(node, one, two), node.said, 30)
+    assert not any(word in node.said() for word in ("cannot be loaded", "Traceback", "ERROR"))
+
+
 BY_WEIGHT = '[kafka]\n"group.consumer.assignors" = ["weighted", "uniform", "range"]\n'
 
 

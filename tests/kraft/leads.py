@@ -30,7 +30,7 @@ class Follower:
         log, led = self.log, self.led
         while True:
             led.note_fetch(OTHER, 11, log.end, led.epoch, log.last_epoch)
-            _, data, _, _ = led.fetch(log.end, led.epoch, log.last_epoch, 1_000, replica=True)
+            data = led.fetch(log.end, led.epoch, log.last_epoch, 1_000, replica=True).data
             if not data:
                 break
             accepted = log.check(data, led.epoch)

@@ -12,6 +12,7 @@ from coordinator.watcher.record_batches import HEAD, LENGTH
 GOLDEN = Path(__file__).parents[1] / "golden/kraft"
 METADATA = gzip.decompress((GOLDEN / "metadata.log.gz").read_bytes())
 OFFSETS = gzip.decompress((GOLDEN / "offsets-0.log.gz").read_bytes())
+TRANSACTIONS = gzip.decompress((GOLDEN / "transactions-0.log.gz").read_bytes())
 SAID = json.loads((GOLDEN / "metadata.json").read_text())
 """What Kafka's admin API says of the same cluster."""
 EPOCHS = [

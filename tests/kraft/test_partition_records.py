@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import pyarrow as pa
 import pytest
-from crc32c import crc32c
 from deltalake import DeltaTable
 
 from coordinator.clock import monotonic_ms
@@ -14,8 +13,7 @@ from coordinator.config.kafka import kafka_config
 from coordinator.core.state.records import GroupMetadata, KafkaWatched
 from coordinator.errors import GroupError
 from coordinator.errors.status import Status
-from coordinator.kraft.batch_writer import Change, KeyValue, write_batch
-from coordinator.kraft.partition_log import Accepted, split_batches
+from coordinator.kraft.batch_writer import Change, KeyValue
 from coordinator.kraft.partition_records import PartitionRecords, make_view
 from coordinator.runtime.coordinator import Coordinator
 from coordinator.runtime.metrics import Metrics
@@ -23,7 +21,7 @@ from coordinator.runtime.plan_tasks.weight_poller import WeightPoller
 from coordinator.runtime.plan_tasks.weight_source import WeightTables
 from coordinator.runtime.topic_catalog import DictCatalog
 from coordinator.storage.record_log import CommitFailed, CorruptLog
-from coordinator.watcher.record_batches import CHECKED_FROM, TRANSACTIONAL, read_batches
+from coordinator.watcher.record_batches import read_batches
 from coordinator.watcher.watched_store import WatchedStore
 
 from .leads import NODE, Led
@@ -32,11 +30,6 @@ BY_WEIGHT = {"group.consumer.assignors": ["weighted"], "group.consumer.assignmen
 EPOCH = 2
 """Of a group with its first member."""
 CONFIG = Config(engine=EngineConfig(engine="local"), log=LogConfig(answer_ms=2_000))
-
-
-ATTRIBUTES, CHECKSUM = 22, slice(17, 21)
-"""Where they are in a batch."""
-OFFSET_KEY = b"\0\1\0\1g\0\1t\0\0\0\0"
 
 
 class Here:
@@ -219,17 +212,6 @@ def test_groups_of_other_kinds_are_left_to_brokers(here):
     here.led.append([Change([KeyValue(b"\0\13\0\1g", b"\0\0x")], 5)])
     here.led = here.pair.elect()
     with pytest.raises(CorruptLog, match="share or streams groups"):
-        list(here.log().replay())
-
-
-def test_a_transaction_that_is_open_is_left_to_brokers(here):
-    here.elect()
-    raw = bytearray(write_batch([Change([KeyValue(OFFSET_KEY, None)], 5)], here.led.end, 5))
-    raw[ATTRIBUTES] = TRANSACTIONAL
-    raw[CHECKSUM] = crc32c(bytes(raw[CHECKED_FROM:])).to_bytes(4)
-    here.pair.file.append(Accepted(list(split_batches(bytes(raw))), None))
-    here.led = here.pair.elect()
-    with pytest.raises(CorruptLog, match="open since offset 0"):
         list(here.log().replay())
 
 

@@ -139,24 +139,6 @@ def test_what_cannot_be_fetched_is_refused_at_once(tmp_path, given, code):
     run(tmp_path, work)
 
 
-def test_brokers_end_transactions_that_have_nothing_here(tmp_path):
-    async def work(asked):
-        def end(number):
-            topic = SimpleNamespace(name=TOPIC, partition_indexes=(number,))
-            body = SimpleNamespace(markers=[SimpleNamespace(producer_id=5, topics=[topic])])
-            request = Request(Api.WRITE_TXN_MARKERS, 2, 1, body=body)
-            values = asked.apis.handlers()[request.api](request, None).respond(())
-            assert encode(request, values)
-            return values["markers"][0]["topics"][0]["partitions"][0]["error_code"]
-
-        assert end(3) == 6  # what it has is not known before it is loaded
-        asked.led.is_loaded = True
-        assert end(3) == 0
-        assert end(4) == 6
-
-    run(tmp_path, work)
-
-
 def test_offsets_and_epochs(tmp_path):
     async def work(asked):
         asked.pair.follower.follows = True

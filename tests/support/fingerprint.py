@@ -25,7 +25,17 @@ def fingerprint(state: State) -> dict[str, object]:
         "loads": dict(sorted(state.loads.items())),
         "offsets": {k: dict(sorted(v.items())) for k, v in sorted(state.offsets.items())},
         "topics": dict(sorted(state.topics.items())),
+        "producers": sorted(state.transactions.records_before(), key=repr),
+        "pending": _fingerprint_pending(state),
     }
+
+
+def _fingerprint_pending(state: State) -> dict[object, list[object]]:
+    """Return what waits at each place, in its order there, which counts."""
+    found: dict[object, list[object]] = {}
+    for producer_id, group_id, place, offset in state.transactions.waiting():
+        found.setdefault((group_id, place), []).append((producer_id, offset))
+    return found
 
 
 def _fingerprint_classic(group: ClassicGroup) -> dict[str, object]:

@@ -40,6 +40,7 @@ from coordinator.core.state.shared_dict import Shareable, share
 from coordinator.core.state.short_calls import apply
 from coordinator.core.state.span_columns import TopicKeys
 from coordinator.core.state.target_assignment import Targets
+from coordinator.core.state.transactions import Transactions
 
 NOTHING: frozenset[str] = frozenset()
 LEFT_FOR_A_WHILE = -2
@@ -440,6 +441,8 @@ class State:
     """Weights, capacities and constraints of groups, as noted last."""
     offsets: dict[str, dict[tuple[str, int], OffsetCommitted]] = field(default_factory=dict)
     """By group: one that has had offsets is there, with or without members, until it is deleted."""
+    transactions: Transactions = field(default_factory=Transactions)
+    """Offsets that wait for the end of their transactions; only of a log that Kafka reads, too."""
     topics: dict[str, Topic] = field(default_factory=dict)
     topics_by_id: dict[str, Topic] = field(default_factory=dict)
     """The same by `kafka_id`."""

@@ -27,6 +27,7 @@ from coordinator.core.state.groups import (
     exhaust,
 )
 from coordinator.core.state.member_counts import count_member, share_names, uncount_member
+from coordinator.core.state.offset_rules import OFFSET_RULES, end_offset
 from coordinator.core.state.partition_owners import change_holding, claim_many
 from coordinator.core.state.partition_spans import Holding, put_together
 from coordinator.core.state.records import (
@@ -272,11 +273,6 @@ def _apply_classic(record: ClassicGroupWritten, state: State) -> None:
 
 
 @_apply.register
-def _apply_offset(record: OffsetCommitted, state: State) -> None:
-    state.offsets.setdefault(record.group_id, {})[record.topic, record.partition] = record
-
-
-@_apply.register
 def _apply_settings(record: GroupConfigured, state: State) -> None:
     state.settings[record.group_id] = record.settings
 
@@ -419,12 +415,6 @@ def _end_regex(state: State, record: Tombstone) -> None:
         group.noticed_hash = (group.noticed_hash + change) % (1 << HASH_BITS)
 
 
-def _end_offset(state: State, record: Tombstone) -> None:
-    # The group stays, as in Kafka, until it is deleted or expires.
-    offsets = state.offsets.get(record.group_id, {})
-    offsets.pop((record.name or "", record.partition or 0), None)
-
-
 def _end_settings(state: State, record: Tombstone) -> None:
     state.settings.pop(record.group_id, None)
 
@@ -454,6 +444,8 @@ def _end_unread(state: State, record: Tombstone) -> None:
         state.watched.unread.pop(record.group_id, None)
 
 
+for _kind, _rule in OFFSET_RULES.items():
+    _apply.register(_kind, _rule)
 _RULES = {kind: _apply.dispatch(kind) for kind in KINDS.values()}
 """What singledispatch would find: a million members are millions of records to load."""
 _RULES_FOR_MANY: dict[type, Callable[[Iterable[Any], State], None]] = {
@@ -468,7 +460,7 @@ _ENDS: dict[str, Callable[[State, Tombstone], None]] = {
     TargetMetadata.kind: _end_target_metadata,
     CurrentMember.kind: _end_current,
     RegexResolved.kind: _end_regex,
-    OffsetCommitted.kind: _end_offset,
+    OffsetCommitted.kind: end_offset,
     GroupConfigured.kind: _end_settings,
     TopicChanged.kind: _end_topic,
     ComputationPrepared.kind: _end_computation,

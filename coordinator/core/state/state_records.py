@@ -19,6 +19,7 @@ from coordinator.core.state.records import (
     TopicChanged,
 )
 from coordinator.core.state.replay import replay_all
+from coordinator.core.state.transactions import Transactions
 
 
 def records_of(state: State) -> Iterator[Record]:
@@ -37,12 +38,14 @@ def records_of(state: State) -> Iterator[Record]:
         yield from records_of_group(state, group)
     for classic in state.classic.values():
         yield record_of(classic)
+    yield from state.transactions.records_before()
     for group_id, offsets in state.offsets.items():
         yield from offsets.values()
         if not offsets:
             # The group is there because it has had some: one that came and went says so.
             yield OffsetCommitted(group_id, "", "", 0, 0)
             yield Tombstone(OffsetCommitted.kind, group_id, name="", partition=0)
+    yield from state.transactions.records_after()
 
 
 def records_of_group(state: State, group: Group) -> Iterator[Record]:
@@ -81,6 +84,14 @@ def records_of_group(state: State, group: Group) -> Iterator[Record]:
 
 def replay_alone(state: State, records: Iterable[Record]) -> State:
     """Return the state that records make by themselves, of no group yet, with a state's topics."""
-    alone = replace(state, groups={}, subscribers={}, classic={}, classic_bytes=0, offsets={})
+    alone = replace(
+        state,
+        groups={},
+        subscribers={},
+        classic={},
+        classic_bytes=0,
+        offsets={},
+        transactions=Transactions(),
+    )
     replay_all(alone, records)
     return alone

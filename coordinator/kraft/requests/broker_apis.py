@@ -21,7 +21,12 @@ from coordinator.wire.apis.cluster_apis import refuse_unanswered
 from coordinator.wire.authorization import allow_anybody, cluster_rule, topic_rule
 from coordinator.wire.call import Call, Cluster, Rule, respond_with
 from coordinator.wire.codec import Api, Request, Values
-from coordinator.wire.item_rules import Permissions, refusal_fields
+from coordinator.wire.item_rules import (
+    Permissions,
+    group_resource,
+    refusal_fields,
+    refuse_topic,
+)
 from coordinator.wire.session import ANONYMOUS
 
 TO_CONTROLLERS: Mapping[Api, tuple[int, int]] = {
@@ -348,11 +353,25 @@ def _markers_rule(request: Request, cluster: Cluster, permissions: Permissions) 
     return respond_with({"markers": markers})
 
 
+def _transaction_rule(request: Request, cluster: Cluster, permissions: Permissions) -> Call:
+    """TxnOffsetCommit: WRITE of the transactional id, READ of the group and of each topic."""
+    body = request.body
+    needed = (
+        (Operation.WRITE, Resource(ResourceType.TRANSACTIONAL_ID, body.transactional_id)),
+        (Operation.READ, group_resource(body.group_id)),
+    )
+    for operation, of in needed:
+        if not permissions.authorize(operation, of):
+            return respond_with({"topics": [refuse_topic(topic, of) for topic in body.topics]})
+    return topic_rule(Operation.READ)(request, cluster, permissions)
+
+
 RULES: Mapping[Api, Rule] = {
     **dict.fromkeys(TO_CONTROLLERS, allow_anybody),
     Api.FETCH: _fetch_rule,
     Api.OFFSET_FOR_LEADER_EPOCH: _epochs_rule,
     Api.WRITE_TXN_MARKERS: _markers_rule,
+    Api.TXN_OFFSET_COMMIT: _transaction_rule,
     Api.DELETE_RECORDS: topic_rule(Operation.DELETE),
     Api.INIT_PRODUCER_ID: _producer_id_rule,
     Api.DESCRIBE_LOG_DIRS: cluster_rule(Operation.DESCRIBE),

@@ -179,7 +179,7 @@ class RequestedTopic(NamedTuple):
     partitions: Sequence[Any]
 
 
-def _find_names(topics: Iterable[Any], version: int, cluster: Cluster) -> list[RequestedTopic]:
+def find_names(topics: Iterable[Any], version: int, cluster: Cluster) -> list[RequestedTopic]:
     """Return the topics of a request with their names, and with what it says of partitions."""
     found = []
     for topic in topics:
@@ -195,7 +195,7 @@ def _find_names(topics: Iterable[Any], version: int, cluster: Cluster) -> list[R
     return found
 
 
-def _find_missing(topics: Iterable[RequestedTopic], cluster: Cluster) -> dict[Place, Code]:
+def find_missing(topics: Iterable[RequestedTopic], cluster: Cluster) -> dict[Place, Code]:
     """Return the partitions that do not exist; of no known topics, only those below 0.
 
     Kafka's broker answers these by themselves, before it asks who commits.
@@ -231,7 +231,7 @@ def _find_unknown_ends(topics: Iterable[RequestedTopic], cluster: Cluster) -> di
     }
 
 
-def _by_topic(topics: Iterable[RequestedTopic], but: Container[Place]) -> dict[str, list[Any]]:
+def by_topic(topics: Iterable[RequestedTopic], but: Container[Place]) -> dict[str, list[Any]]:
     """Return what a request says of partitions by topic, which it may name more than once."""
     found: dict[str, list[Any]] = {}
     for topic in topics:
@@ -245,33 +245,23 @@ def _by_topic(topics: Iterable[RequestedTopic], but: Container[Place]) -> dict[s
 def offset_commit(request: Request, cluster: Cluster) -> Call:
     """OffsetCommit; an error of the whole request is that of each partition that exists."""
     asked = request.body
-    topics = _find_names(asked.topics, request.version, cluster)
+    topics = find_names(asked.topics, request.version, cluster)
     epoch = asked.generation_id_or_member_epoch
     knows_epochs = request.version >= EPOCHS_SINCE
     if not knows_epochs and epoch >= 0 and not cluster.has_classic_members:  # (G-120)
-        return respond_with(_outcome_fields(topics, Code.unsupported_version))
+        return respond_with(outcome_fields(topics, Code.unsupported_version))
     by_member = bool(asked.member_id) or epoch >= 0
-    refused = ({} if by_member else _find_unknown_ends(topics, cluster)) | _find_missing(
+    refused = ({} if by_member else _find_unknown_ends(topics, cluster)) | find_missing(
         topics, cluster
     )
-    named = _by_topic(topics, refused)
+    named = by_topic(topics, refused)
     if not named:
-        return respond_with(_outcome_fields(topics, Code.unknown_topic_or_partition, refused))
+        return respond_with(outcome_fields(topics, Code.unknown_topic_or_partition, refused))
     event = OffsetCommit(
         group_id=asked.group_id,
         member_id=asked.member_id,
         member_epoch=epoch,
-        offsets={
-            name: {
-                one.partition_index: CommittedOffset(
-                    one.committed_offset,
-                    one.committed_metadata or "",
-                    getattr(one, "committed_leader_epoch", -1),
-                )
-                for one in partitions
-            }
-            for name, partitions in named.items()
-        },
+        offsets=read_offsets(named),
         instance_id=getattr(asked, "group_instance_id", None),
         knows_epochs=knows_epochs,
         as_kafka=True,
@@ -282,22 +272,37 @@ def offset_commit(request: Request, cluster: Cluster) -> Call:
         answer: Answer | Code = join(pieces, answers)
         if not knows_epochs and _error_code(answers[0]) == ErrorCode.GROUP_ID_NOT_FOUND:
             answer = Code.illegal_generation
-        return _outcome_fields(topics, answer, refused)
+        return outcome_fields(topics, answer, refused)
 
     return Call(respond, pieces)
 
 
+def read_offsets(named: Mapping[str, Iterable[Any]]) -> dict[str, dict[int, CommittedOffset]]:
+    """Return what is to be committed, by topic and partition."""
+    return {
+        name: {
+            one.partition_index: CommittedOffset(
+                one.committed_offset,
+                one.committed_metadata or "",
+                getattr(one, "committed_leader_epoch", -1),
+            )
+            for one in partitions
+        }
+        for name, partitions in named.items()
+    }
+
+
 def offset_delete(request: Request, cluster: Cluster) -> Call:
     """OffsetDelete."""
-    topics = _find_names(request.body.topics, request.version, cluster)
-    missing = _find_missing(topics, cluster)
-    named = _by_topic(topics, missing)
+    topics = find_names(request.body.topics, request.version, cluster)
+    missing = find_missing(topics, cluster)
+    named = by_topic(topics, missing)
     wanted = {name: [one.partition_index for one in found] for name, found in named.items()}
 
     def respond(answers: Sequence[Answer]) -> Values:
         if isinstance(answers[0], GroupError):
             return {"error_code": answers[0].code, "topics": ()}
-        return {"error_code": Code.none} | _outcome_fields(topics, answers[0], missing)
+        return {"error_code": Code.none} | outcome_fields(topics, answers[0], missing)
 
     return Call(respond, [OffsetDelete(request.body.group_id, wanted)])
 
@@ -306,7 +311,7 @@ def _indexes(topic: RequestedTopic) -> list[int]:
     return [getattr(one, "partition_index", one) for one in topic.partitions]
 
 
-def _outcome_fields(
+def outcome_fields(
     topics: Iterable[RequestedTopic],
     answer: Answer | Code,
     refused: Mapping[Place, Code] = NONE_REFUSED,
@@ -345,7 +350,7 @@ def offset_fetch(request: Request, cluster: Cluster) -> Call:
     """OffsetFetch of one group or, since version 8, of several; of no topics, it means all."""
     groups = getattr(request.body, "groups", [request.body])
     topics = [
-        None if group.topics is None else _find_names(group.topics, request.version, cluster)
+        None if group.topics is None else find_names(group.topics, request.version, cluster)
         for group in groups
     ]
     events = [
@@ -354,6 +359,7 @@ def offset_fetch(request: Request, cluster: Cluster) -> Call:
             None if asked is None else _indexes_by_topic(asked),
             getattr(group, "member_id", None),
             getattr(group, "member_epoch", -1),
+            getattr(request.body, "require_stable", False),
         )
         for group, asked in zip(groups, topics, strict=True)
     ]
@@ -401,8 +407,8 @@ def _offsets_fields(
                 "name": topic.name,
                 "topic_id": topic.topic_id,
                 "partitions": [
-                    _offset_fields(p, found.get(topic.name, {}).get(p))
-                    | {"error_code": code if topic.name is not None else Code.unknown_topic_id}
+                    {"error_code": code if topic.name is not None else Code.unknown_topic_id}
+                    | _offset_fields(p, found.get(topic.name, {}).get(p))
                     for p in _indexes(topic)
                 ],
             }
@@ -411,8 +417,10 @@ def _offsets_fields(
     }
 
 
-def _offset_fields(partition: int, record: OffsetCommitted | None) -> dict[str, object]:
-    """Return a committed offset; −1 without one."""
+def _offset_fields(partition: int, record: OffsetCommitted | ErrorCode | None) -> dict[str, object]:
+    """Return a committed offset; −1 without one, or where an error stands in its place."""
+    if isinstance(record, ErrorCode):
+        return _offset_fields(partition, None) | {"error_code": record}
     return {
         "partition_index": partition,
         "committed_offset": -1 if record is None else record.offset,

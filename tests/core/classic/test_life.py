@@ -9,11 +9,15 @@ from coordinator.core.events import (
     HEARTBEAT,
     DeleteGroup,
     ExpireOffsets,
+    OffsetCommit,
     OffsetDelete,
     OffsetFetch,
+    TxnOffsetCommit,
 )
 from coordinator.core.state.classic_written import group_of, record_of
 from coordinator.core.state.records import ClassicGroupWritten
+from coordinator.core.state.transactions import Producer
+from coordinator.errors import GroupError
 from tests.support.classic_core import (
     MAX_SIZE,
     Completing,
@@ -26,6 +30,24 @@ from tests.support.coordinator_core import Code
 from tests.support.fingerprint import fingerprint
 
 WEEK_MS = 7 * 86_400_000
+
+
+@pytest.mark.behaviour("H-34")
+def test_a_commit_in_a_transaction_need_not_name_a_member(core):
+    core.generation_of("m1", "m2")
+    assert core.commit("", -1) is Code.UNKNOWN_MEMBER_ID
+    assert _commit_in_transaction(core, "", -1) is Code.NONE
+    assert _commit_in_transaction(core, "m1", 1) is Code.NONE, "while the leader assigns, too"
+    assert _commit_in_transaction(core, "m1", 0) is Code.ILLEGAL_GENERATION
+    assert _commit_in_transaction(core, "m9", 1) is Code.UNKNOWN_MEMBER_ID
+
+
+def _commit_in_transaction(core, member, generation):
+    commit = OffsetCommit("g", member, generation, {"a": {0: (5, "")}})
+    try:
+        return core.run(TxnOffsetCommit(commit, Producer(7, 0), 0)).response["a"][0]
+    except GroupError as error:
+        return error.code
 
 
 @pytest.mark.behaviour("H-34", "G-123", "W-24", "W-40", "W-75", "W-76", "W-77", "W-78", "W-113")
