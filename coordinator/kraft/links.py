@@ -37,6 +37,7 @@ SENT: dict[Api, tuple[int, int]] = {
     Api.ENVELOPE: (0, 0),
     Api.ALLOCATE_PRODUCER_IDS: (0, 0),
     Api.ADD_PARTITIONS_TO_TXN: (4, 5),
+    Api.FIND_COORDINATOR: (4, 6),
 }
 """The versions that a node sends: those of Kafka 3.9, and later ones that say more."""
 ANSWER_S = 5.0

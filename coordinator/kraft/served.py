@@ -162,7 +162,9 @@ class NodeFront:
         node = self._node
         replicas = ReplicaApis(lambda: self._leader.leaders)
         self._upstream = Upstream(node.brokers, node.controllers, TO_BROKERS)
-        metadata = MetadataApis(node.seen, node.cluster_id)
+        metadata = MetadataApis(
+            node.seen, node.cluster_id, make_transactions=self._upstream.make_transactions
+        )
         others = BrokerApis(
             self._upstream, node.node_id, lambda: node.seen().image, node.broker_epoch, node.folder
         )

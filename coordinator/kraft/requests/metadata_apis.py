@@ -15,6 +15,7 @@ from kio.schema.errors import ErrorCode
 from coordinator.core.java_hash import place_of
 from coordinator.kraft.metadata_image import Broker, MetadataImage, Partition, Topic
 from coordinator.kraft.registration import TOPIC, list_features
+from coordinator.kraft.requests.upstream import TRANSACTION_KEY
 from coordinator.wire import quirks
 from coordinator.wire.apis.cluster_apis import GROUP_KEY, NO_NAME_SINCE, api_versions
 from coordinator.wire.call import (
@@ -29,7 +30,7 @@ from coordinator.wire.codec import Request, Values
 
 TRANSACTIONS = "__transaction_state"
 INTERNAL = {TOPIC, TRANSACTIONS, "__share_group_state"}
-TRANSACTION_KEY, BROKERS = 1, 1
+BROKERS = 1
 ENDPOINTS_SINCE, LISTENERS_SINCE = 1, 6
 """Of Metadata: before the first, replicas that are not alive are left out; from the second on, a
 leader without the client's listener has an error of its own."""
@@ -62,6 +63,8 @@ class MetadataApis:
         Asked for what is known now.
     choose
         Chooses the broker that answers name as the controller: any takes what is for that one.
+    make_transactions
+        Called with a transactional id while there is no topic of transactions.
     """
 
     def __init__(
@@ -69,8 +72,10 @@ class MetadataApis:
         seen: Callable[[], Seen],
         cluster_id: str,
         choose: Callable[[list[int]], int] = random.choice,
+        make_transactions: Callable[[str], object] = str,
     ) -> None:
         self._seen, self._cluster_id, self._choose = seen, cluster_id, choose
+        self._make_transactions = make_transactions
 
     # The cluster ---------------------------------------------------------------------------------
 
@@ -171,6 +176,8 @@ class MetadataApis:
             return {"error_code": code, "error_message": why, "key": key, **where._asdict()}
 
         keys = getattr(body, "coordinator_keys", None)
+        if kind == TRANSACTION_KEY and image.topic(TRANSACTIONS) is None:
+            self._make_transactions(body.key if keys is None else keys[0] if keys else "")
         if keys is None:
             return respond_with(find(body.key))
         return respond_with({"coordinators": [find(key) for key in keys]})

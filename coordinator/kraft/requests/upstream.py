@@ -8,6 +8,7 @@ brokers goes only what the client was found to be allowed already.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ipaddress
 import logging
 import time
@@ -36,6 +37,8 @@ Work: TypeAlias = Callable[[], Awaitable[Values]]
 PRINCIPAL_VERSION = b"\0\0"
 REFUSALS = {29, 30, 31}
 """Kafka's codes of what a user may not do."""
+TRANSACTION_KEY = 1
+"""Of FindCoordinator: the key is a transactional id."""
 logger = logging.getLogger("muster.node")
 
 
@@ -61,6 +64,7 @@ class Upstream:
         self._brokers = Links(brokers, ANSWER_S, {**SENT, **sent})
         self._ids = range(0)
         self._allocating = asyncio.Lock()
+        self._making: Future[Answer] | None = None
         self._trouble = Trouble(logger.warning, "%s")
 
     @property
@@ -128,6 +132,28 @@ class Upstream:
             raise ConnectionError(f"{api.name} cannot be sent on: {why}")
 
         return ask
+
+    def make_transactions(self, transactional_id: str) -> None:
+        """Have a broker make the topic of transactions: it does when it is asked who has one.
+
+        The client asks again, and has its answer when the topic is there; one request is enough
+        for all clients that wait for it.
+        """
+
+        async def ask() -> Values:
+            for address in self._brokers.settings.servers:
+                with contextlib.suppress(OSError, GroupError):
+                    await self._brokers.ask(
+                        address,
+                        Api.FIND_COORDINATOR,
+                        key_type=TRANSACTION_KEY,
+                        coordinator_keys=(transactional_id,),
+                    )
+                    break
+            return {}
+
+        if self._making is None or self._making.done():
+            self._making = self.start(ask)
 
     def _note_right(self, api: Api, found: Mapping[str, Any]) -> None:
         """Say in the log that brokers refuse the node's own user what the client may ask."""

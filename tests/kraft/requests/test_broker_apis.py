@@ -11,6 +11,7 @@ from coordinator.kraft.metadata_image import Endpoint
 from coordinator.kraft.registration import TOPIC as TOPICS
 from coordinator.wire.codec import Api
 from coordinator.wire.listener import parse_address
+from tests.kraft.test_leader import until
 from tests.kraft.test_membership import NODE
 from tests.support.wire_client import Client
 
@@ -192,7 +193,8 @@ def test_metadata_name_brokers_by_the_clients_listener(plain):
     assert int(controllers.error_code) == 114
 
 
-def test_coordinators_are_the_leaders_of_their_partitions(plain):
+def test_coordinators_are_the_leaders_of_their_partitions(plain, kafka):
+    kafka.answers[Api.FIND_COORDINATOR] = lambda _: {"coordinators": ()}
     image = plain.image
     groups = image.topic(TOPICS).partitions
     count = len(groups)
@@ -216,6 +218,9 @@ def test_coordinators_are_the_leaders_of_their_partitions(plain):
         42,
     ]
     assert (old.node_id, old.host, old.port) == (1, "kafka", 9101)
+    until(lambda: kafka.of(Api.FIND_COORDINATOR))
+    (asked,) = kafka.of(Api.FIND_COORDINATOR)  # by which a broker makes the topic of transactions
+    assert (asked.key_type, asked.coordinator_keys) == (1, ("t",))
 
 
 # Groups and records -----------------------------------------------------------------------------
