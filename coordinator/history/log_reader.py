@@ -6,6 +6,7 @@ import logging
 import operator
 import os
 import re
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -14,6 +15,7 @@ from typing import SupportsIndex, TypeAlias
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
@@ -24,6 +26,7 @@ from coordinator.core.state.replay import replay, set_whole_target
 from coordinator.core.state.target_assignment import NOT_READ
 from coordinator.storage.data_files import Part, list_parts, read_parts
 from coordinator.storage.delta_log import find_root, follow_log_table, open_log_table
+from coordinator.storage.log_scan import LogScan
 from coordinator.storage.record_decoder import ValueCache, decode_rows
 from coordinator.storage.record_log import Batch, CorruptLog, NoLog
 from coordinator.storage.shards import refuse_shards, store_of, stores_of
@@ -36,6 +39,8 @@ logger = logging.getLogger("muster.coordinator")
 EPOCH, MILLISECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(milliseconds=1)
 POSITION = re.compile(r"-?[0-9]{1,18}\Z")
 SHOWN_MAX = 255
+SCAN_S = 60.0
+"""How long the files of a state are taken to be there: they are removed minutes after that."""
 AsOf: TypeAlias = int | datetime | str | None
 """A position of the log, a time, either of them as text, or None for now."""
 
@@ -102,6 +107,8 @@ class LogReader:
         Its folder.
     position, at_ms
         The position of the last row to read, and when it was written (ms since 1970).
+    fragments
+        Files that were read lately, by their paths: what their ends say of them is known.
 
     Raises
     ------
@@ -135,6 +142,8 @@ class LogReader:
             ) from None
         if not self._parts:
             raise SpecError(f"the log of {store} is empty: no coordinator has claimed it yet")
+        self._scanned: tuple[float, LogScan | None] = (0.0, None)
+        self.fragments: dict[str, ds.Fragment] = {}
         self._live = as_of is None
         self.position = self._position_of(as_of)
         self.at_ms = self._at(self.position)
@@ -205,6 +214,16 @@ class LogReader:
                     f"{part.path}: restore it from a copy of the store"
                 )
         return [os.path.join(self._folder, part.path) for part in parts if part.last > after]
+
+    def scan(self) -> LogScan:
+        """Return the files that make the state: listed again once they may have been replaced."""
+        now = time.monotonic()
+        at, found = self._scanned
+        if found is None or now - at > SCAN_S:
+            parts = self._parts if found is None else None
+            found = LogScan.of(self.store, self.position, parts)
+            self._scanned = now, found
+        return found
 
     def sizes(self) -> Iterator[tuple[str, int]]:
         """Yield each data file of the log, and how many rows it has."""

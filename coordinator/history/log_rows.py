@@ -15,12 +15,12 @@ from typing import TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
+from pyarrow.fs import LocalFileSystem
 
 from assignors import SpecError
 from coordinator.core.state.records import TopicChanged
 from coordinator.history.log_reader import LogReader
 from coordinator.storage.data_files import AS_TEXT_ONCE
-from coordinator.storage.log_scan import LogScan
 from coordinator.storage.record_log import CorruptLog
 from coordinator.storage.record_schema import SCHEMA
 from coordinator.storage.tables.store_files import is_remote, refuse_silence, source_of
@@ -30,6 +30,9 @@ Filter: TypeAlias = pc.Expression
 FILTERED = ("kind", "position", "group_id")
 SMALL_ROWS, KEPT_ROWS_MAX = 100, 20_000
 """The most rows of a file that is read whole, and of all of them together: 10 MB or so."""
+FRAGMENTS_MAX = 64
+"""Files of a log that are kept so: each has 100 columns."""
+LOCAL = LocalFileSystem()
 FORMAT = ds.ParquetFileFormat(read_options={"dictionary_columns": [AS_TEXT_ONCE]})
 
 
@@ -93,7 +96,7 @@ class LogRows:
 
         Their number depends on the size of the state, not on the length of the log.
         """
-        source = self._source
+        source = self._reading.scan()
         if not source.after:
             return self.past(kinds, columns)
         wanted = self._filter_kinds(kinds)
@@ -110,10 +113,6 @@ class LogRows:
         """Whether the log has any row of the group."""
         ours = self._until() & (pc.field("group_id") == self.group_id)
         return len(self._read(self._reading.files(), ["kind"], ours)) > 0
-
-    @cached_property
-    def _source(self) -> LogScan:
-        return LogScan.of(self.store, self._reading.position)
 
     def _until(self) -> Filter:
         return pc.field("position") <= self._reading.position
@@ -160,12 +159,22 @@ class LogRows:
 
     def _open(self, paths: Sequence[str], **wanted: object) -> Iterator[pa.Table]:
         if not is_remote(self.store):
-            files = ds.dataset([source_of(path) for path in paths], schema=_FIELDS, format=FORMAT)
-            yield files.to_table(**wanted)
+            fragments = [self._fragment(path) for path in paths]
+            yield ds.FileSystemDataset(fragments, _FIELDS, FORMAT, LOCAL).to_table(**wanted)
             return
         for path in paths:  # one after the other: each is read whole
             fragment = FORMAT.make_fragment(source_of(path))
             yield ds.FileSystemDataset([fragment], _FIELDS, FORMAT).to_table(**wanted)
+
+    def _fragment(self, path: str) -> ds.Fragment:
+        """Return a file of a disk: what its end says of its columns is read once, for all views."""
+        known = self._reading.fragments
+        found = known.get(path)
+        if found is None:
+            found = FORMAT.make_fragment(source_of(path), LOCAL)
+            if len(known) < FRAGMENTS_MAX:
+                known[path] = found
+        return found
 
     @cached_property
     def _small(self) -> frozenset[str]:

@@ -45,10 +45,23 @@ class LogScan:
     log: list[str]
 
     @classmethod
-    def of(cls, store: str | os.PathLike[str], position: int | None = None) -> LogScan:
-        """Return the files for a position; None is the newest."""
+    def of(
+        cls,
+        store: str | os.PathLike[str],
+        position: int | None = None,
+        parts: Sequence[Part] | None = None,
+    ) -> LogScan:
+        """Return the files for a position.
+
+        Parameters
+        ----------
+        position
+            None is the newest.
+        parts
+            The files of the log, where they were listed just now.
+        """
         root = root_of(store)
-        parts = list_parts(open_log_table(root))
+        parts = list_parts(open_log_table(root)) if parts is None else parts
         position = max((p.last for p in parts), default=0) if position is None else position
         after, snapshot = _find_snapshot(os.path.join(root, "snapshots"), position)
         log = [p for p in parts if p.last > after and p.first <= position]

@@ -1,7 +1,7 @@
 """When each group changed: followed along the log, so that the list of groups reads no history.
 
 Only rows that are new since the last look are read. Commits of offsets, most of the rows of many
-logs, are left out.
+logs, change nothing but where an id has nothing else: such a group is in the list, too.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from coordinator.core.state.records import (
     LoadsNoted,
     MemberMetadata,
     MembersAdvanced,
+    OffsetCommitted,
     PlanDecided,
     PlanMade,
     RegexResolved,
@@ -94,19 +95,25 @@ class Activity:
         As far as the log was read.
     topics_position
         Where topics changed last: a change that may concern any group.
+    changes
+        A position that is another one once the list of groups is: claims and commits of offsets
+        leave it as it was.
     watched
         The Kafka cluster that coordinates the groups; None where Muster does.
     """
 
     def __init__(self) -> None:
         self.position = 0
-        self.topics_position = 0
+        self.topics_position = self.changes = 0
         self.watched: KafkaWatched | None = None
         self._codes: dict[str, int] = {}
         self._last = np.zeros(0, np.int64)
         self._moved_ms = np.zeros(0, np.int64)
         self._epochs = Epochs(*(np.zeros(0, np.int64) for _ in range(3)))
         self._generations = np.zeros(0, np.int64)
+        self._ended = np.zeros(0, np.bool_)
+        self._offsets_only: set[str] = set()
+        """Ids that are known to have offsets, and no group."""
         self._plans: dict[int, set[str]] = {}
         self._refused = np.zeros((3, 0), np.int64)
         self._lock = threading.RLock()
@@ -120,11 +127,18 @@ class Activity:
         topics = rows.filter(pc.equal(rows["kind"], TopicChanged.kind))["position"]
         refused = log.past([Audited.kind], ("at", "reason", "settings"), self.position)
         watched = find_watched(log.past([KafkaWatched.kind], WATCHED, self.position))
+        commits = None  # the first look sees all of them
+        if self.position:
+            columns = ("group_id", "tombstone")
+            commits = log.past([OffsetCommitted.kind], columns, self.position)
         with self._lock:
             self.watched = watched or self.watched
             self._note_refusals(refused)
             self.topics_position = max(self.topics_position, pc.max(topics).as_py() or 0)
             self._note(rows.filter(pc.is_valid(rows["group_id"])))
+            has_new_ids = commits is None or self._note_commits(commits)
+            if len(rows) or has_new_ids or self.watched is not None:
+                self.changes = position
             self.position = position
 
     def version(self, group_id: str) -> int:
@@ -168,6 +182,20 @@ class Activity:
         sums = np.bincount(action[at_ms >= since_ms], count[at_ms >= since_ms], len(REFUSALS))
         return {name: int(number) for name, number in zip(REFUSALS, sums, strict=True) if number}
 
+    def _note_commits(self, rows: pa.Table) -> bool:
+        """Note ids that have offsets only; return whether there may be another one, or one less."""
+        gone = to_mask(rows["tombstone"])
+        ends = set(pc.unique(rows["group_id"].filter(pa.array(gone))).to_pylist())
+        changed = False
+        for group_id in pc.unique(rows["group_id"]).to_pylist():
+            code = self._codes.get(group_id)
+            if code is not None and not self._ended[code]:
+                continue
+            changed |= group_id in ends or group_id not in self._offsets_only
+            self._offsets_only.add(group_id)
+        self._offsets_only -= ends
+        return changed
+
     def _note_refusals(self, rows: pa.Table) -> None:
         action = to_numbers(pc.index_in(rows["reason"], value_set=pa.array(REFUSALS)))
         counts = pc.map_lookup(combine_chunks(rows["settings"]), "count", "first")
@@ -191,6 +219,10 @@ class Activity:
         self._last = np.append(self._last, np.zeros(grown, np.int64))
         self._moved_ms = np.append(self._moved_ms, np.full(grown, NEVER))
         self._generations = np.append(self._generations, np.full(grown, NEVER))
+        self._ended = np.append(self._ended, np.ones(grown, np.bool_))
+        lives = is_kind(rows, GroupMetadata.kind, ClassicGroupWritten.kind)
+        self._ended[group[lives]] = to_mask(rows["tombstone"])[lives]  # the last one counts
+        self._offsets_only.difference_update(names)
         at_ms = to_numbers(combine_chunks(rows["at"]).cast(pa.timestamp("ms", tz="UTC")))
         np.maximum.at(self._last, group, to_numbers(rows["position"]))
         moving = is_kind(rows, *(one.kind for one in MOVING), ClassicGroupWritten.kind)

@@ -31,8 +31,8 @@ LEFT_OUT = {"incarnation", "observed", "observed_since"}
 UNSETTLED = (GroupState.ASSIGNING.value, GroupState.RECONCILING.value)
 
 
-def list_groups(look: Look, activity: Activity, now_ms: int) -> pa.Table:
-    """Return all groups.
+def list_groups(look: Look, activity: Activity) -> pa.Table:
+    """Return all groups, without their rebalances.
 
     Returns
     -------
@@ -41,7 +41,7 @@ def list_groups(look: Look, activity: Activity, now_ms: int) -> pa.Table:
         members whose next heartbeat the others wait for; `first_waited_for`, one of them; `since`,
         ms, when the group settled, or when the first epoch began that it has not settled in;
         `unsettled_since`, the same of groups that have not settled; `plans_waiting` for approval;
-        `weight` of its partitions, where one was noted; `rebalances` in the last hour.
+        `weight` of its partitions, where one was noted.
     """
     members = look.members()  # first: what the next view reads is a part of it
     groups = look.view("groups")
@@ -73,8 +73,13 @@ def list_groups(look: Look, activity: Activity, now_ms: int) -> pa.Table:
         .append_column("unsettled_since", pa.array(since, mask=~unsettled | (since < 0)))
         .append_column("plans_waiting", pa.array(activity.waiting_plans(ids)))
         .append_column("weight", sum_weights(look, ids))
-        .append_column("rebalances", pa.array(activity.rebalances(ids, now_ms - HOUR_MS)))
     )
+
+
+def count_rebalances(groups: pa.Table, activity: Activity, now_ms: int) -> pa.Table:
+    """Return groups with `rebalances`: how many there were in the last hour."""
+    counts = activity.rebalances(combine_chunks(groups["group_id"]), now_ms - HOUR_MS)
+    return groups.append_column("rebalances", pa.array(counts))
 
 
 def no_groups() -> pa.Table:

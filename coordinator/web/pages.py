@@ -264,11 +264,14 @@ class Pages:
     def _groups_of(self, reader: StoreReader, look: Look) -> pa.Table:
         # Rebalances of the last hour are of a time, not of a position: look again each 10 s.
         now_ms = self.now_ms()
-        return look.once(
-            None,
-            ("groups", now_ms // 10_000),
-            lambda: group_list.list_groups(look, reader.activity, now_ms),
-        )
+
+        def count() -> pa.Table:
+            listed = look.once_of_list(
+                "groups", lambda: group_list.list_groups(look, reader.activity)
+            )
+            return group_list.count_rebalances(listed, reader.activity, now_ms)
+
+        return look.once_of_list(("groups", now_ms // 10_000), count)
 
 
 def _read_claim(look: Look) -> dict[str, Any]:

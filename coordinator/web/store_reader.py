@@ -124,6 +124,8 @@ class Look:
                 return sort_rows(name, PRESENT[name](rows))
             return compute_view(rows, name)
 
+        if group_id is None and name in PRESENT:
+            return self.once_of_list(("view", name), read)
         return self.once(group_id, ("view", name), read, followed=name not in UNFOLLOWED)
 
     def view_of(self, name: str, group_id: str) -> pa.Table:
@@ -149,6 +151,8 @@ class Look:
         def read() -> pa.Table:
             return sort_rows("members", read_member_states(self.rows(group_id)))
 
+        if group_id is None:
+            return self.once_of_list("members", read)
         return self.once(group_id, "members", read)
 
     def once(
@@ -168,6 +172,16 @@ class Look:
         """
         version = self.version(group_id if followed else None)
         return self._kept.get((group_id, what), version, compute)
+
+    def once_of_list(self, what: Hashable, compute: Callable[[], T]) -> T:
+        """Return what was computed of all groups, unless the list of them has changed.
+
+        Claims and commits of offsets are no change of it.
+        """
+        version = self.reading.position
+        if self._followed is not None:
+            version = min(self._followed.activity.changes, version)
+        return self._kept.get((None, what), version, compute)
 
     def version(self, group_id: str | None) -> int:
         """Return a number that is another one once a group has changed; without one, any of them.

@@ -112,10 +112,12 @@ def test_view_of_one_group_reads_only_its_row_groups(store, monkeypatch):
     from coordinator.history import log_rows
 
     asked = []
-    dataset = log_rows.ds.dataset
+    dataset = log_rows.ds.FileSystemDataset
 
-    def spied(*words, **more):
-        files = dataset(*words, **more)
+    def spied(*words, **named):
+        files = dataset(*words, **named)
+        if named:
+            return files  # of pq.read_table
 
         class Files:
             def to_table(self, **more):
@@ -124,7 +126,7 @@ def test_view_of_one_group_reads_only_its_row_groups(store, monkeypatch):
 
         return Files()
 
-    monkeypatch.setattr(log_rows.ds, "dataset", spied)
+    monkeypatch.setattr(log_rows.ds, "FileSystemDataset", spied)
     frame(store, "assignment_history", group_id="billing")
     assert len(asked) == 3  # of consumer groups, of classic ones, and where groups ended
     assert all('(group_id == "billing")' in one for one in asked)
@@ -147,16 +149,25 @@ def test_small_files_are_not_opened_for_each_question(lived, monkeypatch):
     """A view that asks for rows many times has them after the second."""
     from coordinator.history import log_rows
 
-    opened, dataset = Counter(), log_rows.ds.dataset
+    opened, ends, dataset = Counter(), Counter(), log_rows.ds.FileSystemDataset
+    make_fragment = log_rows.ds.ParquetFileFormat.make_fragment
 
-    def counted(paths, **more):
-        opened.update(paths)
-        return dataset(paths, **more)
+    def counted(fragments, *more, **named):
+        if not named:  # else of pq.read_table
+            opened.update(one.path for one in fragments)
+        return dataset(fragments, *more, **named)
 
-    monkeypatch.setattr(log_rows.ds, "dataset", counted)
+    class Format(log_rows.ds.ParquetFileFormat):
+        def make_fragment(self, path, *more):
+            ends[path] += 1
+            return make_fragment(self, path, *more)
+
+    monkeypatch.setattr(log_rows.ds, "FileSystemDataset", counted)
+    monkeypatch.setattr(log_rows, "FORMAT", Format())
     frame(lived, "events")
     assert len(opened) > 9
     assert max(opened.values()) == 4  # twice all files, and twice those after the snapshot
+    assert ends == dict.fromkeys(opened, 1), "the end of each is read once"
 
 
 def everything(store):

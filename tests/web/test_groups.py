@@ -9,13 +9,16 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from coordinator import Coordinator
 from coordinator.config import Config, WeightsConfig
 from coordinator.core.state.groups import GroupState
 from coordinator.core.state.plan_values import TopicWeights
 from coordinator.core.state.records import LoadsNoted
 from coordinator.history import frame
+from coordinator.web import group_list
 from coordinator.web.activity import Activity, Epochs
 from coordinator.web.store_reader import StoreReader
+from tests.support.members import join
 from tests.support.stories import MINUTE, NOON, Story, many_groups, stored
 from tests.web.browsing import browse, five_groups, rows_of
 
@@ -171,6 +174,53 @@ def test_activity_is_the_same_in_one_look_or_in_many(stories):
     assert [whole.version(i) for i in ids.to_pylist()] == [
         steps.version(i) for i in ids.to_pylist()
     ]
+
+
+def test_only_what_changes_the_list_has_it_computed_again(tmp_path, monkeypatch):
+    """Most new rows are commits of offsets: each had the lists of all shards made again."""
+    computed, list_groups = [], group_list.list_groups
+
+    def counted(look, activity):
+        computed.append(look.reading.position)
+        return list_groups(look, activity)
+
+    monkeypatch.setattr(group_list, "list_groups", counted)
+    store = tmp_path / "store"
+    client = None
+
+    def shown(times):
+        """The groups on the page, after so many computations."""
+        nonlocal computed
+        rows = client.get("/groups.json").json()["groups"]
+        fresh = browse(store).get("/groups.json").json()["groups"]
+        assert rows == fresh, "as one who looks for the first time sees it"
+        assert len(computed) == times + 1
+        computed = []
+        return [row["group_id"] for row in rows]
+
+    def commit(coordinator, group_id, at):
+        coordinator.offset_commit(group_id=group_id, topics={"a": {0: at}})
+
+    with Coordinator.open(store, topics={"a": 4}) as coordinator:
+        join(coordinator, "m1")
+        client = browse(store)
+        assert shown(1) == ["g"]
+        coordinator.offset_commit(
+            group_id="g", member_id="m1", member_epoch=2, topics={"a": {0: 5}}
+        )
+        assert shown(0) == ["g"]
+        commit(coordinator, "alone", 1)
+        assert shown(1) == ["alone", "g"]
+        commit(coordinator, "alone", 2)
+        assert shown(0) == ["alone", "g"]
+        coordinator.offset_delete(group_id="alone", topics={"a": [0]})
+        assert shown(1) == ["g"]
+        commit(coordinator, "alone", 3)
+        assert shown(1) == ["alone", "g"]
+        join(coordinator, "m2")
+        assert shown(1) == ["alone", "g"]
+    with Coordinator.open(store, topics={"a": 4}):
+        assert shown(0) == ["alone", "g"], "a claim"
 
 
 def test_the_first_epoch_after_one_is_of_the_last_life_of_a_group():

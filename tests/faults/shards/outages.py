@@ -21,7 +21,8 @@ from coordinator.wire.codec import Api
 from tests.faults import process
 from tests.support.wire_client import Client
 
-ANSWER_S, EVERY_S = 2.0, 0.05
+ANSWER_S, EVERY_S = 5.0, 0.05
+"""Longer than a node lets requests wait that makes way for a claim, where commits are slow."""
 
 
 class Place(Protocol):
