@@ -238,6 +238,9 @@ class ShardsHere:
         """
         while not stop.wait(LOOK_S if shard in self._here else RETRY_S):
             ours = self._here.get(shard)
+            if ours is None and self._claimed_elsewhere(shard):
+                with self._changing:
+                    self._empty.discard(shard)  # another's late claim has made its log
             if ours is None and shard not in self._empty | self._loading:
                 return  # its first claim failed, and may have been written all the same
             if ours is not None and self._claimed_elsewhere(shard) > ours.epoch:

@@ -141,6 +141,17 @@ def test_a_shard_whose_first_claim_failed_is_claimed_again_though_no_one_asks(mo
     assert asked == [SHARD, SHARD]
 
 
+def test_a_shard_without_a_log_is_claimed_where_another_has_made_one(monkeypatch, begin):
+    """The claim of its former owner came late: each had it, and no one would have let it go."""
+    files(monkeypatch, False, True)
+    elsewhere = [0]
+    here = Here(claimed_elsewhere=lambda _: elsewhere[0])
+    begin(here)
+    wait_for(lambda: here.claims() == {SHARD: 0})
+    elsewhere[0] = 1
+    wait_for(lambda: here.get(SHARD) is not None)
+
+
 @pytest.mark.parametrize("hangs", ["the claim", "the list"])
 def test_a_shard_goes_at_once_though_the_store_does_not_answer(monkeypatch, begin, hangs):
     """A node that was cut off its store while it loaded a shard left its group a minute later."""
