@@ -37,7 +37,7 @@ CASES = {
     "nodes": {"replicas": 3, "store": {"url": "s3://bucket/orders", "shards": 64}},
     "all": BUCKET | {
         "config": '[server]\nhttp_tls = true\n[kafka]\n"offsets.retention.minutes" = 10\n',
-        "files": {"acls.toml": 'super_users = ["User:ann"]\n'},
+        "files": {"acls.toml": '  super_users = ["User:ann"]\n', "1": "{{ no }}: template\n"},
         "insecure": True, "secrets": {"tls": "muster-tls"}, "envFrom": [{"secretRef": {"name": "k"}}],
         "env": [{"name": "AWS_REGION", "value": "eu-central-1"}],
         "serviceMonitor": {"enabled": True, "endpoint": {"tlsConfig": {"serverName": "muster"}}},
@@ -54,6 +54,7 @@ REFUSED = {
     "two servers on one port": {"port": 9095},
     "a size that is none": {"store": {"volume": {"size": "lots"}}},
     "the settings as a further file": {"files": {"muster.toml": ""}},
+    "a file in another folder": {"files": {"../passwd": ""}},
     "a secret that can be none": {"secrets": {"tls": "a/b"}},
     "a variable that can be none": {"env": [{"name": "A=B", "value": "c"}]},
     "an interval that is none": {"serviceMonitor": {"enabled": True, "interval": "soon"}},
@@ -232,3 +233,4 @@ def test_alerts_and_the_dashboard_are_those_of_the_folder(made):
     files = made["all"]["ConfigMap", "groups-muster"]["data"]
     assert tomllib.loads(files["muster.toml"])["server"] == {"http_tls": True}
     assert tomllib.loads(files["acls.toml"]) == {"super_users": ["User:ann"]}
+    assert files["1"] == "{{ no }}: template\n"
