@@ -71,7 +71,12 @@ def equal(partitions: int, topics: int) -> Topics:
 
 def fifths(partitions: int, topics: int) -> Topics:
     """Five disjoint fifths of the topics, each with a fifth of the members."""
-    return Topics(_sizes(partitions, topics), np.array_split(np.arange(topics), 5))
+    return apart(partitions, topics, 5)
+
+
+def apart(partitions: int, topics: int, subscriptions: int) -> Topics:
+    """Subscriptions to as many disjoint parts of the topics."""
+    return Topics(_sizes(partitions, topics), np.array_split(np.arange(topics), subscriptions))
 
 
 def halves(partitions: int, topics: int) -> Topics:

@@ -18,11 +18,13 @@ from benchmarks.report import Section
 
 TITLE = "The next plan: 1,000,000 members, 10,000,000 partitions"
 TEXT = """\
-CPU ms of `uniform`, equal subscriptions, 1,000 topics. *Continued* is `PlannedGroup.after`, which
-looks at what moves; *from tables* reads the group again and plans it from nothing, which gives the
-same rows. *Aged*: after 1,000 plans in which one member left or joined.
+CPU ms of `uniform`, 1,000 topics; all members subscribe alike, or each to one topic. *Continued* is
+`PlannedGroup.after`, which looks at what moves; *from tables* reads the group again and plans it
+from nothing, which gives the same rows. *Aged*: after 1,000 plans in which one member left or
+joined.
 """
-GOALS = {"one joins": 1.0, "one leaves": 1.0, "many join": 60.0}
+APART = "one joins, a subscription for each topic"
+GOALS = {"one joins": 1.0, "one leaves": 1.0, "many join": 60.0, APART: 20.0}
 """A hundredth of the members is many."""
 
 
@@ -65,6 +67,7 @@ def _all(sizes: Sizes) -> Iterator[Figure]:
     for what, change in changes.items():
         _, samples = cpu_ms(partial(_from_tables, planned, before, change), 0.0, least=1)
         yield Figure.of(f"{what}, from tables", samples)
+    del before
     samples = []
     for at in range(sizes.plans):
         change = _join(names, subscribed, 1, rng)
@@ -74,6 +77,20 @@ def _all(sizes: Sizes) -> Iterator[Figure]:
         planned = done.planned
         samples += took
     yield Figure.of("one leaves or joins, aged", samples, goal=1.0)
+    del planned, done
+    yield from _apart(sizes, rng)
+
+
+def _apart(sizes: Sizes, rng: np.random.Generator) -> Iterator[Figure]:
+    """Measure a group with a subscription for each topic."""
+    topics = groups.apart(sizes.members * sizes.each, sizes.topics, sizes.topics)
+    group = groups.group_of(topics, groups.spread_over(sizes.members, sizes.topics))
+    planned = PlannedGroup.plan(group, get_assignor("uniform"))
+    one = _join(group.member_ids, group.topics[:1].to_pylist(), 1, rng)
+    yield _continued(APART, planned, one)
+    before = planned.group(), planned.assignment()
+    _, samples = cpu_ms(partial(_from_tables, planned, before, one), 0.0, least=1)
+    yield Figure.of(f"{APART}, from tables", samples)
 
 
 def _continued(what: str, planned: PlannedGroup, change: GroupChanges) -> Figure:

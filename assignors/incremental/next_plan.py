@@ -80,9 +80,10 @@ class _Ranges:
 
 @dataclass(frozen=True, slots=True)
 class _Drops:
-    """Members that give something up: places, and what each keeps and gives."""
+    """Members that give something up: places, how much each keeps, and what it keeps and gives."""
 
     places: Longs
+    keeps: Longs
     kept: _Ranges
     given: _Ranges
 
@@ -112,10 +113,7 @@ def plan_next(
     order = held.order.changed(left, joined.before, joined.keys, numbers)
     total = held.line.length
     drops = _find_drops(held, order, total, *bounds(total, len(order)))
-    loads = order.read(drops.places)[1] - sum_by(
-        drops.given.who, drops.given.count, len(drops.places)
-    )
-    order = order.put(drops.places, loads)
+    order = order.put(drops.places, drops.keeps)
     pool.append([drops.given.topic, drops.given.first, drops.given.count])
     start, length = _lay_pool(held.line, pool)
     takers, wants = _find_wants(order, int(length.sum()))
@@ -130,7 +128,7 @@ def _find_drops(held: EqualMembers, order: MemberOrder, total: int, low: int, hi
     none = np.zeros(0, dtype=np.int64)
     if not needed[0]:
         nothing = _Ranges(none, none, none, none)
-        return _Drops(none, nothing, nothing)
+        return _Drops(none, none, nothing, nothing)
     level = lower_loads(loads, needed)
     height, first = int(level.height[0]), int(level.first[0])
     above = int(loads.members[loads.load > height].sum())
@@ -149,6 +147,7 @@ def _find_drops(held: EqualMembers, order: MemberOrder, total: int, low: int, hi
     some, rest = kept > 0, kept < count
     return _Drops(
         places,
+        keeps,
         _Ranges(who[some], topic[some], first_[some], kept[some]),
         _Ranges(who[rest], topic[rest], (first_ + kept)[rest], (count - kept)[rest]),
     )

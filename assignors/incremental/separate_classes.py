@@ -180,20 +180,19 @@ class SeparateClasses:
             self, partitions=partitions, classes=tuple(classes), statics=statics,
             directory=directory,
         )  # fmt: skip
-        touched.append(held.with_nothing(changes))
+        touched += held.with_nothing(changes)
         return ClassPlans(held, touched, moved)
 
-    def with_nothing(self, changes: GroupChanges) -> Owned:
+    def with_nothing(self, changes: GroupChanges) -> list[Owned]:
         """Return members that left and joined again, and got nothing: plans do not touch them."""
         joined = (members.member_ids.to_pylist() for members in changes.joined)
         back = set(changes.left).intersection(chain.from_iterable(joined)) if changes.left else ()
         if not back:
-            return join_owned([])
+            return []
         owned = self.owned_by(sorted(back))
         some = owned.lengths == 0
-        return Owned(
-            owned.keys[some], owned.lengths[some], join_owned([]).ranges, owned.racks[some]
-        )
+        none = join_owned([]).ranges
+        return [Owned(owned.keys[some], owned.lengths[some], none, owned.racks[some])]
 
     def _find_topics(self, names: Iterable[str]) -> list[int]:
         """Return the numbers of topics that are there."""
