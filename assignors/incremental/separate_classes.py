@@ -74,9 +74,8 @@ class SeparateClasses:
 
     def class_of(self, subscribed: Iterable[str]) -> int | None:
         """Return the class with a subscription; None if none has it."""
-        names = set(subscribed)
-        at = self.class_of_topic.get(next(iter(names), ""))
-        return at if at is not None and self.classes[at].subscribed_names == names else None
+        at = self.class_of_topic.get(next(iter(subscribed), ""))
+        return None if at is None or self.classes[at].subscribed_names != set(subscribed) else at
 
     def instances_of(self, member_ids: Sequence[str]) -> pa.StringArray:
         """Return the instance id of each of some members; null: it has none, or is not there."""
@@ -139,6 +138,8 @@ class SeparateClasses:
 
     def is_emptied(self, left: Sequence[str]) -> bool:
         """Tell whether a class has no members that stay."""
+        if self.directory is None:
+            return len(left) >= len(self.classes[0].order)
         at, gone = np.unique(self.classes_of(left), return_counts=True)
         pairs = zip(at.tolist(), gone.tolist(), strict=True)
         return any(
@@ -204,10 +205,13 @@ class SeparateClasses:
         Who subscribes to another class leaves the one and joins the other, with nothing.
         """
         each: defaultdict[int, ClassChanges] = defaultdict(ClassChanges)
-        for name, at in zip(changes.renamed, self.classes_of([*changes.renamed]), strict=True):
-            each[int(at)].renamed[name] = changes.renamed[name]
-        for name, at in zip(changes.left, self.classes_of(changes.left), strict=True):
-            each[int(at)].left.append(name)
+        if self.directory is None:
+            each[0].left, each[0].renamed = list(changes.left), dict(changes.renamed)
+        else:
+            for name, at in zip(changes.renamed, self.classes_of([*changes.renamed]), strict=True):
+                each[int(at)].renamed[name] = changes.renamed[name]
+            for name, at in zip(changes.left, self.classes_of(changes.left), strict=True):
+                each[int(at)].left.append(name)
         for members in changes.joined:
             number = self.class_of(members.subscribed)
             assert number is not None, "an obstacle"

@@ -81,11 +81,19 @@ class KeptPlan:
             INVALID_ASSIGNMENT: what the plan gave is not valid.
         """
         found = basis.input
-        start = self if self._is_installed(found) else self.before
-        if start is None or found.prepared is None or not _is_plain(found):
+        if found.prepared is None or not _is_plain(found):
             return None
-        listed = start.list_changes(basis)
-        if listed is None or start.planned.find_obstacle(listed) is not None:
+        starts = (self, self.before) if self._is_installed(found) else (self.before,)
+        known = ((start, start.list_changes(basis)) for start in starts if start is not None)
+        start, listed = next(
+            (
+                (start, listed)
+                for start, listed in known
+                if listed is not None and start.planned.find_obstacle(listed) is None
+            ),
+            (self, None),
+        )
+        if listed is None:
             return None
         done = start.planned.after(listed)
         if done.planned.full is not None:
