@@ -27,6 +27,7 @@ from coordinator.core.state.records import (
     TargetMetadata,
     Tombstone,
 )
+from coordinator.core.state.transactions import OffsetPending
 from coordinator.core.watched.lags import find_lags
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.errors.status import LOST
@@ -42,6 +43,7 @@ FENCES = {
 }
 COUNTED = {GroupMetadata, TargetMetadata, ClassicGroupWritten, GroupUnread, Tombstone}
 """Records that are counted one by one."""
+OFFSETS = {OffsetCommitted, OffsetPending}
 ENDS_OF_GROUPS = {GroupMetadata.kind, ClassicGroupWritten.kind}
 MS_BUCKETS = (0.1, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 10_000)
 
@@ -230,7 +232,7 @@ class Metrics:
         self._flushes.inc()
         self._flush.observe(took_ms)
         for kind, some in groupby(records, type):
-            if kind is OffsetCommitted:  # thousands in a request
+            if kind in OFFSETS:  # thousands in a request
                 self._commits.inc(sum(1 for _ in some))
             elif kind in COUNTED:
                 for record in some:

@@ -10,6 +10,7 @@ from coordinator.history.log_reader import LogReader
 from coordinator.storage.data_files import list_parts
 from coordinator.storage.delta_log import open_log_table
 from coordinator.storage.record_log import LogError
+from coordinator.watcher.partition_changes import NONE_OPEN, PartitionChanges
 from coordinator.watcher.record_batches import ABORT, COMMIT
 from coordinator.watcher.watched_store import WatchedStore
 from tests.support.longer import EVERY
@@ -207,3 +208,28 @@ def test_what_was_not_written_is_not_passed_over():
             one for part in log.replay() for one in part.records if isinstance(one, PartitionRead)
         ]
         assert [one.offset for one in read] == sorted({one.offset for one in read})
+
+
+def test_an_offset_that_was_overtaken_does_not_come_back():
+    """Of two offsets the one that was written last counts, whenever its transaction ends."""
+    log = [
+        batch([offset_of("g", offset=5, at=0)], producer_id=7, transactional=True),
+        batch([offset_of("g", offset=6, at=1)]),
+        batch([], producer_id=7, transactional=True, marker=COMMIT, at=2),
+        batch([offset_of("g", offset=7, at=3)], producer_id=7, transactional=True),
+        batch([], producer_id=7, transactional=True, marker=COMMIT, at=4),
+    ]
+    whole, again = PartitionChanges(), PartitionChanges(next_offset=2, open_offset=0)
+    assert [*whole.take(log[:2]), *again.take(log[:2])] == []
+    assert [one.offset for one in whole.flush().offsets] == [1]
+    for changes in (whole, again):
+        assert list(changes.take(log[2:3])) == []
+        assert changes.flush().offsets == ()
+        assert list(changes.take(log[3:])) == []
+        assert [one.offset for one in changes.flush().offsets] == [3]
+
+
+def test_what_the_cleaner_left_of_transactions_opens_none():
+    changes = PartitionChanges()
+    assert list(changes.take([batch([], producer_id=7, transactional=True, at=3)])) == []
+    assert (changes.next_offset, changes.open_offset) == (4, NONE_OPEN)
