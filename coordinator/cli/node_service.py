@@ -158,6 +158,8 @@ def _keep_history(
 
     def start(opened: Watch, open_now: ExitStack) -> tuple[Coordinator, str]:
         following.append(open_now.enter_context(opened))
+        thread.node.keep_audit(opened.coordinator.submit)
+        open_now.callback(thread.node.keep_audit, None)
         return opened.coordinator, f"muster node keeps the history of its cluster (store {store})"
 
     def look() -> bool:

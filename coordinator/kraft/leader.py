@@ -19,9 +19,10 @@ from typing import Any
 from coordinator.clock import monotonic_ms
 from coordinator.config import Config, ConfigError
 from coordinator.config.kafka import GROUP_NAMES, KafkaConfig, group_settings
-from coordinator.core.events import Answer, CatalogTopic, ConfigureGroup, Event
+from coordinator.core.events import Answer, CatalogTopic, ConfigureGroup, Event, RecordAudit
 from coordinator.core.java_hash import place_of
 from coordinator.core.state.groups import TopicView
+from coordinator.core.state.records import Audited
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.errors.status import Status
 from coordinator.errors.trouble import Trouble
@@ -138,6 +139,9 @@ class LeaderOf:
         Called when there is something new to fetch, in any thread.
     leaders
         What is known of the topic of groups.
+    audit
+        Submits audit records to the coordinator that keeps them, as Kafka's topic has none; None
+        while none does.
     """
 
     def __init__(
@@ -157,6 +161,7 @@ class LeaderOf:
         self._end_telemetry = start_telemetry(config, self.metrics)
         self.catalog = ImageCatalog(config.kafka)
         self.changed: Callable[[], object] = lambda: None
+        self.audit: Callable[[Sequence[Event]], Future[list[Answer]]] | None = None
         self._terms: dict[int, Term] = {}
         self.leaders: Leaders | None = None
         self._count = 0
@@ -431,8 +436,15 @@ class LeaderOf:
         return self.catalog.view
 
     def submit(self, events: Sequence[Event]) -> Future[list[Answer]]:
-        """Submit events, each to the partition of its group."""
+        """Submit events, each to the partition of its group; the audit goes where it is kept."""
+        if self.audit is not None and all(isinstance(one, RecordAudit) for one in events):
+            return self.audit(events)
         return self.router.submit(events)
+
+    def keep_audit(self, records: Sequence[Audited]) -> None:
+        """Keep what was deleted and altered, and by whom, where the audit is kept."""
+        if self.audit is not None:
+            self.audit([RecordAudit(list(records))])
 
     def is_large(self, event: Event) -> bool:
         """Whether others had better not wait for an event."""

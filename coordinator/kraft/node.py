@@ -7,12 +7,14 @@ import contextlib
 import logging
 import socket
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import Future
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from coordinator.clock import monotonic_ms, wall_ms
 from coordinator.config import Config, ConfigError
+from coordinator.core.events import Answer, Event
 from coordinator.errors import GroupError
 from coordinator.errors.trouble import Trouble
 from coordinator.extras import require
@@ -52,6 +54,8 @@ PORT = 9
 STALE_EPOCH, DUPLICATE, NOT_REGISTERED = 77, 101, 102
 PASSING = {14, 41, DUPLICATE}
 """Errors of a registration that end: no controller yet, and the last session of the same id."""
+Submit: TypeAlias = Callable[[Sequence[Event]], Future[list[Answer]]]
+"""Submits events to a coordinator, without waiting."""
 logger = logging.getLogger("muster.node")
 
 
@@ -94,6 +98,7 @@ class ClusterNode:
         self.metrics = NodeMetrics(self._config.metrics.groups_max)
         self._leader: LeaderOf | None = None
         self._access: ClusterAccess | None = None
+        self._audit: Submit | None = None
         self._standing = Standing(SURE_MS)
         self._brokers, self._controllers, self._files = brokers, controllers, files
         self._node_id, self._rack = node_id, rack
@@ -107,6 +112,12 @@ class ClusterNode:
     def is_ready(self) -> bool:
         """Whether it is alive in the cluster, and serves all that it leads."""
         return not self._is_fenced and (self._leader is None or self._leader.is_loaded)
+
+    def keep_audit(self, submit: Submit | None) -> None:
+        """Have audit records kept by the coordinator that these events go to; None: by none."""
+        self._audit = submit
+        if self._leader is not None:
+            self._leader.audit = submit
 
     async def run(self, stop: asyncio.Event) -> str:
         """Be a node until a stop, or until the cluster does without it; return why it ended.
@@ -173,6 +184,7 @@ class ClusterNode:
         self._leader = leader = LeaderOf(
             node_id, self._config, self._standing, metrics=self.metrics
         )
+        leader.audit = self._audit
         node = Node(
             node_id,
             identity.cluster_id,

@@ -16,7 +16,9 @@ import pytest
 
 from coordinator.cli import node_service
 from coordinator.config import Config, ConfigError, ServerConfig
-from coordinator.core.state.records import KafkaWatched
+from coordinator.core.events import RecordAudit
+from coordinator.core.state.records import Audited, KafkaWatched
+from coordinator.history import frame
 from coordinator.shards.node_metrics import NodeMetrics
 from tests.clients.world import free_port, until
 
@@ -43,6 +45,10 @@ class Node:
     def __init__(self, error=None):
         self.metrics, self.is_ready = NodeMetrics(9), True
         self.error, self.gone, self.was_stopped = error, threading.Event(), False
+        self.audit = None
+
+    def keep_audit(self, submit):
+        self.audit = submit
 
     async def run(self, stop):
         while not self.gone.is_set():
@@ -106,6 +112,21 @@ def test_a_signal_ends_the_history_and_lets_the_node_leave(tmp_path):
     node = Node()
     why = run(node, History(), tmp_path, then=lambda: os.kill(os.getpid(), signal.SIGTERM))
     assert (why, node.was_stopped) == ("stopped", True)
+
+
+def test_the_history_keeps_what_the_node_has_refused(tmp_path):
+    """Until it ends: then the node has nowhere to write it."""
+    node = Node()
+    denied = Audited("billing", "denied", "User:bob")
+
+    def deny():
+        node.audit([RecordAudit([denied])]).result(20)
+        node.gone.set()
+
+    run(node, History(), tmp_path, then=deny)
+    assert node.audit is None
+    (row,) = frame(str(tmp_path), "audit").to_pylist()
+    assert (row["group_id"], row["principal"]) == ("billing", "User:bob")
 
 
 def test_the_end_of_the_node_ends_it_all(tmp_path):

@@ -29,7 +29,9 @@ pytestmark = pytest.mark.skipif(
 )
 HERE = Path(__file__).parent
 JARS = "kafka-applications-4.3.1"
-INTERNAL = ("configs", "offsets", "status")
+START_S = 180
+"""Connect looks through all jars for connectors first."""
+INTERNAL = ("config", "offset", "status")
 
 
 @pytest.fixture(scope="module")
@@ -153,14 +155,14 @@ class Worker:
         names = {f"{one}.storage.topic": f"connect-{one}" for one in INTERNAL}
         words = {
             "bootstrap.servers": address, "group.id": "connect", "listeners": self.url, **names,
-            "config.storage.replication.factor": 1, "offset.flush.interval.ms": 500,
+            "offset.flush.interval.ms": 500,
             "key.converter": "org.apache.kafka.connect.storage.StringConverter",
             "value.converter": "org.apache.kafka.connect.storage.StringConverter",
         }  # fmt: skip
         file = folder / "worker.properties"
         file.write_text("".join(f"{key}={value}\n" for key, value in words.items()))
         command = [
-            java_command(), "-Xmx256m", "-cp", jars,
+            java_command(), "-Xmx256m", "-Dorg.apache.logging.log4j.level=WARN", "-cp", jars,
             "org.apache.kafka.connect.cli.ConnectDistributed", str(file),
         ]  # fmt: skip
         with self.log.open("wb") as log:
@@ -203,7 +205,7 @@ def test_connect_continues_where_the_node_is_killed(tmp_path, cluster, jars):
     source.write_text("".join(f"{n}\n" for n in range(50)))
     worker = Worker(tmp_path, jars, node.address)
     try:
-        until(lambda: worker.ask("/connectors") == [], worker.says)
+        until(lambda: worker.ask("/connectors") == [], worker.says, START_S)
         worker.ask("/connectors", connector("reads", "Source", source, topic="lines"))
         worker.ask("/connectors", connector("writes", "Sink", sink, topics="lines"))
         until(lambda: worker.runs("reads") and worker.runs("writes"), worker.says)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from uuid import UUID
 
 from coordinator.config import NodeConfig, OAuthConfig, ServerConfig
@@ -58,6 +59,8 @@ def start_node(tmp_path, image, kafka, protocol, super_users=()):
         kafka.settings, kafka.settings,
     )  # fmt: skip
     front = NodeFront(node.leader, {"CLIENTS": ("127.0.0.1", 0)}, access, known)
+    settings = node.leader.config
+    node.leader.config = replace(settings, server=replace(settings.server, audit_ms=50))
     with serve(node.leader, "127.0.0.1:0", front=front) as running:
         node.address, node.access = running.listens, access
         here = Endpoint("CLIENTS", *parse_address(running.listens, "it"), protocol)

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import struct
+from concurrent.futures import Future
 
 import pytest
 
+from coordinator.core.audit import DENIED, LOGIN_FAILED
+from coordinator.core.events import Result
 from coordinator.errors import GroupError
 from coordinator.kraft.metadata_image import ScramVerifier
 from coordinator.kraft.registration import TOPIC as TOPICS
 from coordinator.wire.codec import Api
 from coordinator.wire.listener import parse_address
 from coordinator.wire.sasl import Verifier
+from tests.kraft.test_leader import until
 from tests.kraft.test_membership import NODE
 from tests.support.wire_client import Client
 
@@ -257,3 +261,25 @@ def test_its_own_settings_are_those_that_the_cluster_has_of_it(secured, kafka):
         (found,) = admin.ask(Api.DESCRIBE_CONFIGS, resources=[of_it]).results
     assert [(one.name, one.value) for one in found.configs] == [("a", "b")]
     assert not kafka.of(Api.DESCRIBE_CONFIGS)
+
+
+# Audit -------------------------------------------------------------------------------------------
+
+
+def test_what_is_refused_is_in_the_audit_of_the_one_who_keeps_it(secured):
+    """Kafka's topic has no record for it."""
+    kept = []
+
+    def submit(events):
+        kept.extend(record for event in events for record in event.records)
+        done = Future()
+        done.set_result([Result() for _ in events])
+        return done
+
+    secured.leader.audit = submit
+    with Person(secured, "ann") as ann:
+        assert codes(ask_metadata(ann, "orders")) == {"orders": 29}
+    with pytest.raises(GroupError, match="refused"):
+        Person(secured, "ann", "wrong")
+    until(lambda: {one.reason for one in kept} == {DENIED, LOGIN_FAILED})
+    assert {one.owner for one in kept} == {"User:ann"}
