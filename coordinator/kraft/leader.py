@@ -260,6 +260,7 @@ class LeaderOf:
                 lambda: self.catalog.view,
                 self._assignors,
                 lambda: self._settings_of(term.led.number),
+                keep_audit=self.keep_audit,
             )
             try:
                 log.claim("", "", 0)

@@ -13,6 +13,7 @@ import msgspec
 from coordinator.core.events import CatalogTopic
 from coordinator.core.state.groups import State, TopicView
 from coordinator.core.state.records import (
+    Audited,
     GroupConfigured,
     GroupMetadata,
     Record,
@@ -56,6 +57,8 @@ class PartitionRecords(Unmaintained):
         Asked for the coordinator's state, as of the records that are appended.
     assignors
         Those that the cluster's brokers have, the default one first.
+    keep_audit
+        Called with who has deleted or altered what, once that is written.
     """
 
     store: str | None = None
@@ -67,8 +70,10 @@ class PartitionRecords(Unmaintained):
         assignors: Sequence[str],
         settings: Callable[[], Mapping[str, Mapping[str, str]]] = dict,
         state: Callable[[], State] = State,
+        keep_audit: Callable[[Sequence[Audited]], object] = lambda _: None,
     ) -> None:
         self._led, self._topics, self.state, self._settings = led, topics, state, settings
+        self._keep_audit = keep_audit
         self._writer = RecordWriter(assignors)
         self.epoch = self.position = 0
         self._last_ms = 0
@@ -160,6 +165,8 @@ class PartitionRecords(Unmaintained):
             self._led.look()
         self._last_ms = last_ms
         self.position += len(rows)
+        if audited := [one for one in records if isinstance(one, Audited)]:
+            self._keep_audit(audited)
         return self.position
 
     def look(self) -> None:

@@ -7,7 +7,7 @@ from concurrent.futures import Future
 
 import pytest
 
-from coordinator.core.audit import DENIED, LOGIN_FAILED
+from coordinator.core.audit import DENIED, GROUP_DELETED, LOGIN_FAILED
 from coordinator.core.events import Result
 from coordinator.errors import GroupError
 from coordinator.kraft.metadata_image import ScramVerifier
@@ -283,3 +283,33 @@ def test_what_is_refused_is_in_the_audit_of_the_one_who_keeps_it(secured):
         Person(secured, "ann", "wrong")
     until(lambda: {one.reason for one in kept} == {DENIED, LOGIN_FAILED})
     assert {one.owner for one in kept} == {"User:ann"}
+
+
+def test_who_deletes_a_group_is_in_the_audit(secured):
+    kept = []
+    secured.leader.audit = lambda events: kept.extend(
+        one for each in events for one in each.records
+    )
+    place = {
+        "partition_index": 0,
+        "committed_offset": 4,
+        "committed_leader_epoch": -1,
+        "committed_metadata": "",
+    }
+    group = secured.group()
+    with Person(secured, "admin") as admin:
+        topic = {
+            "topic_id": secured.image.topic_ids["orders"],
+            "name": "orders",
+            "partitions": [place],
+        }
+        admin.ask(
+            Api.OFFSET_COMMIT, group_id=group, generation_id_or_member_epoch=-1, member_id="",
+            group_instance_id=None, topics=[topic],
+        )  # fmt: skip
+        assert not kept
+        done = admin.ask(Api.DELETE_GROUPS, groups_names=[group])
+        assert [int(one.error_code) for one in done.results] == [0]
+    assert [(one.group_id, one.reason, one.owner) for one in kept] == [
+        (group, GROUP_DELETED, "User:admin")
+    ]
