@@ -73,8 +73,8 @@ test-kafka: $(READY) ## the same lives on Kafka 4.4.0 and on Muster: needs Java,
 	  tests/clients/test_watch_kafka.py tests/clients/test_watch_clients.py tests/clients/test_watch_outage.py \
 	  tests/member/test_against_kafka.py tests/streams
 
-test-cluster-kafka: $(READY) ## a node of a cluster of two brokers of Kafka 4.4.0: as `make test-kafka`
-	@MUSTER_KAFKA=1 $(BIN)/pytest tests/clients/test_cluster_kafka.py tests/clients/node/test_secured_cluster.py \
+test-cluster-kafka: $(READY) ## a node of a cluster of two brokers of Kafka 4.4.0: as `make test-kafka`, and Go, Node.js
+	@MUSTER_KAFKA=1 $(BIN)/pytest tests/clients/test_cluster_kafka.py tests/clients/node \
 	  tests/clients/test_written_log.py
 
 test-foreign: $(READY) ## groups of clients for Go and JavaScript: needs Go, Node.js, their registries once
