@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
 import numpy as np
 import pyarrow as pa
@@ -263,11 +264,10 @@ def _list_records(
         if before is None or before != spans:
             records.append(TargetMember(basis.group_id, member_id, spans))
             moved += count_partitions(subtract_spans(before or (), spans))
-    named = {record.member_id for record in records}
-    records += (
-        TargetMember(basis.group_id, member_id)
-        for members in changes.joined
-        for member_id in members.member_ids.to_pylist()
-        if member_id not in named and member_id not in had
-    )
+    seen = set(changed.member_ids.to_pylist())
+    for member_id in chain.from_iterable(one.member_ids.to_pylist() for one in changes.joined):
+        before = had.get(member_id)
+        if member_id not in seen and (before is None or before):  # what an heir of others lost
+            records.append(TargetMember(basis.group_id, member_id))
+            moved += count_partitions(before or ())
     return sorted(records, key=lambda record: record.member_id), moved
