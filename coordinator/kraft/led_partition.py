@@ -175,7 +175,7 @@ class LedPartition:
         self, node_id: int, broker_epoch: int, offset: int, current_epoch: int, last_epoch: int
     ) -> None:
         """Note what a follower has, if it asks in this epoch, and its log is as ours so far."""
-        with self._state:
+        with self._state, self._file.lock:
             found = self._led.fetch(offset, current_epoch, last_epoch, 0, replica=True)
             if self._has_ended or found.error or found.diverging is not None:
                 return

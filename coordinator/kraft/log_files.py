@@ -46,6 +46,9 @@ class Marks(msgspec.Struct, frozen=True):
     start: int
     high_watermark: int
     at_ms: int
+    cleanings: list[tuple[int, int]] = []
+    """Offsets up to which it was cleaned, and when; one that is not noted here is as if it had not
+    been: tombstones then stay longer."""
 
 
 class LogFile:
@@ -80,6 +83,7 @@ class LogFile:
         self.lock = threading.RLock()
         self.changes = self.cleaned_bytes = 0
         self.is_closed = False
+        self._cleanings: list[tuple[int, int]] = []
         _FILES.make_folder(folder)
         self._file = os.open(os.path.join(folder, BATCHES), os.O_RDWR | os.O_CREAT, 0o600)
         marks = _read_marks(folder)
@@ -96,7 +100,8 @@ class LogFile:
         for one in _sound_batches(self._file):
             if self.log.is_empty:
                 self.log.restart(one.base_offset)
-            self.log.append(Accepted([one], None))
+            self.log.recover(one)
+        self._cleanings = marks.cleanings
         if self.log.is_empty or self.log.end < marks.start:
             self.log.restart(marks.start)
         os.ftruncate(self._file, self.log.size)
@@ -125,6 +130,7 @@ class LogFile:
             os.ftruncate(self._file, 0 if offset <= self.log.start else self.log.size_below(offset))
             self.log.truncate(offset)
             self.cleaned_bytes = min(self.cleaned_bytes, self.log.size)
+            self._cleanings = [(min(end, self.log.end), at) for end, at in self._cleanings]
         self.keep_marks()
 
     def restart(self, offset: int) -> None:
@@ -134,6 +140,7 @@ class LogFile:
             os.ftruncate(self._file, 0)
             self.log.restart(offset)
             self.cleaned_bytes = 0
+            self._cleanings = []
         self.keep_marks()
 
     def read(self, offset: int, bytes_max: int) -> bytes:
@@ -157,10 +164,19 @@ class LogFile:
         self.log.exchange(size, places)
         self.cleaned_bytes = sum(one.size for one in places)
 
+    def tombstones_until(self, since_ms: float) -> int:
+        """Return up to where a cleaning before a time has taken away what tombstones end."""
+        return max((end for end, at_ms in self._cleanings if at_ms < since_ms), default=0)
+
+    def note_cleaning(self, end: int, at_ms: int) -> None:
+        """Note up to where it was cleaned, for as long as that matters."""
+        old = [one for one in self._cleanings if one[1] < at_ms - 2 * self.keep_ms]
+        self._cleanings = [*old[-1:], *self._cleanings[len(old) :], (end, at_ms)]
+
     def keep_marks(self) -> None:
         """Write the marks, and that the log follows its leader now."""
         log = self.log
-        marks = Marks(str(self.topic_id), log.start, log.high_watermark, wall_ms())
+        marks = Marks(str(self.topic_id), log.start, log.high_watermark, wall_ms(), self._cleanings)
         _FILES.replace(os.path.join(self.folder, MARKS), msgspec.json.encode(marks))
 
     def close(self) -> None:
@@ -211,3 +227,12 @@ def write_whole(file: int, data: bytes, at: int) -> None:
     while view:
         written = os.pwrite(file, view, at)
         view, at = view[written:], at + written
+
+
+def sync_folder(folder: str) -> None:
+    """Have the disk know which files a folder has."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

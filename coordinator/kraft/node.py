@@ -98,6 +98,7 @@ class ClusterNode:
         self.metrics = NodeMetrics(self._config.metrics.groups_max)
         self._leader: LeaderOf | None = None
         self._access: ClusterAccess | None = None
+        self._shown = MetadataImage(), -1
         self._audit: Submit | None = None
         self._standing = Standing(SURE_MS)
         self._brokers, self._controllers, self._files = brokers, controllers, files
@@ -179,6 +180,7 @@ class ClusterNode:
             return Folder(self._files.logs, {number: one.file.size for number, one in held})
 
         node_id, image = identity.node_id, observer.log.image
+        self._shown = image, observer.log.applied - 1
         listeners = read_listeners(image, self._listen, node_id)
         self._access = access = await open_access(self._config, image, node_id, self._brokers)
         self._leader = leader = LeaderOf(
@@ -188,7 +190,7 @@ class ClusterNode:
         node = Node(
             node_id,
             identity.cluster_id,
-            lambda: Seen(observer.log.image, observer.log.applied - 1),
+            lambda: Seen(*self._shown),
             lambda: self._epoch,
             measure,
             self._brokers,
@@ -245,7 +247,9 @@ class ClusterNode:
             log = observer.log
             seen = log.image.brokers.get(identity.node_id)
             # Before our own registration is replayed, the image may be of a time before it.
-            if self._access is not None:
+            if log.is_caught_up:  # a snapshot that is being read is not shown
+                self._shown = log.image, log.applied - 1
+            if self._access is not None and log.is_caught_up:
                 self._access.update(log.image)
             if log.is_caught_up and seen is not None and seen.epoch == self._epoch:
                 if self._leader is not None:

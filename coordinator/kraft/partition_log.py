@@ -182,6 +182,16 @@ class PartitionLog:
             self.transactions.note(one.raw)
             self.end = one.last_offset + 1
 
+    def recover(self, one: Batch) -> None:
+        """Note that this batch is next in the file.
+
+        An epoch begins where the one before it ended, of which the last batch is always there: the
+        cleaner may have taken its own first ones.
+        """
+        begin = one.base_offset if self.is_empty else self.end
+        self.begin_epoch(one.leader_epoch, begin)
+        self.append(Accepted([one], None))
+
     def begin_epoch(self, epoch: int, start: int) -> None:
         """Note where an epoch begins; a leader does so when it is elected, too."""
         if epoch == self.last_epoch or epoch < 0:
@@ -212,6 +222,11 @@ class PartitionLog:
         """Return the size of the file without the batches that reach an offset."""
         kept = bisect_right(self._last, offset - 1)
         return self._ends[kept - 1] if kept else 0
+
+    def last_below(self, offset: int) -> int:
+        """Return the last offset of the batches that end below an offset; -1 of none."""
+        kept = bisect_right(self._last, offset - 1)
+        return self._last[kept - 1] if kept else NO_OFFSET
 
     def truncate(self, offset: int) -> None:
         """Note that the file no longer has a batch that reaches an offset."""

@@ -30,6 +30,9 @@ LATEST, EARLIEST, EARLIEST_LOCAL = -1, -2, -4
 CONSUMER, READ_COMMITTED = -1, 1
 MILLISECOND = timedelta(milliseconds=1)
 NO_ID = UUID(int=0)
+FETCH_BYTES_MAX = 55 << 20
+"""As Kafka's `fetch.max.bytes`: of one answer, also where its client takes more."""
+WAIT_S_MAX = 300.0
 
 
 class Leaders(NamedTuple):
@@ -211,7 +214,10 @@ class WaitingFetch:
         state = getattr(body, "replica_state", None)
         self._node_id = int(state.replica_id if state is not None else body.replica_id)
         self._broker_epoch = int(state.replica_epoch) if state is not None else -1
-        self.wait_s = body.max_wait / MILLISECOND / 1000
+        named = any(topic.partitions for topic in body.topics)
+        self.wait_s = min(body.max_wait / MILLISECOND / 1000, WAIT_S_MAX) if named else 0.0
+        self._bytes_max = min(body.max_bytes, FETCH_BYTES_MAX)
+        self._bytes_least = max(1, min(body.min_bytes, self._bytes_max))
         self.future: Future[Answer] = Future()
         self.timer: asyncio.TimerHandle | None = None
 
@@ -237,7 +243,7 @@ class WaitingFetch:
     def collect(self, *, is_over: bool) -> Values | None:
         """Return the answer; None where there is nothing yet, and time is left."""
         leaders = self._leaders()
-        left, is_ready, size = self._body.max_bytes, is_over, 0
+        left, is_ready, size = self._bytes_max, is_over, 0
         topics: list[Values] = []
         for topic in self._body.topics:
             parts: list[Values] = []
@@ -254,7 +260,7 @@ class WaitingFetch:
                     "partitions": parts,
                 }
             )
-        if not is_ready and size < max(1, self._body.min_bytes):
+        if not is_ready and size < self._bytes_least:
             return None
         if self._is_replica:
             for _, _, led in self._partitions():

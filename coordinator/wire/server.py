@@ -256,7 +256,8 @@ class Server:
         """Return how a request is answered: whole, or split."""
         if self._cluster.stands_by:
             refuse_standing_by(request)
-        return split_request(request) or authorize_request(request, self._cluster)
+        pieces = None if request.api in self._cluster.own else split_request(request)
+        return pieces or authorize_request(request, self._cluster)
 
     def _start(self, link: Link, pending: PendingRequest, plan: Call | SplitRequest) -> None:
         """Start answering a request."""

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 from coordinator.clock import wall_ms
 from coordinator.kraft.cleaner.sweep import Sweep
-from coordinator.kraft.log_files import BATCHES, LogFile, write_whole
+from coordinator.kraft.log_files import BATCHES, LogFile, sync_folder, write_whole
 from coordinator.kraft.partition_log import BatchPlace, ReplicaLogError, split_batches
 from coordinator.watcher.record_batches import BatchError, read_batches
 
@@ -61,13 +61,14 @@ class _Cleaning:
 
     def __init__(self, file: LogFile, keep_ms: float) -> None:
         self._file, self._place = file, os.path.join(file.folder, CLEANED)
-        self._sweep = Sweep(int(wall_ms() - keep_ms))
         with file.lock:
             if file.is_closed:
                 raise GoneError
             self._source, self._changes = os.dup(file.descriptor), file.changes
             self._end = file.log.high_watermark
             self._size = file.log.size_below(self._end)
+            self._last = file.log.last_below(self._end)
+            self._sweep = Sweep(file.tombstones_until(wall_ms() - keep_ms))
 
     def run(self) -> tuple[int, int]:
         """Clean; return the bytes that were there, and those that are left."""
@@ -108,6 +109,8 @@ class _Cleaning:
             used = sum(len(one.raw) for one in split_batches(rest))
             yield rest[:used]
             rest = rest[used:]
+        if rest:
+            raise ReplicaLogError(f"{len(rest)} bytes before offset {self._end} are no batch")
 
     def _write(self, target: int) -> list[BatchPlace]:
         """Write what stays; return where each batch is."""
@@ -125,6 +128,8 @@ class _Cleaning:
                     places.append(BatchPlace(one.base_offset, one.last_offset, len(kept)))
             write_whole(target, bytes(out), at)
             at += len(out)
+        if end != self._last + 1:
+            raise ReplicaLogError(f"batches end at {end} where {self._last + 1} was noted")
         return places
 
     def _exchange(self, target: int, places: list[BatchPlace]) -> None:
@@ -138,4 +143,6 @@ class _Cleaning:
                 write_whole(target, data, cleaned + at - self._size)
                 at += len(data)
             os.replace(self._place, os.path.join(file.folder, BATCHES))
+            sync_folder(file.folder)
             file.exchange(target, self._size, places)
+            file.note_cleaning(self._last + 1, wall_ms())

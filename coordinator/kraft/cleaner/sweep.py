@@ -36,7 +36,6 @@ class RawRecord(NamedTuple):
 
     raw: bytes
     offset: int
-    at_ms: int
     key: bytes | None
     is_tombstone: bool
 
@@ -46,12 +45,13 @@ class Sweep:
 
     Parameters
     ----------
-    tombstones_since_ms
-        Older ones go: a replica that has missed them has fetched the log from its start since.
+    tombstones_until
+        Tombstones below this offset go. A cleaning so long ago has taken away what they end, and
+        all who read the log then have read on, or began again.
     """
 
-    def __init__(self, tombstones_since_ms: int) -> None:
-        self._since_ms = tombstones_since_ms
+    def __init__(self, tombstones_until: int) -> None:
+        self._until = tombstones_until
         self._last: dict[bytes, int] = {}
         self._in_transactions: dict[bytes, int] = {}
         self._ends: dict[int, int] = {}
@@ -81,7 +81,7 @@ class Sweep:
         if attributes & (TRANSACTIONAL | CONTROL):
             return raw
         body = inflate(raw[HEAD.size :], attributes & COMPRESSION, f"the batch at {head[0]}")
-        kept = [one.raw for one in split_records(body, count, head[0], head[7]) if self._stays(one)]
+        kept = [one.raw for one in split_records(body, count, head[0]) if self._stays(one)]
         if len(kept) == count:
             return raw
         if not kept and self._ends.get(head[2]) != head[0]:
@@ -100,7 +100,7 @@ class Sweep:
         name = _name(record.key)
         if self._last.get(name, record.offset) > record.offset:
             return False
-        if not record.is_tombstone or record.at_ms >= self._since_ms:
+        if not record.is_tombstone or record.offset >= self._until:
             return True
         # An older offset of a transaction, which stays, would come back without it.
         return self._in_transactions.get(name, record.offset) < record.offset
@@ -111,18 +111,16 @@ def _name(key: bytes) -> bytes:
     return blake2b(key, digest_size=NAME_BYTES).digest()
 
 
-def split_records(body: bytes, count: int, base_offset: int, first_ms: int) -> Iterator[RawRecord]:
+def split_records(body: bytes, count: int, base_offset: int) -> Iterator[RawRecord]:
     """Yield the records of a batch as they stand in it."""
     at = 0
     for _ in range(count):
         begin = at
         length, at = read_signed(body, at)
         end = at + length
-        time_delta, at = read_signed(body, at + 1)
+        _, at = read_signed(body, at + 1)  # behind the attributes, how late it was
         offset_delta, at = read_signed(body, at)
         key, at = read_field(body, at, end)
         value, _ = read_field(body, at, end)
-        yield RawRecord(
-            body[begin:end], base_offset + offset_delta, first_ms + time_delta, key, value is None
-        )
+        yield RawRecord(body[begin:end], base_offset + offset_delta, key, value is None)
         at = end

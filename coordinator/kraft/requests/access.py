@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import ssl
-from collections.abc import Callable, Collection, Container, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from types import MappingProxyType
+from typing import Any
 
 from coordinator.config import Config, ConfigError, NodeConfig, OAuthConfig, ServerConfig
-from coordinator.kraft.links import Address, Links
+from coordinator.kraft.links import Links
 from coordinator.kraft.metadata_image import BROKER, MetadataImage
 from coordinator.kraft.registration import list_protocols
 from coordinator.member.client_settings import PROTOCOLS, ClientSettings
@@ -40,6 +42,7 @@ SCRAM_NUMBERS = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
 LITERAL, PREFIXED, ALLOW = 3, 4, 3
 """Kafka's numbers of a pattern's type, and of the permission that allows."""
 NO_USERS = Users({})
+NO_SETTINGS: Mapping[str, str] = MappingProxyType({})
 
 
 class ClusterUsers(Users):
@@ -73,6 +76,8 @@ class ClusterAccess:
         Kafka's number of each listener's security protocol, by the listener's name.
     has_authorizer
         Whether the brokers heed access lists at all.
+    settings
+        Those of the brokers, as far as they are known.
 
     Raises
     ------
@@ -88,11 +93,16 @@ class ClusterAccess:
         protocols: Mapping[str, int],
         *,
         has_authorizer: bool,
+        settings: Mapping[str, str] = NO_SETTINGS,
     ) -> None:
         names = {one: PROTOCOL_NAMES[number] for one, number in protocols.items()}
         self._needs = {one: PROTOCOLS[name] for one, name in names.items()}
         _check_settings(server, names)
-        self._mechanisms = server.sasl_mechanisms
+        self._mechanisms = {
+            listener: _choose_mechanisms(server, listener, settings)
+            for listener, (_, with_login) in self._needs.items()
+            if with_login
+        }
         self._has_authorizer = has_authorizer
         self._super_users = [parse_super_user(one, "node.super_users") for one in node.super_users]
         self._otherwise = node.allow_everyone_if_no_acl_found
@@ -138,8 +148,9 @@ class ClusterAccess:
         if not with_login:
             return None
         if self._tokens is None:
-            return partial(Login, lambda: self._users, self._mechanisms)
-        return partial(TokenLogin, lambda: self._users, self._mechanisms, rules=self._tokens)
+            return partial(Login, lambda: self._users, self._mechanisms[listener])
+        named = self._mechanisms[listener]
+        return partial(TokenLogin, lambda: self._users, named, rules=self._tokens)
 
     tls, login = None, None
     """Each listener has its own."""
@@ -192,6 +203,21 @@ def _check_settings(server: ServerConfig, names: Mapping[str, str]) -> None:
         )
 
 
+def _choose_mechanisms(
+    server: ServerConfig, listener: str, settings: Mapping[str, str]
+) -> tuple[str, ...]:
+    """Return the mechanisms of a listener: those of the node that brokers have there, too."""
+    served = _setting(settings, listener, "sasl.enabled.mechanisms")
+    named = {one.strip() for one in served.split(",") if one.strip()}
+    found = tuple(one for one in server.sasl_mechanisms if not named or one in named)
+    if not found:
+        raise ConfigError(
+            f"server.sasl_mechanisms has none of {served}, which brokers have on the listener "
+            f"{listener}: name one of them"
+        )
+    return found
+
+
 def _read_verifiers(image: MetadataImage) -> dict[str, dict[str, Verifier]]:
     found: dict[str, dict[str, Verifier]] = {}
     for (name, number), one in sorted(image.verifiers.items()):
@@ -239,11 +265,14 @@ def read_acls(image: MetadataImage, super_users: Collection[str], *, otherwise: 
 
 # The brokers' own settings -----------------------------------------------------------------------
 
-ASKED = (
-    "authorizer.class.name",
+AUTHORIZER_NAME = "authorizer.class.name"
+BY_LISTENER = (
     "principal.builder.class",
     "ssl.principal.mapping.rules",
+    "ssl.client.auth",
+    "sasl.enabled.mechanisms",
 )
+"""Settings that a broker may have for one listener, too, with the listener's name in front."""
 AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 BUILDER = "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder"
 NO_MAPPING = "DEFAULT"
@@ -261,10 +290,15 @@ async def open_access(
     OSError
         No broker answers.
     """
-    found = await read_settings(brokers)
     protocols = list_protocols(image, node_id)
+    found = await read_settings(brokers, protocols, node_id)
     access = ClusterAccess(
-        config.server, config.oauth, config.node, protocols, has_authorizer=has_authorizer(found)
+        config.server,
+        config.oauth,
+        config.node,
+        protocols,
+        has_authorizer=has_authorizer(found),
+        settings=found or {},
     )
     access.update(image)
     why = find_obstacle(found, access.acls, protocols, config.server)
@@ -273,8 +307,12 @@ async def open_access(
     return access
 
 
-async def read_settings(brokers: ClientSettings) -> dict[str, str] | None:
-    """Ask a broker how it lets clients in; None where the node's user may not ask.
+async def read_settings(
+    brokers: ClientSettings, listeners: Iterable[str], node_id: int
+) -> dict[str, str] | None:
+    """Ask brokers how they let clients in; None where the node's user may not ask any.
+
+    Another node of Muster does not know: an answer without an authorizer's name is none.
 
     Raises
     ------
@@ -282,41 +320,53 @@ async def read_settings(brokers: ClientSettings) -> dict[str, str] | None:
         None answers.
     """
     links = Links(brokers)
-    why = "no address is given"
+    names = [AUTHORIZER_NAME, *BY_LISTENER]
+    names += [_of_listener(one, name) for one in listeners for name in BY_LISTENER]
+    why, has_answered = "no address is given", False
     try:
         for address in brokers.servers:
             try:
-                return await _ask_settings(links, address)
+                cluster = await links.ask(
+                    address,
+                    Api.DESCRIBE_CLUSTER,
+                    include_cluster_authorized_operations=False,
+                    include_fenced_brokers=False,
+                )
+                for one in sorted(cluster.brokers, key=lambda broker: broker.broker_id):
+                    if one.broker_id == node_id:
+                        continue
+                    found = await _ask_settings(links, one, names)
+                    has_answered = True
+                    if AUTHORIZER_NAME in found:
+                        return found
             except OSError as error:
                 why = str(error)
     finally:
         await links.close()
+    if has_answered:
+        return None
     raise ConnectionError(why)
 
 
-async def _ask_settings(links: Links, address: Address) -> dict[str, str] | None:
-    cluster = await links.ask(
-        address,
-        Api.DESCRIBE_CLUSTER,
-        include_cluster_authorized_operations=False,
-        include_fenced_brokers=False,
-    )
-    one = min(cluster.brokers, key=lambda broker: broker.broker_id)
+def _of_listener(listener: str, name: str) -> str:
+    return f"listener.name.{listener.lower()}.{name}"
+
+
+async def _ask_settings(links: Links, broker: Any, names: Sequence[str]) -> dict[str, str]:  # noqa: ANN401
     resource = {
         "resource_type": BROKER,
-        "resource_name": str(one.broker_id),
-        "configuration_keys": ASKED,
+        "resource_name": str(broker.broker_id),
+        "configuration_keys": names,
     }
-    answer = await links.ask((one.host, one.port), Api.DESCRIBE_CONFIGS, resources=[resource])
+    where = broker.host, broker.port
+    answer = await links.ask(where, Api.DESCRIBE_CONFIGS, resources=[resource])
     (found,) = answer.results
-    if int(found.error_code):
-        return None
     return {each.name: each.value or "" for each in found.configs}
 
 
 def has_authorizer(found: Mapping[str, str] | None) -> bool:
     """Whether brokers heed access lists: so it is where they refuse to say."""
-    return found is None or bool(found.get("authorizer.class.name"))
+    return found is None or bool(found[AUTHORIZER_NAME])
 
 
 def find_obstacle(
@@ -333,21 +383,39 @@ def find_obstacle(
         As `read_settings` returns them.
     """
     known = found or {}
-    named = known.get("authorizer.class.name", "")
+    named = known.get(AUTHORIZER_NAME, "")
     if named not in {"", AUTHORIZER}:
         return f"the brokers have the authorizer {named}, which a node cannot ask"
-    builder = known.get("principal.builder.class", "")
-    if builder not in {"", BUILDER}:
-        return f"the brokers make principals by {builder}, which a node cannot"
-    names_subjects = server.tls_client_ca and any(
-        PROTOCOL_NAMES[one] == "SSL" for one in protocols.values()
-    )
-    rules = known.get("ssl.principal.mapping.rules", "")
-    if names_subjects and rules not in {"", NO_MAPPING}:
-        return f"the brokers map certificates by {rules!r} (ssl.principal.mapping.rules)"
+    for listener, number in sorted(protocols.items()):
+        why = _find_difference(known, listener, PROTOCOL_NAMES[number], server)
+        if why:
+            return f"listener {listener}: {why}"
     if acls is not None and not acls.allows_a_principal(Operation.CLUSTER_ACTION, CLUSTER):
         return (
             "no access list allows any principal CLUSTER_ACTION, and node.super_users is empty, so "
             "the brokers could not follow this node: name their super users"
         )
     return ""
+
+
+def _find_difference(
+    known: Mapping[str, str], listener: str, protocol: str, server: ServerConfig
+) -> str:
+    """Return why a node cannot let the clients of a listener in as the brokers do."""
+    builder, rules, wants = (_setting(known, listener, name) for name in BY_LISTENER[:3])
+    if builder not in {"", BUILDER}:
+        return f"the brokers make principals by {builder}, which a node cannot"
+    if protocol != "SSL":
+        return ""
+    if wants == "required" and not server.tls_client_ca:
+        return "the brokers require certificates of clients: name their CA in server.tls_client_ca"
+    if wants == "none" and server.tls_client_ca:
+        return "the brokers require no certificates of clients: leave server.tls_client_ca out"
+    if server.tls_client_ca and rules not in {"", NO_MAPPING}:
+        return f"the brokers map certificates by {rules!r} (ssl.principal.mapping.rules)"
+    return ""
+
+
+def _setting(known: Mapping[str, str], listener: str, name: str) -> str:
+    """Return a setting of a listener, else that of all; "" where it is not known."""
+    return known.get(_of_listener(listener, name)) or known.get(name) or ""

@@ -13,18 +13,21 @@ from typing import Any, NamedTuple
 from kio.schema.errors import ErrorCode
 
 from coordinator.kraft.metadata_image import BROKER, MetadataImage
-from coordinator.kraft.registration import TOPIC
-from coordinator.kraft.requests.upstream import Upstream, Work
+from coordinator.kraft.registration import TOPIC, WINDOW_SETTING
+from coordinator.kraft.requests.upstream import TRANSACTION_KEY, Upstream, Work
 from coordinator.wire.acls import CLUSTER, Acls, Operation, Resource, ResourceType
 from coordinator.wire.apis.admin_apis import list_transactions
-from coordinator.wire.apis.cluster_apis import refuse_unanswered
+from coordinator.wire.apis.cluster_apis import GROUP_KEY, refuse_unanswered
+from coordinator.wire.authorization import RULES as KAFKAS
 from coordinator.wire.authorization import allow_anybody, cluster_rule, topic_rule
 from coordinator.wire.call import Call, Cluster, Rule, respond_with
 from coordinator.wire.codec import Api, Request, Values
 from coordinator.wire.item_rules import (
+    ItemRule,
     Permissions,
     group_resource,
     refusal_fields,
+    refuse_key,
     refuse_topic,
 )
 from coordinator.wire.session import ANONYMOUS
@@ -176,10 +179,10 @@ class BrokerApis:
             "configs": [
                 {
                     "name": name,
-                    "value": value,
+                    "value": value if name in SHOWN else None,
                     "read_only": False,
                     "config_source": DYNAMIC_OF_A_BROKER,
-                    "is_sensitive": False,
+                    "is_sensitive": name not in SHOWN,
                     "synonyms": (),
                     "config_type": 0,
                     "documentation": None,
@@ -233,6 +236,8 @@ class BrokerApis:
 
 NO_RIGHTS = Acls({}, {})
 """Lists that allow nothing."""
+SHOWN = {WINDOW_SETTING}
+"""Settings of a node whose values are no secret; of others that is not known."""
 DYNAMIC_OF_A_BROKER = 2
 """Kafka's number of where a setting is from: of one broker, and changed while it runs."""
 NO_PRODUCER: dict[str, object] = {"producer_id": -1, "producer_epoch": -1}
@@ -366,9 +371,32 @@ def _transaction_rule(request: Request, cluster: Cluster, permissions: Permissio
     return topic_rule(Operation.READ)(request, cluster, permissions)
 
 
+def _coordinator_rule(request: Request, cluster: Cluster, permissions: Permissions) -> Call:
+    """FindCoordinator: DESCRIBE of each transactional id, as of each group."""
+    body = request.body
+    if getattr(body, "key_type", GROUP_KEY) != TRANSACTION_KEY:
+        return KAFKAS[request.api](request, cluster, permissions)
+
+    def of(key: str) -> Resource:
+        return Resource(ResourceType.TRANSACTIONAL_ID, key)
+
+    if hasattr(body, "coordinator_keys"):
+        return ItemRule(
+            Operation.DESCRIBE,
+            "coordinator_keys",
+            "coordinators",
+            lambda _body, key, _cluster: of(key),
+            refuse_key,
+        )(request, cluster, permissions)
+    if permissions.authorize(Operation.DESCRIBE, of(body.key)):
+        return cluster.own[request.api](request, cluster)
+    return respond_with(refuse_key(body.key, of(body.key)))
+
+
 RULES: Mapping[Api, Rule] = {
     **dict.fromkeys(TO_CONTROLLERS, allow_anybody),
     Api.FETCH: _fetch_rule,
+    Api.FIND_COORDINATOR: _coordinator_rule,
     Api.OFFSET_FOR_LEADER_EPOCH: _epochs_rule,
     Api.WRITE_TXN_MARKERS: _markers_rule,
     Api.TXN_OFFSET_COMMIT: _transaction_rule,

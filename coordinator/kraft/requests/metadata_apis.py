@@ -23,6 +23,7 @@ from coordinator.wire.call import (
     Call,
     Cluster,
     ClusterNode,
+    from_uuid,
     is_valid_topic,
     respond_with,
 )
@@ -271,7 +272,9 @@ def _find_topic(look: _Look, one: Any, cluster: Cluster) -> dict[str, object]:  
     topic_id = quirks.ask_by_id(one)
     name: str | None = getattr(one, "name", None) or ""
     if topic_id is not None:
-        topic, code = look.image.topics.get(topic_id), ErrorCode.unknown_topic_id
+        known = from_uuid(topic_id) in cluster.topics().by_id  # else no one may see it yet
+        topic = look.image.topics.get(topic_id) if known else None
+        code = ErrorCode.unknown_topic_id
         name = None if look.version >= NO_NAME_SINCE else ""
     else:
         topic, code = look.image.topic(name or ""), ErrorCode.unknown_topic_or_partition

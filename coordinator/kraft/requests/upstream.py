@@ -64,6 +64,7 @@ class Upstream:
         self._brokers = Links(brokers, ANSWER_S, {**SENT, **sent})
         self._ids = range(0)
         self._allocating = asyncio.Lock()
+        self._working: set[asyncio.Task[Answer]] = set()
         self._making: Future[Answer] | None = None
         self._trouble = Trouble(logger.warning, "%s")
 
@@ -76,7 +77,11 @@ class Upstream:
         """Begin work; any thread may."""
 
         async def run() -> Answer:
-            return Result(response=await work())
+            # A client that goes must not break off what others have on the same connection.
+            task = self._loop.create_task(_result_of(work))
+            self._working.add(task)
+            task.add_done_callback(self._working.discard)
+            return await asyncio.shield(task)
 
         return asyncio.run_coroutine_threadsafe(run(), self._loop)
 
@@ -187,8 +192,14 @@ class Upstream:
 
     async def close(self) -> None:
         """Close all connections."""
+        for task in list(self._working):
+            task.cancel()
         await self._control.close()
         await self._brokers.close()
+
+
+async def _result_of(work: Work) -> Answer:
+    return Result(response=await work())
 
 
 def _write_principal(session: Session) -> bytes:

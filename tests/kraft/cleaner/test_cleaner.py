@@ -20,8 +20,8 @@ from coordinator.watcher.record_batches import HEAD, TRANSACTIONAL, keep_last, r
 
 TOPIC_ID, WEEK_MS = UUID(int=7), 7 * 86_400_000
 OLD_MS = 1_000
-PAST, NEVER_MS = 10 * WEEK_MS, -1_000_000
-"""How long tombstones stay, so that those of OLD_MS have gone, or so that all have."""
+PAST, NOW = 10 * WEEK_MS, -1
+"""How long tombstones stay behind a cleaning: long, or not at all."""
 
 
 def batch(base, rows, epoch=1, at_ms=None):
@@ -95,21 +95,50 @@ def again_last(file):
     return records(file)[-1]
 
 
-def test_tombstones_stay_as_long_as_someone_may_have_missed_them(tmp_path):
+def test_tombstones_stay_until_a_cleaning_is_long_ago(tmp_path):
+    """However old they are: a reader that is under way may have what they end, and not them yet."""
     file = open_log(tmp_path / "log")
-    write(file, batch(0, [(b"a", b"1"), (b"b", b"1")], at_ms=OLD_MS))
+    old = [
+        batch(0, [(b"a", b"1"), (b"b", b"1")], at_ms=OLD_MS),
+        batch(2, [(b"a", None)], at_ms=OLD_MS),
+    ]
+    write(file, *old)
+
+    def keys():
+        return [(one.offset, one.key, one.value) for one in records(file)]
+
+    for keep in (NOW, PAST):  # none was before the first; none so long ago before the second
+        assert clean(file, keep, "t-0")
+        assert keys() == [(1, b"b", b"1"), (2, b"a", None)]
+    file.keep_marks()
+    file.close()
+    file = open_log(tmp_path / "log")  # that is known over a restart
+    write(file, batch(3, [(b"b", None)]))
+    assert clean(file, NOW, "t-0")
+    assert keys() == [(3, b"b", None)], "b ended after the last cleaning"
+    file.truncate(3)
+    write(file, batch(3, [(b"c", None)]), batch(4, [(b"d", b"1")]))
+    assert clean(file, NOW, "t-0")
+    assert keys() == [(3, b"c", None), (4, b"d", b"1")], "another record has that offset now"
+    file.close()
+
+
+def test_where_an_epoch_ended_is_known_after_cleaning_and_a_restart(tmp_path):
+    file = open_log(tmp_path / "log")
     write(
         file,
-        batch(2, [(b"a", None)], at_ms=OLD_MS),
-        batch(3, [(b"b", None)]),
-        batch(4, [(b"c", b"1")]),
+        batch(0, [(b"a", b"1")], 1),
+        *(batch(n, [(b"b", b"1")], 2) for n in range(1, 9)),
+        batch(9, [(b"b", b"2")], 4),
     )
-    assert clean(file, WEEK_MS, "t-0")
-    assert [(one.offset, one.key, one.value) for one in records(file)] == [
-        (3, b"b", None),
-        (4, b"c", b"1"),
-    ]
+    ends = {epoch: file.log.end_of(epoch) for epoch in range(1, 5)}
+    assert ends[1] == (1, 1)
+    assert clean(file, PAST, "t-0")
+    assert {epoch: file.log.end_of(epoch) for epoch in range(1, 5)} == ends
     file.close()
+    again = open_log(tmp_path / "log")
+    assert {epoch: again.log.end_of(epoch) for epoch in range(1, 5)} == ends
+    again.close()
 
 
 def transactional(raw):
@@ -133,7 +162,8 @@ def test_batches_of_transactions_stay_whole_and_so_does_what_takes_them_back(tmp
         batch(3, [(b"b", None), (b"c", None)], at_ms=OLD_MS),
         batch(5, [(b"z", b"1")]),
     )
-    assert clean(file, 1, "t-0")
+    for _ in range(2):
+        assert clean(file, NOW, "t-0")
     assert [(one.offset, one.key) for one in records(file)] == [
         (0, b"a"), (1, b"a"), (2, b"b"), (3, b"b"), (5, b"z"),
     ]  # fmt: skip
@@ -199,7 +229,9 @@ def test_a_log_is_cleaned_when_half_of_it_is_new(tmp_path):
     file.close()
 
 
-@pytest.mark.parametrize("place", [68, 70], ids=["a record", "an offset, which has no checksum"])
+@pytest.mark.parametrize(
+    "place", [68, 70, 79], ids=["a record", "an offset, which has no checksum", "a length"]
+)
 def test_a_damaged_log_stays_as_it_is(tmp_path, caplog, place):
     file = open_log(tmp_path / "log")
     write(file, *(batch(n, [(b"a", b"v")]) for n in range(3)))

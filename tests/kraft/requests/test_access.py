@@ -13,8 +13,11 @@ from coordinator.kraft.requests.access import open_access, read_acls
 from coordinator.wire.acls import CLUSTER, Operation, Resource, ResourceType
 from coordinator.wire.codec import Api
 from tests.kraft.conftest import NODE
+from tests.wire.test_access import certificates, tls_of
 
 from .fake_kafka import FakeKafka
+
+__all__ = ["certificates"]
 
 STANDARD = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 ADMIN = NodeConfig(super_users=("User:admin",))
@@ -23,6 +26,7 @@ ORDERS = Resource(ResourceType.TOPIC, "orders")
 
 def settings(code=0, **named):
     """What a broker answers of its settings."""
+    named = {"authorizer_class_name": ""} | named
     configs = [
         {
             "name": name.replace("_", "."), "value": value, "read_only": True, "config_source": 4,
@@ -52,7 +56,15 @@ def test_without_an_authorizer_everyone_may_do_everything(image):
     assert opened(image, settings()).acls is None
 
 
-@pytest.mark.parametrize("answer", [settings(authorizer_class_name=STANDARD), settings(31)])
+def another_node(body):
+    """What a node of Muster answers, which has no such settings."""
+    found = settings()(body)
+    return {"results": [one | {"configs": ()} for one in found["results"]]}
+
+
+@pytest.mark.parametrize(
+    "answer", [settings(authorizer_class_name=STANDARD), settings(31), another_node]
+)
 def test_an_authorizer_decides_also_where_brokers_do_not_tell_of_it(image, answer):
     image.acls.clear()
     acls = opened(image, answer, Config(node=ADMIN)).acls
@@ -65,6 +77,7 @@ def test_an_authorizer_decides_also_where_brokers_do_not_tell_of_it(image, answe
     [
         (settings(authorizer_class_name="org.acme.Ranger"), Config(node=ADMIN), "authorizer org.acme.Ranger"),
         (settings(principal_builder_class="org.acme.Builder"), Config(), "principals by org.acme.Builder"),
+        (settings(listener_name_plaintext_principal_builder_class="org.acme.Own"), Config(), "principals by org.acme.Own"),
         (settings(authorizer_class_name=STANDARD), Config(), "node.super_users is empty"),
         (settings(), Config(server=ServerConfig(acls="a.toml")), "server.acls is set"),
         (settings(), Config(server=ServerConfig(sasl_mechanisms=("GSSAPI",))), "has 'GSSAPI'"),
@@ -88,14 +101,48 @@ def test_what_a_node_cannot_do_as_brokers_is_refused_at_its_start(image, answer,
     ],
 )
 def test_what_a_listener_needs_is_named(image, protocol, server, says):
+    secure(image, protocol)
+    with pytest.raises(ConfigError, match=says):
+        opened(image, settings(), Config(server=server))
+
+
+@pytest.mark.parametrize(
+    ("named", "ca", "says"),
+    [
+        ({"ssl_client_auth": "required"}, "", "require certificates"),
+        ({"listener_name_plaintext_ssl_client_auth": "required"}, "", "require certificates"),
+        ({"ssl_client_auth": "none"}, "ca.pem", "require no certificates"),
+        ({"ssl_client_auth": "required", "ssl_principal_mapping_rules": "RULE:x"}, "ca.pem", "map certificates"),
+    ],
+)  # fmt: skip
+def test_certificates_are_asked_for_as_brokers_do(image, certificates, named, ca, says):
+    secure(image, 1)
+    words = tls_of(certificates) | ({"tls_client_ca": f"{certificates}/{ca}"} if ca else {})
+    with pytest.raises(ConfigError, match=says):
+        opened(image, settings(**named), Config(server=ServerConfig(**words)))
+
+
+def test_a_listener_has_the_mechanisms_that_brokers_have_there(image, certificates, tmp_path):
+    secure(image, 3)
+    users = tmp_path / "users.toml"
+    users.write_text('[users]\nann = "pw"\n')
+    words = {"sasl_mechanisms": ("PLAIN", "SCRAM-SHA-512"), "sasl_users": str(users)}
+    config = Config(server=ServerConfig(**tls_of(certificates), **words))
+    name = "listener_name_plaintext_sasl_enabled_mechanisms"
+    found = settings(**{name: "SCRAM-SHA-512", "sasl_enabled_mechanisms": "PLAIN"})
+    assert opened(image, found, config).login_of("PLAINTEXT")().mechanisms == ("SCRAM-SHA-512",)
+    with pytest.raises(ConfigError, match="has none of GSSAPI, which brokers have on the listener"):
+        opened(image, settings(**{name: "GSSAPI"}), config)
+
+
+def secure(image, protocol):
+    """Give all brokers a listener of another security protocol."""
     for number in (1, 2):
         one = image.brokers[number]
         (end,) = one.endpoints
         image.brokers[number] = one._replace(
             endpoints=(end._replace(name="PLAINTEXT", security_protocol=protocol),)
         )
-    with pytest.raises(ConfigError, match=says):
-        opened(image, settings(), Config(server=server))
 
 
 def test_brokers_may_follow_by_a_list_in_place_of_a_super_user(image):

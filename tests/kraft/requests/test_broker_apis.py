@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import threading
+import time
+from datetime import timedelta
+from types import SimpleNamespace
 
 import pytest
 
 from coordinator.core.java_hash import place_of
 from coordinator.kraft.metadata_image import Endpoint
 from coordinator.kraft.registration import TOPIC as TOPICS
+from coordinator.kraft.replica_apis import FETCH_BYTES_MAX, WaitingFetch
 from coordinator.wire.codec import Api
 from coordinator.wire.listener import parse_address
 from tests.kraft.test_leader import until
@@ -257,3 +261,20 @@ def test_a_follower_fetches_what_a_member_makes_happen(plain):
         listed = member.ask(Api.LIST_GROUPS, 5, states_filter=(), types_filter=())
         assert [one.group_id for one in listed.groups] == [plain.group()]
         assert int(follow(follower, plain, 0, current_leader_epoch=8).error_code) == 74
+
+
+def test_a_fetch_is_bounded_by_its_server_too(plain):
+    """As by Kafka's `fetch.max.bytes`; one of nothing is answered at once."""
+    with Client(plain.address) as client:
+        began = time.monotonic()
+        empty = client.ask(
+            Api.FETCH, 18, replica_state={"replica_id": -1, "replica_epoch": -1}, max_wait=60_000,
+            min_bytes=1, max_bytes=1, rack_id="", forgotten_topics_data=(), topics=(),
+        )  # fmt: skip
+        assert not empty.responses
+        assert time.monotonic() - began < 30
+    body = SimpleNamespace(
+        topics=(), max_bytes=2**31 - 1, min_bytes=2**31 - 1, max_wait=timedelta(days=9), replica_id=-1,
+    )  # fmt: skip
+    asked = WaitingFetch(body, 12, lambda: None)
+    assert (asked._bytes_max, asked._bytes_least) == (FETCH_BYTES_MAX, FETCH_BYTES_MAX)

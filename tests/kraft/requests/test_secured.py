@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import struct
+import threading
 from concurrent.futures import Future
+from uuid import UUID
 
 import pytest
 
 from coordinator.core.audit import DENIED, GROUP_DELETED, LOGIN_FAILED
 from coordinator.core.events import Result
 from coordinator.errors import GroupError
-from coordinator.kraft.metadata_image import ScramVerifier
+from coordinator.kraft.metadata_image import ScramVerifier, Topic
 from coordinator.kraft.registration import TOPIC as TOPICS
 from coordinator.wire.codec import Api
 from coordinator.wire.listener import parse_address
@@ -32,6 +35,8 @@ from .nodes import (
     PREFIXED,
     READ,
     TOPIC,
+    TRANSACTION,
+    WRITE,
     Person,
     allow,
     ask_metadata,
@@ -105,6 +110,26 @@ def test_the_lists_of_the_cluster_decide_on_topics_groups_and_coordinators(secur
         assert codes(ask_metadata(ann, "orders")) == {"orders": 29}
     with Person(secured, "admin") as admin:
         assert {"orders", TOPICS} <= codes(ask_metadata(admin)).keys()
+
+
+def test_the_coordinator_of_a_transaction_is_named_to_who_may_describe_it(secured, kafka):
+    """Else the topic of transactions, which the node has a broker make, would be made by anyone."""
+    kafka.answers[Api.FIND_COORDINATOR] = lambda _: {"coordinators": ()}
+    named = {"key_type": 1, "coordinator_keys": ["mine", "other"]}
+    with Person(secured, "ann") as ann:
+        assert [
+            int(one.error_code) for one in ann.ask(Api.FIND_COORDINATOR, **named).coordinators
+        ] == [53, 53]
+        assert not kafka.of(Api.FIND_COORDINATOR)
+        allow(secured, "User:ann", TRANSACTION, "mine", WRITE)
+        found = {
+            one.key: int(one.error_code)
+            for one in ann.ask(Api.FIND_COORDINATOR, **named).coordinators
+        }
+        assert found == {"mine": 15, "other": 53}
+        until(
+            lambda: [one.coordinator_keys for one in kafka.of(Api.FIND_COORDINATOR)] == [("mine",)]
+        )
 
 
 def test_only_who_may_do_what_brokers_do_fetches_as_a_replica(secured):
@@ -200,6 +225,32 @@ def test_another_controller_is_asked_once_the_first_is_none_any_longer(secured, 
     assert len(kafka.of(Api.ENVELOPE)) == 3
 
 
+def test_a_client_that_goes_breaks_off_nothing_of_others(secured, kafka):
+    """All that is sent on shares a connection; what was done must not be asked twice."""
+    goes, done = threading.Event(), threading.Event()
+
+    def answer(envelope):
+        sent = opened(envelope)
+        if sent.body.broker_id == 9:
+            goes.set()
+            done.wait(20)
+        return enveloped(sent, error_code=0, error_message=None)
+
+    kafka.answers[Api.ENVELOPE] = answer
+    with Person(secured, "ann") as other:
+        with Person(secured, "ann") as one:
+            asked = one.runner.get_loop().create_task(
+                one.connection.ask(Api.UNREGISTER_BROKER, broker_id=9)
+            )
+            one.runner.run(asyncio.to_thread(goes.wait, 20))
+            asked.cancel()
+        later = threading.Timer(0.3, done.set)
+        later.start()
+        assert int(other.ask(Api.UNREGISTER_BROKER, broker_id=8).error_code) == 0
+    later.join()
+    assert [opened(one).body.broker_id for one in kafka.of(Api.ENVELOPE)] == [9, 8]
+
+
 def test_a_client_without_a_name_gets_no_token(plain, kafka):
     with Person(plain, None) as one:
         found = one.ask(
@@ -254,12 +305,56 @@ def test_brokers_are_asked_only_what_the_client_may(secured, kafka):
     assert len(kafka.of(Api.DESCRIBE_ACLS)) == 1
 
 
-def test_its_own_settings_are_those_that_the_cluster_has_of_it(secured, kafka):
-    secured.image.settings[4, str(NODE)] = {"muster.takes.replicas.until": "5", "a": "b"}
-    of_it = {"resource_type": 4, "resource_name": str(NODE), "configuration_keys": ["a"]}
+def test_settings_of_very_many_topics_are_asked_for(secured, kafka):
+    kafka.answers[Api.DESCRIBE_CONFIGS] = lambda body: {
+        "results": [
+            {
+                "error_code": 0, "error_message": None, "resource_type": one.resource_type,
+                "resource_name": one.resource_name, "configs": (),
+            }
+            for one in body.resources
+        ]
+    }  # fmt: skip
+    wanted = [
+        {"resource_type": 2, "resource_name": f"t{n}", "configuration_keys": None}
+        for n in range(300)
+    ]
     with Person(secured, "admin") as admin:
-        (found,) = admin.ask(Api.DESCRIBE_CONFIGS, resources=[of_it]).results
-    assert [(one.name, one.value) for one in found.configs] == [("a", "b")]
+        assert len(admin.ask(Api.DESCRIBE_CONFIGS, resources=wanted).results) == 300
+
+
+def test_a_topic_by_its_id_is_shown_once_its_name_is_known_to_the_rules(secured):
+    """They decide by names; the metadata may have a topic a moment before."""
+    topic_id = UUID(int=77)
+    secured.image.topics[topic_id] = Topic(topic_id, "new", {})
+    secured.image.topic_ids["new"] = topic_id
+    asked = {"topics": [{"topic_id": topic_id, "name": None}], **NAMES}
+    with Person(secured, "ann") as ann, Person(secured, "admin") as admin:
+        for one in (ann, admin):
+            (found,) = one.ask(Api.METADATA, **asked).topics
+            assert (int(found.error_code), found.name) == (100, None)
+        secured.see()
+        (found,) = ann.ask(Api.METADATA, **asked).topics
+        assert (int(found.error_code), found.name) == (29, None)
+        assert admin.ask(Api.METADATA, **asked).topics[0].name == "new"
+
+
+def test_its_own_settings_are_those_that_the_cluster_has_of_it(secured, kafka):
+    until_ms = "muster.takes.replicas.until"
+    known = {until_ms: "5", "ssl.keystore.password": "hunter2"}
+    secured.image.settings[4, str(NODE)] = known
+    of_it = {"resource_type": 4, "resource_name": str(NODE)}
+    with Person(secured, "admin") as admin:
+        some, every = (
+            admin.ask(
+                Api.DESCRIBE_CONFIGS, resources=[of_it | {"configuration_keys": keys}]
+            ).results[0]
+            for keys in ([until_ms], None)
+        )
+    assert [(one.name, one.value) for one in some.configs] == [(until_ms, "5")]
+    assert {one.name: (one.value, one.is_sensitive) for one in every.configs} == {
+        until_ms: ("5", False), "ssl.keystore.password": (None, True),
+    }  # fmt: skip
     assert not kafka.of(Api.DESCRIBE_CONFIGS)
 
 
