@@ -10,12 +10,11 @@ import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
-from typing import SupportsIndex, TypeAlias
+from typing import TYPE_CHECKING, SupportsIndex, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
@@ -34,6 +33,9 @@ from coordinator.storage.snapshot_table import list_snapshots, read_snapshot_at
 from coordinator.storage.tables.claims import Claims, numbers_of
 from coordinator.storage.tables.store_files import ask_each, files_at, refuse_silence, source_of
 from coordinator.storage.target_table import load_target
+
+if TYPE_CHECKING:
+    import pyarrow.dataset as ds
 
 logger = logging.getLogger("muster.coordinator")
 EPOCH, MILLISECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(milliseconds=1)

@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import lru_cache
 from string import ascii_lowercase, ascii_uppercase, digits
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 from uuid import UUID
 
 import numpy as np
@@ -23,9 +23,6 @@ from coordinator.core.state.short_calls import apply
 from coordinator.wire.acls import Acls, Operation, Resource
 from coordinator.wire.codec import VERSIONS, Api, Request, Values
 from coordinator.wire.session import Session
-
-if TYPE_CHECKING:
-    from coordinator.wire.item_rules import Permissions
 
 TOPIC_NAME = re.compile(r"(?!\.{1,2}\Z)[a-zA-Z0-9._-]{1,249}\Z")
 NO_TOPIC_ID = UUID(int=0)
@@ -188,8 +185,9 @@ class Call:
     later: Callable[[], Future[Answer]] | None = None
 
 
-Rule: TypeAlias = "Callable[[Request, Cluster, Permissions], Call]"
-"""From a request and what its principal may do to the call of what is allowed of it."""
+Rule: TypeAlias = Callable[[Request, Cluster, Any], Call]
+"""From a request and what its principal may do (`item_rules.Permissions`) to the call of what is
+allowed of it."""
 
 
 def respond_with(values: Values, wait_ms: int = 0, refusal: str = "") -> Call:

@@ -120,8 +120,11 @@ def test_the_history_keeps_what_the_node_has_refused(tmp_path):
     denied = Audited("billing", "denied", "User:bob")
 
     def deny():
-        node.audit([RecordAudit([denied])]).result(20)
-        node.gone.set()
+        try:
+            until(lambda: node.audit is not None, lambda: "no audit is kept", 20)
+            node.audit([RecordAudit([denied])]).result(20)
+        finally:
+            node.gone.set()
 
     run(node, History(), tmp_path, then=deny)
     assert node.audit is None

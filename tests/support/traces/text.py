@@ -22,6 +22,7 @@ from coordinator.core.events import (
     DeleteGroup,
     DescribeConfig,
     DescribeGroup,
+    EndTransaction,
     Event,
     ExpireOffsets,
     Heartbeat,
@@ -41,6 +42,7 @@ from coordinator.core.events import (
     Task,
     TimerFired,
     TopicsReported,
+    TxnOffsetCommit,
 )
 from coordinator.core.state.groups import State
 from coordinator.core.state.partition_spans import (
@@ -239,6 +241,8 @@ EVENTS: dict[type, Callable[[Any, State], str]] = {
     Heartbeat: _heartbeat,
     OffsetCommit: _offset_commit,
     OffsetFetch: lambda event, _: f"fetch-offsets {event.group_id}",
+    TxnOffsetCommit: lambda event, _: f"# {event.producer} commits to {event.group_id}",
+    EndTransaction: lambda event, _: f"# the transaction of {event.producer} ends",
     OffsetDelete: lambda event, _: f"delete-offsets {event.group_id} {ranges(event.topics)}",
     DescribeGroup: lambda event, _: f"describe {event.group_id}",
     DeleteGroup: lambda event, _: f"delete-group {event.group_id}",
