@@ -102,6 +102,16 @@ class Links:
                 raise ConnectionError(f"{address[0]}:{address[1]}: {why}") from None
             raise
 
+    async def ask_any(self, api: Api, **fields: object) -> Any:  # noqa: ANN401 - kio's
+        """Send a request to the first of the servers that answers; OSError where none does."""
+        why = "no address is given"
+        for address in self.settings.servers:
+            try:
+                return await self.ask(address, api, **fields)
+            except OSError as error:
+                why = str(error)
+        raise ConnectionError(why)
+
     async def _connect(self, address: Address) -> KafkaConnection:
         settings = self.settings
         return await KafkaConnection.open(

@@ -407,20 +407,13 @@ async def find_cluster_id(brokers: ClientSettings, answer_s: float = ANSWER_S) -
     OSError
         None answers.
     """
-    links, why = Links(brokers, answer_s), "no address is given"
+    links = Links(brokers, answer_s)
     try:
-        for address in brokers.servers:
-            try:
-                answer = await links.ask(
-                    address,
-                    Api.DESCRIBE_CLUSTER,
-                    include_cluster_authorized_operations=False,
-                    include_fenced_brokers=False,
-                )
-            except OSError as error:
-                why = str(error)
-                continue
-            return str(answer.cluster_id)
+        answer = await links.ask_any(
+            Api.DESCRIBE_CLUSTER,
+            include_cluster_authorized_operations=False,
+            include_fenced_brokers=False,
+        )
+        return str(answer.cluster_id)
     finally:
         await links.close()
-    raise ConnectionError(why)

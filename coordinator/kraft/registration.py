@@ -34,7 +34,7 @@ WINDOW_SETTING = "muster.takes.replicas.until"
 TIME_DIGITS = 18
 WINDOW_MS_MAX = 60_000
 """A time that is further away is none that a command of Muster's has written."""
-TOPIC = "__consumer_offsets"
+TOPIC, TRANSACTIONS = "__consumer_offsets", "__transaction_state"
 
 
 class Place(NamedTuple):

@@ -93,7 +93,7 @@ class ReplicaApis:
         if values is not None:
             return respond_with(values)
         self._loop.call_soon_threadsafe(self._hold, fetch)
-        return Call(_first_response, later=lambda: fetch.future)
+        return Call(first_response, later=lambda: fetch.future)
 
     def _hold(self, fetch: WaitingFetch) -> None:
         """Keep a fetch until something comes, or its time is over."""
@@ -350,6 +350,7 @@ def _find(
     return led, ErrorCode.none
 
 
-def _first_response(answers: Any) -> Values:  # noqa: ANN401 - of the coordinator
+def first_response(answers: Any) -> Values:  # noqa: ANN401 - of another server
+    """Return the fields that the one answer to a call has."""
     values: Values = answers[0].response
     return values

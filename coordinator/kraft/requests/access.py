@@ -322,25 +322,24 @@ async def read_settings(
     links = Links(brokers)
     names = [AUTHORIZER_NAME, *BY_LISTENER]
     names += [_of_listener(one, name) for one in listeners for name in BY_LISTENER]
-    why, has_answered = "no address is given", False
+    why, has_answered = "no broker is alive", False
     try:
-        for address in brokers.servers:
+        cluster = await links.ask_any(
+            Api.DESCRIBE_CLUSTER,
+            include_cluster_authorized_operations=False,
+            include_fenced_brokers=False,
+        )
+        for one in sorted(cluster.brokers, key=lambda broker: broker.broker_id):
+            if one.broker_id == node_id:
+                continue
             try:
-                cluster = await links.ask(
-                    address,
-                    Api.DESCRIBE_CLUSTER,
-                    include_cluster_authorized_operations=False,
-                    include_fenced_brokers=False,
-                )
-                for one in sorted(cluster.brokers, key=lambda broker: broker.broker_id):
-                    if one.broker_id == node_id:
-                        continue
-                    found = await _ask_settings(links, one, names)
-                    has_answered = True
-                    if AUTHORIZER_NAME in found:
-                        return found
+                found = await _ask_settings(links, one, names)
             except OSError as error:
                 why = str(error)
+                continue
+            has_answered = True
+            if AUTHORIZER_NAME in found:
+                return found
     finally:
         await links.close()
     if has_answered:

@@ -14,6 +14,7 @@ from kio.schema.errors import ErrorCode
 
 from coordinator.kraft.metadata_image import BROKER, MetadataImage
 from coordinator.kraft.registration import TOPIC, WINDOW_SETTING
+from coordinator.kraft.replica_apis import first_response
 from coordinator.kraft.requests.upstream import TRANSACTION_KEY, Upstream, Work
 from coordinator.wire.acls import CLUSTER, Acls, Operation, Resource, ResourceType
 from coordinator.wire.apis.admin_apis import list_transactions
@@ -193,7 +194,7 @@ class BrokerApis:
         }
 
     def _later(self, work: Work) -> Call:
-        return Call(_first_response, later=lambda: self._upstream.start(work))
+        return Call(first_response, later=lambda: self._upstream.start(work))
 
     # Answered here -------------------------------------------------------------------------------
 
@@ -286,12 +287,6 @@ def _refuse_deletes(request: Request, _cluster: Cluster) -> Call:
         for topic in request.body.topics
     ]
     return respond_with({"topics": topics})
-
-
-def _first_response(answers: Any) -> Values:  # noqa: ANN401 - of another server
-    (answer,) = answers
-    values: Values = answer.response
-    return values
 
 
 # Who may ask -------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from kio.schema.errors import ErrorCode
 
 from coordinator.core.java_hash import place_of
 from coordinator.kraft.metadata_image import Broker, MetadataImage, Partition, Topic
-from coordinator.kraft.registration import TOPIC, list_features
+from coordinator.kraft.registration import TOPIC, TRANSACTIONS, list_features
 from coordinator.kraft.requests.upstream import TRANSACTION_KEY
 from coordinator.wire import quirks
 from coordinator.wire.apis.cluster_apis import GROUP_KEY, NO_NAME_SINCE, api_versions
@@ -29,7 +29,6 @@ from coordinator.wire.call import (
 )
 from coordinator.wire.codec import Request, Values
 
-TRANSACTIONS = "__transaction_state"
 INTERNAL = {TOPIC, TRANSACTIONS, "__share_group_state"}
 BROKERS = 1
 ENDPOINTS_SINCE, LISTENERS_SINCE = 1, 6

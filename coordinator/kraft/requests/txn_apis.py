@@ -9,7 +9,7 @@ that leave that to us (version 5), to add it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, Protocol
 
@@ -30,9 +30,10 @@ from coordinator.core.state.transactions import Producer
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.kraft.links import Links
 from coordinator.kraft.metadata_image import MetadataImage
-from coordinator.kraft.registration import TOPIC
+from coordinator.kraft.registration import TOPIC, TRANSACTIONS
 from coordinator.kraft.replica_apis import Leaders
 from coordinator.kraft.replicas import find_address
+from coordinator.kraft.requests.working import Working
 from coordinator.wire.apis.group_apis import (
     by_topic,
     find_missing,
@@ -43,7 +44,6 @@ from coordinator.wire.apis.group_apis import (
 from coordinator.wire.call import Call, Cluster, respond_with
 from coordinator.wire.codec import Api, Request, Values
 
-STATES = "__transaction_state"
 ADDS_SINCE, ABORTABLE_SINCE, LOADING_SINCE = 5, 4, 2
 """Versions of TxnOffsetCommit: whose producers leave it to us to add the partition; that know
 TRANSACTION_ABORTABLE; that know COORDINATOR_LOAD_IN_PROGRESS."""
@@ -99,7 +99,7 @@ class TransactionApis:
     ) -> None:
         self._groups, self._links, self._image = groups, links, image
         self._loop = asyncio.get_running_loop()
-        self._working: set[asyncio.Task[None]] = set()
+        self._working = Working()
 
     def handlers(self) -> Mapping[Api, Callable[[Request, Cluster], Call]]:
         """Return what answers each API."""
@@ -108,29 +108,9 @@ class TransactionApis:
             Api.WRITE_TXN_MARKERS: lambda request, _: self.end(request),
         }
 
-    def _start(self, work: Coroutine[Any, Any, Answer]) -> Future[Answer]:
-        """Do something in the loop, and return the future of its answer."""
-        future: Future[Answer] = Future()
-
-        async def run() -> None:
-            try:
-                found = await work
-            except Exception as error:  # noqa: BLE001 - handed to the caller
-                if not future.done():
-                    future.set_exception(error)
-            else:
-                if not future.done():  # the client is gone
-                    future.set_result(found)
-
-        task = self._loop.create_task(run())
-        self._working.add(task)
-        task.add_done_callback(self._working.discard)
-        return future
-
     def close(self) -> None:
         """Answer nothing more; connections to brokers end in the loop's own time."""
-        for task in list(self._working):
-            task.cancel()
+        self._working.close()
         self._closing = self._loop.create_task(self._links.close())
 
     # TxnOffsetCommit -----------------------------------------------------------------------------
@@ -167,9 +147,10 @@ class TransactionApis:
         def respond(answers: Sequence[Answer]) -> Values:
             return outcome_fields(topics, _for_client(answers[0], version), refused)
 
-        return Call(
-            respond, later=lambda: self._start(self._commit(event, transactional_id, version))
-        )
+        def later() -> Future[Answer]:
+            return self._working.start(self._commit(event, transactional_id, version))
+
+        return Call(respond, later=later)
 
     async def _commit(self, event: TxnOffsetCommit, transactional_id: str, version: int) -> Answer:
         for _ in range(TRIES):
@@ -185,7 +166,7 @@ class TransactionApis:
     async def _verify(self, event: TxnOffsetCommit, transactional_id: str, version: int) -> Code:
         """Ask whether a transaction is open that has the group's partition; return the error."""
         image, leaders = self._image(), self._groups.leaders
-        states = image.topic(STATES) if image else None
+        states = image.topic(TRANSACTIONS) if image else None
         if image is None or states is None or leaders is None:
             return Code.coordinator_not_available
         leader = states.partitions[place_of(transactional_id, len(states.partitions))].leader
@@ -235,7 +216,7 @@ class TransactionApis:
 
         if not events:
             return respond_with(respond(()))
-        return Call(respond, later=lambda: self._start(end()))
+        return Call(respond, later=lambda: self._working.start(end()))
 
     def _refuse(self, name: str, number: int, event: EndTransaction) -> Code:
         """Return why a marker is not written; what is not known here may be led by another."""

@@ -24,6 +24,7 @@ from coordinator.core.events import Answer, Result
 from coordinator.errors import GroupError
 from coordinator.errors.trouble import Trouble
 from coordinator.kraft.links import NOT_CONTROLLER, SENT, Controllers, Links
+from coordinator.kraft.requests.working import Working
 from coordinator.member.client_settings import ClientSettings
 from coordinator.member.kafka_connection import make_frame, read_response
 from coordinator.wire.codec import LENGTH, Api, Request, Values
@@ -59,12 +60,11 @@ class Upstream:
         controllers: ClientSettings,
         sent: Mapping[Api, tuple[int, int]],
     ) -> None:
-        self._loop = asyncio.get_running_loop()
         self._control = Controllers(brokers, controllers, ANSWER_S)
         self._brokers = Links(brokers, ANSWER_S, {**SENT, **sent})
         self._ids = range(0)
         self._allocating = asyncio.Lock()
-        self._working: set[asyncio.Task[Answer]] = set()
+        self._working = Working()
         self._making: Future[Answer] | None = None
         self._trouble = Trouble(logger.warning, "%s")
 
@@ -74,16 +74,8 @@ class Upstream:
         return self._control.served
 
     def start(self, work: Work) -> Future[Answer]:
-        """Begin work; any thread may."""
-
-        async def run() -> Answer:
-            # A client that goes must not break off what others have on the same connection.
-            task = self._loop.create_task(_result_of(work))
-            self._working.add(task)
-            task.add_done_callback(self._working.discard)
-            return await asyncio.shield(task)
-
-        return asyncio.run_coroutine_threadsafe(run(), self._loop)
+        """Begin work, in the loop."""
+        return self._working.start(_result_of(work))
 
     def ask_controller(self, request: Request) -> Work:
         """Return what has the active controller answer a request of a client's.
@@ -146,15 +138,12 @@ class Upstream:
         """
 
         async def ask() -> Values:
-            for address in self._brokers.settings.servers:
-                with contextlib.suppress(OSError, GroupError):
-                    await self._brokers.ask(
-                        address,
-                        Api.FIND_COORDINATOR,
-                        key_type=TRANSACTION_KEY,
-                        coordinator_keys=(transactional_id,),
-                    )
-                    break
+            with contextlib.suppress(OSError, GroupError):
+                await self._brokers.ask_any(
+                    Api.FIND_COORDINATOR,
+                    key_type=TRANSACTION_KEY,
+                    coordinator_keys=(transactional_id,),
+                )
             return {}
 
         if self._making is None or self._making.done():
@@ -192,8 +181,7 @@ class Upstream:
 
     async def close(self) -> None:
         """Close all connections."""
-        for task in list(self._working):
-            task.cancel()
+        self._working.close()
         await self._control.close()
         await self._brokers.close()
 

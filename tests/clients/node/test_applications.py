@@ -19,8 +19,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from spark_jobs.jars import cache_folder, java_command
 from tests.clients.java import SMALL, beside
-from tests.clients.kafka_broker import Kafka, KafkaMissingError, SecondBroker
-from tests.clients.test_cluster_kafka import NODE, SETTINGS, NodeProcess, leaders, make_topic
+from tests.clients.node.led import led_cluster
+from tests.clients.test_cluster_kafka import NODE, leaders
 from tests.clients.world import free_port, until
 from tests.support.processes import end, start
 
@@ -49,29 +49,8 @@ def jars():
 @pytest.fixture
 def cluster(tmp_path):
     """Two brokers, and a node that leads the topic of groups."""
-    for name in ("first", "second"):
-        (tmp_path / name).mkdir()
-    topics = {"orders": 4, "copies": 4, "lines": 1}
-    try:
-        with (
-            Kafka(tmp_path / "first", topics, SETTINGS) as one,
-            SecondBroker(tmp_path / "second", one) as two,
-        ):
-            make_topic(one)
-            node = NodeProcess(tmp_path, (one, two))
-            node.address = f"127.0.0.1:{free_port()}"
-            node.start("--listen", node.address)
-            try:
-                until(lambda: "alive in the cluster" in node.said(), node.said)
-                node.ask("join", "--partitions", "0-2", "--yes")
-                done = node.ask("lead", "--partitions", "0-2", "--yes")
-                assert "leads 3" in done.stdout, done.stderr + node.said()
-                yield node, one, two
-                assert "no answer to" not in node.said()
-            finally:
-                end(node.process)
-    except KafkaMissingError as missing:
-        pytest.fail(str(missing), pytrace=False)
+    with led_cluster(tmp_path, {"orders": 4, "copies": 4, "lines": 1}) as found:
+        yield found
 
 
 def kill(node, broker):

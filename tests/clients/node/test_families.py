@@ -15,12 +15,11 @@ import pytest
 
 from spark_jobs.jars import JarsMissingError
 from tests.clients.java import JavaMissingError, compiled, tools
-from tests.clients.kafka_broker import Kafka, KafkaMissingError, SecondBroker
+from tests.clients.node.led import led_cluster
 from tests.clients.test_classic_clients import CLIENTS, SOON, make_client
-from tests.clients.test_cluster_kafka import NODE, SETTINGS, TOPIC, NodeProcess, leaders, make_topic
+from tests.clients.test_cluster_kafka import NODE, TOPIC, leaders
 from tests.clients.test_tools import Tools
-from tests.clients.world import MEMBER, Group, free_port, partitions, until
-from tests.support.processes import end
+from tests.clients.world import MEMBER, Group, partitions, until
 from tests.support.spark.kafka_jars import kafka_source_jars
 
 pytestmark = pytest.mark.skipif(
@@ -38,30 +37,9 @@ FAMILIES = {
 @pytest.fixture(scope="module")
 def led(tmp_path_factory):
     """A cluster of two brokers whose topic of groups a node leads."""
-    folder = tmp_path_factory.mktemp("led")
-    for name in ("first", "second"):
-        (folder / name).mkdir()
-    try:
-        with (
-            Kafka(folder / "first", {"orders": 4}, SETTINGS) as one,
-            SecondBroker(folder / "second", one) as two,
-        ):
-            make_topic(one)
-            fill(one)
-            node = NodeProcess(folder, (one, two))
-            node.address = f"127.0.0.1:{free_port()}"
-            node.start("--listen", node.address)
-            try:
-                until(lambda: "alive in the cluster" in node.said(), node.said)
-                node.ask("join", "--partitions", "0-2", "--yes")
-                done = node.ask("lead", "--partitions", "0-2", "--yes")
-                assert "leads 3" in done.stdout, done.stderr + node.said()
-                yield node, one, two
-                assert "no answer to" not in node.said()
-            finally:
-                end(node.process)
-    except KafkaMissingError as missing:
-        pytest.fail(str(missing), pytrace=False)
+    with led_cluster(tmp_path_factory.mktemp("led"), {"orders": 4}) as found:
+        fill(found[1])
+        yield found
 
 
 def fill(broker):

@@ -14,7 +14,7 @@ from coordinator.errors import ErrorCode, GroupError
 from coordinator.kraft.metadata_image import Endpoint
 from coordinator.kraft.registration import TOPIC
 from coordinator.kraft.replica_apis import Leaders
-from coordinator.kraft.requests.txn_apis import STATES, TransactionApis
+from coordinator.kraft.requests.txn_apis import TRANSACTIONS, TransactionApis
 from coordinator.wire.codec import Api, Request, encode
 from tests.kraft.leads import TOPIC_ID
 from tests.kraft.test_transactions import UNSTABLE, Node
@@ -60,7 +60,7 @@ class Asked:
         self.settings = SimpleNamespace(tls=None, login=None, servers=[AT])
         broker = SimpleNamespace(endpoints=[Endpoint("PLAINTEXT", *AT, 0)])
         states = SimpleNamespace(partitions={n: SimpleNamespace(leader=n) for n in range(3)})
-        self.topics = {STATES: states}
+        self.topics = {TRANSACTIONS: states}
         self.image = SimpleNamespace(
             topic=self.topics.get, brokers={place_of("tx", 3): broker, 9: broker}
         )
@@ -187,7 +187,7 @@ def test_a_coordinator_that_cannot_be_asked(tmp_path):
         assert await asked.commit(1) is Code.coordinator_not_available, "older clients know that"
         asked.failure = None
         assert await asked.commit(transactional_id="other") is Code.coordinator_not_available
-        del asked.topics[STATES]
+        del asked.topics[TRANSACTIONS]
         assert await asked.commit() is Code.coordinator_not_available
         assert not asked.groups.pair.follower.raw
 
