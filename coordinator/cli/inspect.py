@@ -23,7 +23,7 @@ from coordinator.display import progress
 from coordinator.display.printable import as_json, visible, visible_values
 from coordinator.history.json_rows import to_json_rows
 from coordinator.history.log_reader import LogReader, format_time, open_logs
-from coordinator.history.past_target import explain_past_partition
+from coordinator.history.past_target import can_explain, explain_past_partition
 from coordinator.history.view_rows import (
     describe_with_offsets,
     explain_epochs,
@@ -156,7 +156,7 @@ def _explain_partition(
     topic, slash, number = partition.rpartition("/")
     if not slash or not topic or not (number.isascii() and number.isdigit()):
         raise SpecError(f"--partition is {partition!r}: give topic/number, as in clicks/3")
-    if read_watched(reading) is not None:
+    if not can_explain(reading, group, epoch):
         _explain_watched(reading, group, (topic, int(number)), epoch, as_json_=as_json_)
         return
     with progress.show("reading the target"):

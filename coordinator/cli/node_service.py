@@ -18,6 +18,7 @@ from prometheus_client import CollectorRegistry
 
 from coordinator.cli.service import Service, Stop, check_store, open_in_thread
 from coordinator.config import Config, ConfigError
+from coordinator.core.state.groups import BY_NODE
 from coordinator.errors import GroupError
 from coordinator.storage.record_log import LogError
 from coordinator.watcher.watch import Watch, open_store
@@ -152,14 +153,17 @@ def _keep_history(
         thread.ended = partial(stop.end, "the end of the node")
         if thread.has_ended:
             thread.ended()
-        opening = open_in_thread(stop, lambda: open_store(source, store, config, "wait", stop))
+        opening = open_in_thread(
+            stop, lambda: open_store(source, store, config, "wait", stop, BY_NODE)
+        )
         found = None if opening is None else opening.result()
         return None if found is None else Watch(found, source)
 
     def start(opened: Watch, open_now: ExitStack) -> tuple[Coordinator, str]:
         following.append(open_now.enter_context(opened))
-        thread.node.keep_audit(opened.coordinator.submit)
-        open_now.callback(thread.node.keep_audit, None)
+        opened.coordinator.forward_plans(thread.node.decide_plan)
+        thread.node.keep_records(opened.coordinator)
+        open_now.callback(thread.node.keep_records, None)
         return opened.coordinator, f"muster node keeps the history of its cluster (store {store})"
 
     def look() -> bool:

@@ -169,9 +169,11 @@ _GROUP_BOUNDED = {
     "consumer.heartbeat.interval.ms": "heartbeat_interval_ms",
     "consumer.assignment.interval.ms": "assignment_interval_ms",
 }
+ENGINE = "consumer.assignor.engine"
+KAFKAS_OF_GROUPS = (*_GROUP_BOUNDED, "consumer.assignor.offload.enable")
+"""Settings of groups that Kafka has, too."""
 GROUP_NAMES = (
-    *_GROUP_BOUNDED,
-    "consumer.assignor.offload.enable",
+    *KAFKAS_OF_GROUPS,
     "consumer.assignor.imbalance",
     "consumer.assignor.max.moves",
     "consumer.assignor.max.moved.weight",
@@ -180,7 +182,7 @@ GROUP_NAMES = (
     "consumer.assignor.least.share",
     "consumer.assignor.rack",
     "consumer.assignor.approval",
-    "consumer.assignor.engine",
+    ENGINE,
     CLASSIC_ASSIGNOR,
 )
 
@@ -219,6 +221,24 @@ def group_settings(config: KafkaConfig, settings: Mapping[str, object]) -> dict[
             f"{session}"
         )
     return dict(sorted(checked.items()))
+
+
+def own_group_settings(config: KafkaConfig, settings: Mapping[str, object]) -> dict[str, str]:
+    """Check the settings that a node has of one group: those that its cluster cannot have.
+
+    Raises
+    ------
+    ConfigError
+        As `group_settings`; or a setting that is Kafka's, or for which a node has no use.
+    """
+    for name in settings:
+        if name in KAFKAS_OF_GROUPS:
+            raise ConfigError(
+                f"{name} is Kafka's: set it in the cluster (kafka-configs --entity-type groups)"
+            )
+        if name == ENGINE:
+            raise ConfigError(f"{name}: a node computes targets itself; leave it out")
+    return group_settings(config, settings)
 
 
 def group_defaults(config: KafkaConfig) -> dict[str, str | None]:

@@ -14,7 +14,7 @@ import msgspec
 
 from assignors.errors import SpecError
 from assignors.option_values import EXACT_EDGES, parse_share
-from coordinator.config.kafka import KafkaConfig, kafka_config
+from coordinator.config.kafka import KafkaConfig, kafka_config, own_group_settings
 from coordinator.errors import ConfigError
 
 __all__ = ["Config", "ConfigError", "KafkaConfig", "folder_mode", "parse"]
@@ -172,6 +172,7 @@ class NodeConfig:
     controllers_kafka: dict[str, str] = field(default_factory=dict)
     super_users: tuple[str, ...] = ()
     allow_everyone_if_no_acl_found: bool = False
+    groups: dict[str, dict[str, str | int | float | bool]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -361,9 +362,15 @@ def parse(text: str, where: str) -> Config:
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}") from None
     try:
-        return replace(config, kafka=kafka_config(kafka))
+        config = replace(config, kafka=kafka_config(kafka))
     except ConfigError as error:
         raise ConfigError(f"{where}: [kafka] {error}") from None
+    for name, groups_own in config.node.groups.items():
+        try:
+            own_group_settings(config.kafka, groups_own)
+        except ConfigError as error:
+            raise ConfigError(f"{where}: node.groups.{name}: {error}") from None
+    return config
 
 
 def folder_mode(config: LogConfig) -> int:

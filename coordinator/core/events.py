@@ -21,7 +21,7 @@ from coordinator.core.state.records import (
 )
 from coordinator.core.state.target_candidate import TargetCandidate
 from coordinator.core.state.transactions import Producer
-from coordinator.core.watched_events import KafkaWrote
+from coordinator.core.watched_events import KafkaWrote, KeepRecords
 from coordinator.errors import ErrorCode, GroupError
 
 TimerKey: TypeAlias = tuple[str, str, str]
@@ -391,6 +391,7 @@ Event: TypeAlias = (
     | ExpireOffsets
     | RecordAudit
     | KafkaWrote
+    | KeepRecords
     | ClassicEvent
 )
 

@@ -75,7 +75,8 @@ from coordinator.core.state.groups import Group, State
 from coordinator.core.state.target_candidate import TargetCandidate
 from coordinator.core.targets import install
 from coordinator.core.watched.follow import decide_watched, follow
-from coordinator.core.watched_events import KafkaWrote
+from coordinator.core.watched.kept_records import restore_records
+from coordinator.core.watched_events import KafkaWrote, KeepRecords
 from coordinator.errors import ErrorCode, GroupError
 
 Handler: TypeAlias = Callable[[State, Config, Any, int], Result]
@@ -254,6 +255,7 @@ HANDLERS: Mapping[type[Event], Handler] = MappingProxyType(
         RecordAudit: lambda _state, _config, event, _now_ms: Result(list(event.records)),
         # Groups that Kafka coordinates
         KafkaWrote: _unset(follow),
+        KeepRecords: _unset(restore_records),
     }
 )
 """What decides each kind of event."""

@@ -1,8 +1,8 @@
-"""What the coordinator of a Kafka cluster wrote, as an event."""
+"""What the coordinator of a Kafka cluster wrote, and what it has no record for, as events."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -58,3 +58,14 @@ class KafkaWrote:
     offsets: tuple[int, ...] = ()
     unreadable: tuple[Unreadable, ...] = ()
     follows: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class KeepRecords:
+    """Records of groups that Kafka's topic has none for, of a node that leads their partitions.
+
+    The store of the node's history keeps them, and gives them back to the node's next coordinator
+    of the groups.
+    """
+
+    records: Sequence[Record]

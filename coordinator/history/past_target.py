@@ -8,12 +8,15 @@ import pyarrow.compute as pc
 
 from assignors import SpecError
 from coordinator.core.plans.explain import PartitionExplained, explain_partition
+from coordinator.core.state.groups import BY_NODE
 from coordinator.core.state.records import TargetMember, TargetMetadata
 from coordinator.core.state.target_assignment import Targets
 from coordinator.core.targets.basis import AssignorInput, MemberChange, build_input
 from coordinator.history.former_targets import find_target_position
 from coordinator.history.log_reader import LogReader
 from coordinator.history.log_rows import LogRows
+from coordinator.history.view_rows import explain_epochs
+from coordinator.history.watched import read_watched
 
 
 class PastTarget(NamedTuple):
@@ -25,6 +28,22 @@ class PastTarget(NamedTuple):
     plan_id: str | None
     given: AssignorInput
     targets: Targets
+
+
+def can_explain(reading: LogReader, group_id: str, epoch: int | None = None) -> bool:
+    """Whether it is known what the target of an epoch was computed from; None is the newest.
+
+    Of a target that Kafka's coordinator computed that is not written.
+    """
+    watched = read_watched(reading)
+    if watched is None:
+        return True
+    if watched.observed != BY_NODE:
+        return False
+    rows = [row for row in explain_epochs(reading, group_id) if row["computed_at"] is not None]
+    if epoch is not None:
+        rows = [row for row in rows if row["group_epoch"] == epoch]
+    return bool(rows) and rows[-1]["assignor"] is not None
 
 
 def explain_past_partition(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from assignors import SpecError
+from coordinator.core.state.groups import BY_NODE
 from coordinator.core.state.records import GroupUnread, KafkaWatched
 from coordinator.display.printable import visible
 from coordinator.history.log_reader import LogReader, format_time
@@ -15,6 +16,7 @@ UNREAD_COLUMNS = ("tombstone", "group_id", "partition", "offset", "reason")
 DUMP = "records"
 WAYS = {
     "topic": "by reading its topic of groups",
+    BY_NODE: "by a node of the cluster",
     DUMP: "from a dump of its topic of groups",
     "describe": "by asking it again and again",
 }
@@ -46,14 +48,25 @@ def list_unread(reading: LogReader) -> list[str]:
 
 def tell_watched(watched: KafkaWatched) -> str:
     """Return a line that says who coordinates the groups, since when they are watched, and how."""
+    cluster, since = visible(watched.cluster_id), format_time(watched.timestamp)
+    if watched.observed == BY_NODE:
+        return (
+            f"these are the groups of the Kafka cluster {cluster}, of which a node coordinates "
+            f"those that it leads; it keeps their history since {since}"
+        )
     return (
-        f"the Kafka cluster {visible(watched.cluster_id)} coordinates these groups; they are "
-        f"watched since {format_time(watched.timestamp)}, {WAYS.get(watched.observed, '')}"
+        f"the Kafka cluster {cluster} coordinates these groups; they are watched since {since}, "
+        f"{WAYS.get(watched.observed, '')}"
     )
 
 
-def refuse_watched(reading: LogReader) -> None:
+def refuse_watched(reading: LogReader) -> bool:
     """Refuse to change a group that Kafka coordinates.
+
+    Returns
+    -------
+    bool
+        Whether a node of the cluster has the store: it alone may decide, as it may lead the group.
 
     Raises
     ------
@@ -61,8 +74,9 @@ def refuse_watched(reading: LogReader) -> None:
         The store shows the groups of a Kafka cluster; the message names it.
     """
     watched = read_watched(reading)
-    if watched is not None:
+    if watched is not None and watched.observed != BY_NODE:
         raise SpecError(
             f"the Kafka cluster {visible(watched.cluster_id)} coordinates the groups of "
             f"{reading.store}: a plan can be shown here, and no group can be changed"
         )
+    return watched is not None

@@ -17,33 +17,39 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from coordinator.clock import monotonic_ms
-from coordinator.config import Config, ConfigError
-from coordinator.config.kafka import GROUP_NAMES, KafkaConfig, group_settings
-from coordinator.core.events import Answer, CatalogTopic, ConfigureGroup, Event, RecordAudit
+from coordinator.config import Config
+from coordinator.core.events import (
+    Answer,
+    ConfigureGroup,
+    DecidePlan,
+    Event,
+    RecordAudit,
+    Result,
+)
 from coordinator.core.java_hash import place_of
 from coordinator.core.state.groups import TopicView
-from coordinator.core.state.records import Audited
+from coordinator.core.state.records import RequestAnswered
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.errors.status import Status
 from coordinator.errors.trouble import Trouble
-from coordinator.kraft.leading import Leadership, find_alive
+from coordinator.kraft.image_catalog import ImageCatalog
+from coordinator.kraft.leading import Leadership, Standing, find_alive
 from coordinator.kraft.led_partition import LedPartition
 from coordinator.kraft.links import Controllers
 from coordinator.kraft.metadata_image import TOPIC as TOPIC_SETTINGS
 from coordinator.kraft.metadata_image import MetadataImage, Partition
-from coordinator.kraft.partition_records import PartitionRecords, make_view
+from coordinator.kraft.partition_records import PartitionRecords
 from coordinator.kraft.record_writer import ASSIGNORS
 from coordinator.kraft.registration import TOPIC
 from coordinator.kraft.replica_apis import Leaders
 from coordinator.kraft.replicas import Replica
-from coordinator.kraft.standing import Standing
 from coordinator.runtime.coordinator import Coordinator
 from coordinator.shards.inbox_rounds import config_of_part
 from coordinator.shards.node_metrics import NodeMetrics
 from coordinator.shards.router import Router
 from coordinator.storage.record_log import CommitFailed, WriterFenced
 from coordinator.telemetry.start import start_telemetry
-from coordinator.wire.call import from_uuid
+from coordinator.watcher.record_keeper import RecordKeeper
 from coordinator.wire.codec import Api
 
 COMMIT_S, RETRY_S, ISR_S, LAG_S = 5.0, 0.25, 0.1, 30.0
@@ -54,8 +60,6 @@ PATIENCE_S = 15.0
 """How long a coordinator may fail to read its log, until a broker had better lead the partition."""
 BATCH_BYTES, ISR_LEAST = 1_048_588, 1
 """Kafka's defaults of `max.message.bytes` and `min.insync.replicas`."""
-GROUP_SETTINGS = 32
-"""The kind of resource that groups are."""
 logger = logging.getLogger("muster.node")
 
 
@@ -82,41 +86,6 @@ class Term:
     is_hopeless: bool = False
 
 
-class ImageCatalog:
-    """The topics of the cluster's metadata, for coordinators, and its settings of groups.
-
-    Attributes
-    ----------
-    settings
-        By group, those that Muster has, too, within its bounds.
-    """
-
-    def __init__(self, config: KafkaConfig) -> None:
-        self._config = config
-        self._topics: dict[str, CatalogTopic] = {}
-        self.view = TopicView()
-        self.settings: dict[str, dict[str, str]] = {}
-
-    def topics(self) -> Mapping[str, CatalogTopic]:
-        """Return all topics; any thread may ask."""
-        return self._topics
-
-    def update(self, image: MetadataImage) -> None:
-        """Take what the metadata says now."""
-        found = dict(sorted(read_topics(image).items()))
-        if found != self._topics:
-            self._topics, self.view = found, make_view(found)
-
-    def update_settings(self, image: MetadataImage) -> list[ConfigureGroup]:
-        """Take the settings of groups; return what has changed of them."""
-        before, self.settings = self.settings, read_group_settings(image, self._config)
-        return [
-            ConfigureGroup(name, self.settings.get(name, {}))
-            for name in sorted(before.keys() | self.settings.keys())
-            if before.get(name) != self.settings.get(name)
-        ]
-
-
 class LeaderOf:
     """What a node leads.
 
@@ -139,9 +108,8 @@ class LeaderOf:
         Called when there is something new to fetch, in any thread.
     leaders
         What is known of the topic of groups.
-    audit
-        Submits audit records to the coordinator that keeps them, as Kafka's topic has none; None
-        while none does.
+    keeper
+        Keeps what Kafka's topic has no record for.
     """
 
     def __init__(
@@ -159,12 +127,12 @@ class LeaderOf:
         self.config = replace(config, engine=replace(config.engine, engine="local"))
         self.metrics = metrics or NodeMetrics(config.metrics.groups_max)
         self._end_telemetry = start_telemetry(config, self.metrics)
-        self.catalog = ImageCatalog(config.kafka)
+        self.catalog = ImageCatalog(config.kafka, config.node)
         self.changed: Callable[[], object] = lambda: None
-        self.audit: Callable[[Sequence[Event]], Future[list[Answer]]] | None = None
         self._terms: dict[int, Term] = {}
         self.leaders: Leaders | None = None
         self._count = 0
+        self.keeper = RecordKeeper(self._list_served, lambda: self._count)
         self._has_closed = False
         self._changing = threading.Lock()
         self.router = Router(self.find, self.list_open)
@@ -246,6 +214,7 @@ class LeaderOf:
                 term.led.stop()
         for coordinator in open_now:
             coordinator.close()
+        self.keeper.close()
         self._end_telemetry()
 
     # Loading -------------------------------------------------------------------------------------
@@ -260,7 +229,8 @@ class LeaderOf:
                 lambda: self.catalog.view,
                 self._assignors,
                 lambda: self._settings_of(term.led.number),
-                keep_audit=self.keep_audit,
+                kept=lambda: self.keeper.find(term.led.number),
+                keep=self.keeper.send,
             )
             try:
                 log.claim("", "", 0)
@@ -291,6 +261,7 @@ class LeaderOf:
             else:  # what was changed while it was loaded
                 now = self._settings_of(term.led.number)
                 self.submit([ConfigureGroup(name, one) for name, one in now.items()])
+                self.keeper.compare()
             return
 
     def _settings_of(self, number: int) -> dict[str, dict[str, str]]:
@@ -345,8 +316,11 @@ class LeaderOf:
 
     def list_open(self) -> list[Coordinator]:
         """Return the coordinators that serve, in the order of their partitions."""
+        return list(self._list_served().values())
+
+    def _list_served(self) -> dict[int, Coordinator]:
         terms = sorted(self._terms.items())
-        return [term.coordinator for _, term in terms if term.coordinator is not None]
+        return {number: one.coordinator for number, one in terms if one.coordinator is not None}
 
     @property
     def is_loaded(self) -> bool:
@@ -439,46 +413,36 @@ class LeaderOf:
 
     def submit(self, events: Sequence[Event]) -> Future[list[Answer]]:
         """Submit events, each to the partition of its group; the audit goes where it is kept."""
-        if self.audit is not None and all(isinstance(one, RecordAudit) for one in events):
-            return self.audit(events)
-        return self.router.submit(events)
+        audits = [one for one in events if isinstance(one, RecordAudit)]
+        if not audits or len(audits) < len(events):
+            return self.router.submit(events)
+        for one in audits:
+            self.keeper.send(one.records)
+        done: Future[list[Answer]] = Future()
+        done.set_result([Result() for _ in events])
+        return done
 
-    def keep_audit(self, records: Sequence[Audited]) -> None:
-        """Keep what was deleted and altered, and by whom, where the audit is kept."""
-        if self.audit is not None:
-            self.audit([RecordAudit(list(records))])
+    def decide_plan(self, event: DecidePlan) -> Answer:
+        """Decide what another process asks of a plan; return once the answer is kept.
+
+        Raises
+        ------
+        GroupError
+            The answer could not be kept in time.
+        """
+        found = self.find(event.group_id)
+        if isinstance(found, GroupError):
+            verdict = f"{found.code.name}: {found.message}"
+            self.keeper.send([RequestAnswered(event.group_id, event.request_id, 0, verdict)])
+            answer: Answer = Result(response=verdict)
+        else:
+            answer = found.decide_plan(event)
+        self.keeper.flush()
+        return answer
 
     def is_large(self, event: Event) -> bool:
         """Whether others had better not wait for an event."""
         return self.router.is_large(event)
-
-
-def read_topics(image: MetadataImage) -> dict[str, CatalogTopic]:
-    """Return the topics of a cluster, with the racks of the replicas of each partition."""
-    racks = {node_id: one.rack for node_id, one in image.brokers.items()}
-    found: dict[str, CatalogTopic] = {}
-    for topic in image.topics.values():
-        places = [
-            tuple(sorted({racks.get(node_id) or "" for node_id in one.replicas} - {""}))
-            for _, one in sorted(topic.partitions.items())
-        ]
-        known = tuple(places) if any(places) else ()
-        found[topic.name] = CatalogTopic(from_uuid(topic.topic_id), len(places), known)
-    return found
-
-
-def read_group_settings(image: MetadataImage, config: KafkaConfig) -> dict[str, dict[str, str]]:
-    """Return the cluster's settings of groups, of those that Muster knows and can have."""
-    found: dict[str, dict[str, str]] = {}
-    for (kind, name), settings in image.settings.items():
-        known = {key: value for key, value in settings.items() if key in GROUP_NAMES}
-        if kind != GROUP_SETTINGS or not known:
-            continue
-        try:
-            found[name] = group_settings(config, known)
-        except ConfigError as error:
-            logger.warning("group %s has its settings from Muster's own: %s", name, error)
-    return found
 
 
 def _read_number(image: MetadataImage, name: str, default: int) -> int:

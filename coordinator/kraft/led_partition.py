@@ -13,11 +13,10 @@ from typing import Any, NamedTuple
 
 from coordinator.clock import monotonic_ms
 from coordinator.kraft.batch_writer import BatchTooLargeError, Change, write_batches
-from coordinator.kraft.leading import Fetched, IsrChange, Leadership
+from coordinator.kraft.leading import Fetched, IsrChange, Leadership, Standing
 from coordinator.kraft.log_files import LogFile
 from coordinator.kraft.metadata_image import Partition
 from coordinator.kraft.partition_log import Accepted, EpochEnd, split_batches
-from coordinator.kraft.standing import Standing
 from coordinator.storage.record_log import CommitFailed, WriterFenced
 from coordinator.watcher.record_batches import RecordBatch, read_batches
 

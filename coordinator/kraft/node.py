@@ -7,17 +7,17 @@ import contextlib
 import logging
 import socket
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
-from concurrent.futures import Future
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from coordinator.clock import monotonic_ms, wall_ms
 from coordinator.config import Config, ConfigError
-from coordinator.core.events import Answer, Event
-from coordinator.errors import GroupError
+from coordinator.core.events import Answer, DecidePlan
+from coordinator.errors import ErrorCode, GroupError
 from coordinator.errors.trouble import Trouble
 from coordinator.extras import require
+from coordinator.kraft.leading import Standing
 from coordinator.kraft.links import ANSWER_S, Controllers, Links, RefusedError, check_right
 from coordinator.kraft.metadata_image import MetadataImage
 from coordinator.kraft.node_files import Identity, NodeFiles
@@ -34,7 +34,6 @@ from coordinator.kraft.registration import (
     registration,
 )
 from coordinator.kraft.replicas import FETCH_S, Replicas
-from coordinator.kraft.standing import Standing
 from coordinator.member.client_settings import ClientSettings
 from coordinator.shards.node_metrics import NodeMetrics
 from coordinator.wire.codec import Api
@@ -44,6 +43,7 @@ if TYPE_CHECKING:
     from coordinator.kraft.leader import LeaderOf
     from coordinator.kraft.requests.access import ClusterAccess
     from coordinator.kraft.served import Listeners
+    from coordinator.runtime.coordinator import Coordinator
 
 HEARTBEAT_S, FENCED_HEARTBEAT_S = 1.0, 0.25
 SURE_MS = 4_000
@@ -55,8 +55,6 @@ PORT = 9
 STALE_EPOCH, DUPLICATE, NOT_REGISTERED = 77, 101, 102
 PASSING = {14, 41, DUPLICATE}
 """Errors of a registration that end: no controller yet, and the last session of the same id."""
-Submit: TypeAlias = Callable[[Sequence[Event]], Future[list[Answer]]]
-"""Submits events to a coordinator, without waiting."""
 logger = logging.getLogger("muster.node")
 
 
@@ -100,7 +98,7 @@ class ClusterNode:
         self._leader: LeaderOf | None = None
         self._access: ClusterAccess | None = None
         self._shown = MetadataImage(), -1
-        self._audit: Submit | None = None
+        self._history: Coordinator | None = None
         self._standing = Standing(SURE_MS)
         self._brokers, self._controllers, self._files = brokers, controllers, files
         self._node_id, self._rack = node_id, rack
@@ -115,11 +113,17 @@ class ClusterNode:
         """Whether it is alive in the cluster, and serves all that it leads."""
         return not self._is_fenced and (self._leader is None or self._leader.is_loaded)
 
-    def keep_audit(self, submit: Submit | None) -> None:
-        """Have audit records kept by the coordinator that these events go to; None: by none."""
-        self._audit = submit
+    def keep_records(self, history: Coordinator | None) -> None:
+        """Keep there, from now on, what Kafka's topic has no record for; None: nowhere."""
+        self._history = history
         if self._leader is not None:
-            self._leader.audit = submit
+            self._leader.keeper.open(history)
+
+    def decide_plan(self, event: DecidePlan) -> Answer:
+        """Decide what another process asks of a plan: see `LeaderOf.decide_plan`."""
+        if self._leader is None:
+            return GroupError(ErrorCode.NOT_COORDINATOR, "The node leads nothing: ask again later.")
+        return self._leader.decide_plan(event)
 
     async def run(self, stop: asyncio.Event) -> str:
         """Be a node until a stop, or until the cluster does without it; return why it ended.
@@ -187,7 +191,7 @@ class ClusterNode:
         self._leader = leader = LeaderOf(
             node_id, self._config, self._standing, metrics=self.metrics
         )
-        leader.audit = self._audit
+        leader.keeper.open(self._history)
         node = Node(
             node_id,
             identity.cluster_id,

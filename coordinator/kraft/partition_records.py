@@ -1,7 +1,7 @@
 """The log of a partition that is led, as a coordinator's: with records as Kafka's reads them.
 
-What Kafka has no record for is not kept (`record_writer.LEFT_OUT`): settings of groups are in the
-cluster's metadata, weights are read again, and a plan ends with the epoch.
+What Kafka has no record for (`record_writer.LEFT_OUT`) goes to the node's own store, and comes from
+there; settings of groups come from the cluster's metadata.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import msgspec
 from coordinator.core.events import CatalogTopic
 from coordinator.core.state.groups import State, TopicView
 from coordinator.core.state.records import (
-    Audited,
     GroupConfigured,
     GroupMetadata,
     Record,
@@ -24,6 +23,7 @@ from coordinator.core.state.records import (
 from coordinator.core.state.replay import replay_all
 from coordinator.core.state.target_assignment import WholeTarget
 from coordinator.core.state.transactions import TransactionEnded
+from coordinator.core.watched.kept_records import is_kept, list_restored
 from coordinator.kraft.batch_writer import Change
 from coordinator.kraft.kafka_hash import hash_of, hash_topics
 from coordinator.kraft.led_partition import LedPartition
@@ -57,8 +57,10 @@ class PartitionRecords(Unmaintained):
         Asked for the coordinator's state, as of the records that are appended.
     assignors
         Those that the cluster's brokers have, the default one first.
-    keep_audit
-        Called with who has deleted or altered what, once that is written.
+    kept
+        Asked for what the node's store keeps of the groups.
+    keep
+        Called with what the store is to keep, once what belongs to it is written.
     """
 
     store: str | None = None
@@ -70,10 +72,11 @@ class PartitionRecords(Unmaintained):
         assignors: Sequence[str],
         settings: Callable[[], Mapping[str, Mapping[str, str]]] = dict,
         state: Callable[[], State] = State,
-        keep_audit: Callable[[Sequence[Audited]], object] = lambda _: None,
+        kept: Callable[[], Sequence[Record]] = tuple,
+        keep: Callable[[Sequence[Record]], object] = lambda _: None,
     ) -> None:
         self._led, self._topics, self.state, self._settings = led, topics, state, settings
-        self._keep_audit = keep_audit
+        self._kept, self._keep = kept, keep
         self._writer = RecordWriter(assignors)
         self.epoch = self.position = 0
         self._last_ms = 0
@@ -124,6 +127,7 @@ class PartitionRecords(Unmaintained):
         records = [*_topic_records(view), *settings, *written]
         loaded = State()
         replay_all(loaded, records)
+        records += list_restored(loaded, self._kept())
         self._writer = RecordWriter(self._writer.assignors)
         self._writer.load(loaded)
         self._led.wait_until_counted(end)
@@ -165,8 +169,8 @@ class PartitionRecords(Unmaintained):
             self._led.look()
         self._last_ms = last_ms
         self.position += len(rows)
-        if audited := [one for one in records if isinstance(one, Audited)]:
-            self._keep_audit(audited)
+        if kept := [one for one in records if is_kept(one)]:
+            self._keep(kept)
         return self.position
 
     def look(self) -> None:

@@ -56,13 +56,18 @@ def ask_coordinator(
     find_holder = watch_holder(store, config.lease)
 
     def wait() -> None:
-        if find_holder() is None:
-            _serve_request(store, config, request_id)
-        else:
+        if find_holder() is not None:
             time.sleep(LOOK_S)
+        elif is_of_node:
+            raise BusyError(
+                f"no node is running on {store}, and no other process may decide about its groups: "
+                "start it with `muster node`"
+            )
+        else:
+            _serve_request(store, config, request_id)
 
     reading = LogReader(store)
-    refuse_watched(reading)
+    is_of_node = refuse_watched(reading)
     return ask_about_plan(store, request, reading.position, wait, PATIENCE_S)
 
 

@@ -19,6 +19,7 @@ from typing import Protocol, Self, TypeVar
 
 from coordinator.clock import Clock, monotonic_ms, wall_ms
 from coordinator.config import Config, ConfigError
+from coordinator.core.events import Answer, DecidePlan
 from coordinator.core.state.groups import State
 from coordinator.engines.engine import Engine
 from coordinator.errors import ErrorCode, GroupError
@@ -263,6 +264,14 @@ class Coordinator(ServiceRequests):
     def read_requests(self) -> None:
         """Read the inbox now: a node looks there for all of its shards."""
         self._inner.read_requests()
+
+    def decide_plan(self, event: DecidePlan) -> Answer:
+        """Decide what another process asks of a plan, which is answered by a record."""
+        return self._inner.decide_plan_here(event)
+
+    def forward_plans(self, decide: Callable[[DecidePlan], Answer]) -> None:
+        """Have another decide what processes ask of plans: a node, whose history this is."""
+        self._inner.decide_plan = decide
 
     @property
     def asked(self) -> int:

@@ -21,10 +21,12 @@ from typing import Any, TypeVar
 from coordinator.core.classic_events import ClassicHeartbeat, JoinGroup, SyncGroup
 from coordinator.core.events import (
     Answer,
+    DecidePlan,
     Event,
     Heartbeat,
     OffsetCommit,
     ResolveRegexes,
+    Result,
     Task,
 )
 from coordinator.core.large_requests import LARGE, weigh
@@ -136,6 +138,8 @@ class EventLoop:
         """Set when log maintenance is due: until then each commit costs more than the last."""
         self.requests_due = threading.Event()
         """Set when the inbox has requests, where another looks for us."""
+        self.decide_plan: Callable[[DecidePlan], Answer] = self.decide_plan_here
+        """Decides what other processes ask of plans; raises a GroupError to be asked again."""
         self.asked = 0
         """How much was asked, in steady heartbeats: the rate is the load."""
         self.lost = threading.Event()
@@ -184,6 +188,13 @@ class EventLoop:
         is_large = max(weights, default=0) > LARGE
         item = Item(events, Future(), now, weights=weights if is_large else [])
         return self._put(item, sum(weights))
+
+    def decide_plan_here(self, event: DecidePlan) -> Answer:
+        """Decide about a plan, and wait for that; a target that is computed is given up for it."""
+        (answer,) = self.submit([event]).result()
+        if isinstance(answer, Result) and event.action in {"apply", "approve"}:
+            self.target_computations.supersede(event.group_id)
+        return answer
 
     def is_large(self, event: Event) -> bool:
         """Whether others had better not wait for this; any thread may ask."""

@@ -72,7 +72,10 @@ class InboxReader:
 
     def _decide(self, inbox: Inbox, request: DecidePlan) -> None:
         request_id = request.request_id
-        (answer,) = self._loop.submit([request]).result()
+        try:
+            answer = self._loop.decide_plan(request)
+        except GroupError as error:
+            raise LogError(error.message) from None
         if isinstance(answer, GroupError):  # not even the refusal was written
             if self._is_last_try(request_id):
                 inbox.set_aside(request_id, f"{answer.code.name}: {answer.message}")
@@ -81,8 +84,6 @@ class InboxReader:
         if inbox.folder == PROPOSALS:
             inbox.set_aside(request_id, NOT_PROPOSED)
             return
-        if request.action in {"apply", "approve"}:
-            self._loop.target_computations.supersede(request.group_id)
         logger.info("plan %s of group %s: %s", request.plan_id, request.group_id, answer.response)
         inbox.remove(request_id)
 

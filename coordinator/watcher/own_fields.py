@@ -24,7 +24,7 @@ from coordinator.core.state.records import (
 )
 
 R = TypeVar("R", bound=Record)
-BEYOND = {"computation_id", "targets_version", "digest", "members", "ranges", "plan_id"}
+BEYOND = {"computation_id", "targets_version", "digest", "members", "ranges"}
 """Fields of ours that name rows of Muster's own tables, which the topic does not have."""
 READ_WITHOUT: Mapping[type[Record], Mapping[str, object]] = {
     GroupMetadata: {},

@@ -7,6 +7,8 @@ import threading
 from pathlib import Path
 from typing import Self
 
+import msgspec
+
 from coordinator.config import KAFKA, Config, ConfigError
 from coordinator.core.state.records import KafkaWatched
 from coordinator.errors import GroupError
@@ -153,6 +155,7 @@ def open_store(
     config: Config,
     takeover: str,
     stop: threading.Event | None = None,
+    observed: str = "",
 ) -> WatchedStore | None:
     """Return a store that a source can be written to.
 
@@ -160,6 +163,8 @@ def open_store(
     ----------
     stop
         What ends the wait for a cluster that does not answer yet; None: it is not waited for.
+    observed
+        How the cluster is watched, if not as the source says.
 
     Returns
     -------
@@ -169,6 +174,8 @@ def open_store(
     cluster = _find_cluster(source, store, stop)
     if cluster is None:
         return None
+    if observed:
+        cluster = msgspec.structs.replace(cluster, observed=observed)
     try:
         return WatchedStore.open(
             store,

@@ -134,10 +134,13 @@ class WatchedStore:
     def _begin(self, cluster: KafkaWatched) -> None:
         """Say in the log whose groups these are, if it does not yet, and go on where it ends."""
         watched = self.coordinator.watched
-        if watched is not None and watched.cluster.cluster_id == cluster.cluster_id:
+        is_known = watched is not None and watched.cluster.cluster_id == cluster.cluster_id
+        if watched is not None and is_known:
             self._find_places()
             self.translator.names |= self.coordinator.look(name_topics)
-            return
+            if watched.cluster.observed == cluster.observed:
+                return
+            cluster = msgspec.structs.replace(cluster, timestamp=watched.cluster.timestamp)
         try:
             self._write(KafkaWrote((cluster,), cluster.timestamp, explains=False))
         except GroupError as error:

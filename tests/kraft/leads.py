@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from coordinator.kraft.leading import Leadership
+from coordinator.kraft.leading import Leadership, Standing
 from coordinator.kraft.led_partition import LedPartition
 from coordinator.kraft.log_files import LogFile
 from coordinator.kraft.metadata_image import Partition
 from coordinator.kraft.partition_log import PartitionLog
-from coordinator.kraft.standing import Standing
 
 NODE, OTHER = 1001, 1
 TOPIC_ID = UUID(int=7)

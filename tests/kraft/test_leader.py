@@ -13,14 +13,15 @@ from coordinator.core.java_hash import place_of
 from coordinator.errors import ErrorCode as Code
 from coordinator.errors import GroupError
 from coordinator.kraft.batch_writer import Change, KeyValue, write_batch
-from coordinator.kraft.leader import LeaderOf, read_topics
+from coordinator.kraft.image_catalog import read_topics
+from coordinator.kraft.leader import LeaderOf
+from coordinator.kraft.leading import Standing
 from coordinator.kraft.metadata_image import TOPIC as TOPICS
 from coordinator.kraft.metadata_image import Endpoint
 from coordinator.kraft.partition_log import Accepted, split_batches
 from coordinator.kraft.registration import list_protocols
 from coordinator.kraft.replicas import Replicas
 from coordinator.kraft.served import read_listeners
-from coordinator.kraft.standing import Standing
 
 from .test_membership import NODE, TOPIC, give
 from .test_replicas import Leader as OtherLeader
@@ -38,14 +39,14 @@ def until(holds):
 class Node:
     """A node that may lead, as its loop has it."""
 
-    def __init__(self, folder, image):
+    def __init__(self, folder, image, config=Config()):  # noqa: B008 - frozen
         folder.mkdir()
         self.image, self.replicas = image, Replicas(str(folder), NODE, OtherLeader())
         self.standing = Standing(60_000)
         self.standing.hear(monotonic_ms(), is_fenced=False)
         for _ in range(2):
             self.standing.hear_metadata()
-        self.leader = LeaderOf(NODE, Config(), self.standing, commit_s=0.1, patience_s=0.1)
+        self.leader = LeaderOf(NODE, config, self.standing, commit_s=0.1, patience_s=0.1)
 
     def see(self, number=0, **changes):
         """See the metadata change."""

@@ -7,7 +7,7 @@ import pytest
 
 from coordinator.clock import monotonic_ms
 from coordinator.kraft.batch_writer import Change, KeyValue
-from coordinator.kraft.standing import Standing
+from coordinator.kraft.leading import Standing
 from coordinator.storage.record_log import CommitFailed, WriterFenced
 from coordinator.watcher.record_batches import read_batches
 

@@ -16,8 +16,9 @@ import pytest
 
 from coordinator.cli import node_service
 from coordinator.config import Config, ConfigError, ServerConfig
-from coordinator.core.events import RecordAudit
 from coordinator.core.state.records import Audited, KafkaWatched
+from coordinator.core.watched_events import KeepRecords
+from coordinator.errors import ErrorCode, GroupError
 from coordinator.history import frame
 from coordinator.shards.node_metrics import NodeMetrics
 from tests.clients.world import free_port, until
@@ -49,10 +50,14 @@ class Node:
     def __init__(self, error=None):
         self.metrics, self.is_ready = NodeMetrics(9), True
         self.error, self.gone, self.was_stopped = error, threading.Event(), False
-        self.audit = None
+        self.history, self.asked = None, []
 
-    def keep_audit(self, submit):
-        self.audit = submit
+    def keep_records(self, history):
+        self.history = history
+
+    def decide_plan(self, event):
+        self.asked.append(event)
+        return GroupError(ErrorCode.NOT_COORDINATOR, "it leads nothing")
 
     async def run(self, stop):
         while not self.gone.is_set():
@@ -125,13 +130,13 @@ def test_the_history_keeps_what_the_node_has_refused(tmp_path):
 
     def deny():
         try:
-            until(lambda: node.audit is not None, lambda: "no audit is kept", 20)
-            node.audit([RecordAudit([denied])]).result(20)
+            until(lambda: node.history is not None, lambda: "nothing is kept", 20)
+            node.history.submit([KeepRecords([denied])]).result(20)
         finally:
             node.gone.set()
 
     run(node, History(), tmp_path, then=deny)
-    assert node.audit is None
+    assert node.history is None
     (row,) = frame(str(tmp_path), "audit").to_pylist()
     assert (row["group_id"], row["principal"]) == ("billing", "User:bob")
 

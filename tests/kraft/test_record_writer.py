@@ -148,7 +148,9 @@ def test_what_is_ours_of_a_record_is_in_a_header():
 def test_a_target_in_the_table_of_targets_is_no_longer_so_in_kafkas():
     ours = TargetMetadata("g", 3, 5, "weighted", 7, partial=True, plan_id="p1", digest=4)
     (written,) = RecordWriter().write([ours], own_hash).records
-    assert json.loads(written.own) == {"assignor": "weighted", "moved": 7, "partial": True}
+    assert json.loads(written.own) == {
+        "assignor": "weighted", "moved": 7, "partial": True, "plan_id": "p1"
+    }  # fmt: skip
 
 
 def test_the_assignor_that_a_member_asks_for_is_known_to_the_next_leader():

@@ -15,7 +15,7 @@ from coordinator.core.consumer.heartbeat import preferred_assignor
 from coordinator.core.plans.input_digest import Column, hash_columns
 from coordinator.core.state.classic_group import ClassicGroup
 from coordinator.core.state.embedded import MalformedError, read_subscription, topics_of
-from coordinator.core.state.groups import Group, State
+from coordinator.core.state.groups import BY_NODE, Group, State
 from coordinator.core.state.records import LoadsNoted, MemberMetadata
 from coordinator.core.state.target_assignment import Targets
 from coordinator.core.targets.basis import AssignorInput, Basis, MemberChange, build_input
@@ -74,7 +74,8 @@ def take_basis(state: State, config: Config, group_id: str, now_ms: int) -> Basi
 
 
 def _suppose_muster(state: State) -> str:
-    if state.watched is None:
+    """Return what a plan supposes of who coordinates a group; a node may lead it, and says so."""
+    if state.watched is None or state.watched.cluster.observed == BY_NODE:
         return ""
     return f"that Muster coordinates, not the Kafka cluster {state.watched.cluster.cluster_id}"
 
@@ -121,7 +122,7 @@ def _take_watched_classic(state: State, config: Config, group: ClassicGroup, now
         ),
         config,
         assignment_epoch=group.generation,
-        supposes=f"of the consumer protocol {_suppose_muster(state)}",
+        supposes=f"of the consumer protocol {_suppose_muster(state)}".strip(),
     )
 
 

@@ -407,6 +407,10 @@ class TopicView:
         return cls(dict(state.topics), dict(state.topics_by_id))
 
 
+BY_NODE = "node"
+"""How a store's groups are watched by a node of Muster's, which may lead some of them."""
+
+
 @dataclass(slots=True, eq=False)
 class Watched:
     """The Kafka cluster whose coordinator decides about the groups, and what was read of it."""
@@ -438,6 +442,7 @@ class State:
     """About how much memory their members take up."""
     settings: dict[str, dict[str, str]] = field(default_factory=dict)
     loads: dict[str, LoadsNoted] = field(default_factory=dict)
+    loads_used: dict[str, LoadsNoted] = field(default_factory=dict)
     """Weights, capacities and constraints of groups, as noted last."""
     offsets: dict[str, dict[tuple[str, int], OffsetCommitted]] = field(default_factory=dict)
     """By group: one that has had offsets is there, with or without members, until it is deleted."""

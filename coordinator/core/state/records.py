@@ -21,12 +21,7 @@ import msgspec
 
 from assignors.loads.constraints import ConstraintRow
 from coordinator.core.state.partition_spans import Holding, Spans
-from coordinator.core.state.plan_values import (
-    MemberLoad,
-    PlannedMove,
-    PlanSummary,
-    TopicWeights,
-)
+from coordinator.core.state.plan_values import MemberLoad, PlannedMove, PlanSummary, TopicWeights
 from coordinator.core.state.record_fields import (
     Column,
     Hash,
@@ -338,6 +333,12 @@ class LoadsNoted(Record, frozen=True, gc=False):
     """When the weights were noted, milliseconds."""
 
 
+class LoadsUsed(LoadsNoted, frozen=True, gc=False):
+    """What a node uses of a group that it leads; `loads` of its store are Kafka's lags."""
+
+    kind: ClassVar[str] = "loads_used"
+
+
 class PlanMade(Record, frozen=True, gc=False, forbid_unknown_fields=False):
     """A plan: a target that is shown before it is applied.
 
@@ -422,7 +423,7 @@ class KafkaWatched(Record, frozen=True, gc=False):
     kind: ClassVar[str] = "kafka_watched"
     cluster_id: Annotated[str, "of the Kafka cluster whose groups these are"]
     observed: Annotated[
-        str, "how they are read: from Kafka's `topic`, from `records` of it, or by `describe`"
+        str, "how they are read: from Kafka's `topic` or by a `node`, from `records`, by `describe`"
     ]
     timestamp: Long = 0
     """Since when they are watched, milliseconds."""
@@ -485,6 +486,7 @@ KINDS: dict[str, type[Record]] = {
         TopicChanged,
         ComputationPrepared,
         LoadsNoted,
+        LoadsUsed,
         PlanMade,
         PlanDecided,
         RequestAnswered,

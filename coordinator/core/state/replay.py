@@ -41,6 +41,7 @@ from coordinator.core.state.records import (
     GroupUnread,
     KafkaWatched,
     LoadsNoted,
+    LoadsUsed,
     MemberMetadata,
     MembersAdvanced,
     MemberState,
@@ -296,7 +297,7 @@ def _apply_computation(record: ComputationPrepared, state: State) -> None:
 
 @_apply.register
 def _apply_loads(record: LoadsNoted, state: State) -> None:
-    state.loads[record.group_id] = record
+    (state.loads_used if record.kind == LoadsUsed.kind else state.loads)[record.group_id] = record
 
 
 @_apply.register
@@ -430,7 +431,7 @@ def _end_computation(state: State, record: Tombstone) -> None:
 
 
 def _end_loads(state: State, record: Tombstone) -> None:
-    state.loads.pop(record.group_id, None)
+    (state.loads_used if record.of == LoadsUsed.kind else state.loads).pop(record.group_id, None)
 
 
 def _end_plan(state: State, record: Tombstone) -> None:
@@ -465,6 +466,7 @@ _ENDS: dict[str, Callable[[State, Tombstone], None]] = {
     TopicChanged.kind: _end_topic,
     ComputationPrepared.kind: _end_computation,
     LoadsNoted.kind: _end_loads,
+    LoadsUsed.kind: _end_loads,
     PlanMade.kind: _end_plan,
     PlanDecided.kind: _end_plan,
     GroupUnread.kind: _end_unread,

@@ -34,6 +34,7 @@ def records_of(state: State) -> Iterator[Record]:
     for group_id, settings in state.settings.items():
         yield GroupConfigured(group_id, settings)
     yield from state.loads.values()
+    yield from state.loads_used.values()
     for group in state.groups.values():
         yield from records_of_group(state, group)
     for classic in state.classic.values():

@@ -273,7 +273,7 @@ def build_input(
             there = sorted({*group.names, *names} & state.topics.keys())
             topics = TopicList(map(state.topics.__getitem__, there))
     regexes = {regex: found.topics for regex, found in group.regexes.items()}
-    loads = state.loads.get(group.group_id)
+    loads = state.loads_used.get(group.group_id) or state.loads.get(group.group_id)
     return AssignorInput(metas, targets, topics, regexes, loads, as_of_ms)
 
 

@@ -34,10 +34,11 @@ from coordinator.core.state.records import (
 )
 from coordinator.core.topic_metadata import update_topics
 from coordinator.core.watched.inferred_reasons import Activity, Cause, EpochCauses, infer_generation
+from coordinator.core.watched.kept_records import keep_records
 from coordinator.core.watched.moves import TargetMoves
 from coordinator.core.watched.replace_groups import replace_groups
 from coordinator.core.watched.unread_groups import check_place, pass_over
-from coordinator.core.watched_events import KafkaWrote
+from coordinator.core.watched_events import KafkaWrote, KeepRecords
 from coordinator.errors import ErrorCode, GroupError
 
 EXPLAINING = (GroupMetadata, MemberMetadata, RegexResolved, Tombstone)
@@ -72,6 +73,8 @@ def decide_watched(state: State, watched: Watched, event: Event) -> Result | Non
     """
     if isinstance(event, KafkaWrote):
         return follow(state, event)
+    if isinstance(event, KeepRecords):
+        return keep_records(state, event)
     if isinstance(event, TopicsReported):
         # Offsets of a topic that is gone end when Kafka says so.
         return Result([one for one in update_topics(state, event).records if not _is_offset(one)])

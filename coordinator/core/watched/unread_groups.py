@@ -17,6 +17,7 @@ from coordinator.core.state.records import (
     GroupMetadata,
     GroupUnread,
     LoadsNoted,
+    LoadsUsed,
     MemberMetadata,
     OffsetCommitted,
     PartitionRead,
@@ -182,6 +183,8 @@ def ends_of(state: State, group_id: str) -> Iterator[Tombstone]:
         yield Tombstone(OffsetCommitted.kind, group_id, name=topic, partition=partition)
     if group_id in state.loads:
         yield Tombstone(LoadsNoted.kind, group_id)
+    if group_id in state.loads_used:
+        yield Tombstone(LoadsUsed.kind, group_id)
     yield from ends_of_members(state, group_id)
 
 

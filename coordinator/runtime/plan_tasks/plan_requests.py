@@ -272,11 +272,11 @@ class PlanRequests(HeartbeatRequests):
         plan: PlanMade | None = None,
     ) -> dict[str, Any]:
         event = DecidePlan(action, group_id, plan_id, plan, by, reason)
-        response = self._ask(event)
-        if action != "propose":
-            self._loop.target_computations.supersede(group_id)
-        assert isinstance(response, dict)
-        return response
+        answer = self._loop.decide_plan_here(event)
+        if isinstance(answer, GroupError):
+            raise GroupError(answer.code, answer.message)  # of this caller
+        assert isinstance(answer.response, dict)
+        return answer.response
 
 
 def _take_made(plan: ShownPlan | PlanMade) -> PlanMade:

@@ -14,10 +14,9 @@ from coordinator.history.frames import VIEWS, compute_view, sort_rows
 from coordinator.history.json_rows import to_json_rows
 from coordinator.history.keyed_rows import combine_chunks, flatten
 from coordinator.history.log_reader import format_time
-from coordinator.history.past_target import explain_past_partition
+from coordinator.history.past_target import can_explain, explain_past_partition
 from coordinator.history.view_rows import pick_owned, pick_owners_at
 from coordinator.history.view_schemas import VIEW_SCHEMAS
-from coordinator.history.watched import read_watched
 from coordinator.web.api.asking import Answer, Ask, stamp_of, tell_head
 from coordinator.web.detail_pages import read_audit
 from coordinator.web.doctor_page import DoctorPage
@@ -131,14 +130,14 @@ def explain_one(ask: Ask) -> Answer:
     refuse_topics(ask.viewer, pa.table({"topic": [given["topic"]]}))
     if not look.has_group(group_id):
         raise NoGroupError(group_id)
-    if read_watched(look.reading) is not None:
+    epoch = int(given["epoch"]) if "epoch" in given else None
+    if not can_explain(look.reading, group_id, epoch):
         raise QueryError(
             "What a Kafka cluster's coordinator computed a target with is not written: ask for "
             "ownership instead"
         )
 
     def make() -> Values:
-        epoch = int(given["epoch"]) if "epoch" in given else None
         target, found = explain_past_partition(
             look.reading, group_id, given["topic"], int(given["partition"]), epoch
         )

@@ -6,12 +6,14 @@ import asyncio
 import struct
 import threading
 from concurrent.futures import Future
+from types import SimpleNamespace
 from uuid import UUID
 
 import pytest
 
 from coordinator.core.audit import DENIED, GROUP_DELETED, LOGIN_FAILED
 from coordinator.core.events import Result
+from coordinator.core.state.groups import State
 from coordinator.errors import GroupError
 from coordinator.kraft.metadata_image import ScramVerifier, Topic
 from coordinator.kraft.registration import TOPIC as TOPICS
@@ -361,17 +363,23 @@ def test_its_own_settings_are_those_that_the_cluster_has_of_it(secured, kafka):
 # Audit -------------------------------------------------------------------------------------------
 
 
-def test_what_is_refused_is_in_the_audit_of_the_one_who_keeps_it(secured):
-    """Kafka's topic has no record for it."""
+def keep(secured):
+    """Stand for the history that keeps records; return what is kept there."""
     kept = []
 
     def submit(events):
         kept.extend(record for event in events for record in event.records)
         done = Future()
-        done.set_result([Result() for _ in events])
+        done.set_result([Result(response=set()) for _ in events])
         return done
 
-    secured.leader.audit = submit
+    secured.leader.keeper.open(SimpleNamespace(submit=submit, look=lambda find: find(State())))
+    return kept
+
+
+def test_what_is_refused_is_in_the_audit_of_the_one_who_keeps_it(secured):
+    """Kafka's topic has no record for it."""
+    kept = keep(secured)
     with Person(secured, "ann") as ann:
         assert codes(ask_metadata(ann, "orders")) == {"orders": 29}
     with pytest.raises(GroupError, match="refused"):
@@ -381,10 +389,7 @@ def test_what_is_refused_is_in_the_audit_of_the_one_who_keeps_it(secured):
 
 
 def test_who_deletes_a_group_is_in_the_audit(secured):
-    kept = []
-    secured.leader.audit = lambda events: kept.extend(
-        one for each in events for one in each.records
-    )
+    kept = keep(secured)
     place = {
         "partition_index": 0,
         "committed_offset": 4,
@@ -405,6 +410,7 @@ def test_who_deletes_a_group_is_in_the_audit(secured):
         assert not kept
         done = admin.ask(Api.DELETE_GROUPS, groups_names=[group])
         assert [int(one.error_code) for one in done.results] == [0]
+    until(lambda: kept)
     assert [(one.group_id, one.reason, one.owner) for one in kept] == [
         (group, GROUP_DELETED, "User:admin")
     ]

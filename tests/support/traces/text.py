@@ -78,7 +78,7 @@ from coordinator.core.state.records import (
     TopicChanged,
 )
 from coordinator.core.state.target_candidate import TargetCandidate
-from coordinator.core.watched_events import KafkaWrote
+from coordinator.core.watched_events import KafkaWrote, KeepRecords
 from tests.support.traces.classic_text import CLASSIC_EVENTS, classic_group_text
 
 UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -264,6 +264,7 @@ EVENTS: dict[type, Callable[[Any, State], str]] = {
     ListGroups: lambda _, __: "# groups are listed",
     ListGroupIds: lambda _, __: "# the ids of groups are listed",
     RecordAudit: lambda event, _: f"# {len(event.records)} audit records are written",
+    KeepRecords: lambda event, _: f"# a node keeps {len(event.records)} records",
     KafkaWrote: lambda event, _: f"# a Kafka cluster wrote {len(event.records)} records",
 }
 """By the kind of event: all of them."""

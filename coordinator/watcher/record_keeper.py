@@ -1,0 +1,217 @@
+"""Keeps, in the store of a node's history, what Kafka's topic of groups has no record for.
+
+The groups of what the node leads do not wait for it: records are queued, and are written once the
+history is there. Who needs an answer to last, as of a plan, waits for `flush`.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, TypeAlias
+
+from coordinator.core.state.records import Record
+from coordinator.core.watched.kept_records import list_ended, list_kept
+from coordinator.core.watched.unread_groups import group_of
+from coordinator.core.watched_events import KeepRecords
+from coordinator.errors import ErrorCode, GroupError
+from coordinator.errors.trouble import Trouble
+from coordinator.runtime.coordinator import Coordinator
+
+RETRY_S, COMPARE_S, PATIENCE_S = 0.25, 30.0, 10.0
+"""Between two tries to write; between two comparisons of both sides; and how long `flush` waits."""
+UNKNOWN_S = 60.0
+"""How long plans wait for their group, which the history has not read yet."""
+QUEUED_MAX, TOGETHER = 100_000, 1_000
+Led: TypeAlias = Mapping[int, Coordinator]
+"""The coordinator of each partition that is led."""
+logger = logging.getLogger("muster.node")
+
+
+class Queued(NamedTuple):
+    """A record that is to be kept, the how-manieth it is, and since when it waits."""
+
+    record: Record
+    number: int
+    since_s: float
+
+
+class RecordKeeper:
+    """Brings kept records to the history, in a thread of its own while there is one.
+
+    Parameters
+    ----------
+    list_led
+        Returns what is led now.
+    count
+        Returns how many partitions the topic of groups has.
+    """
+
+    def __init__(self, list_led: Callable[[], Led], count: Callable[[], int]) -> None:
+        self._list_led, self._count = list_led, count
+        self._changed = threading.Condition()
+        self._queue: deque[Queued] = deque()
+        self._sent = 0
+        self._history: Coordinator | None = None
+        self._has_all = False
+        """Whether both sides were compared since the history was opened, or something was led."""
+        self._has_closed = False
+        self._thread: threading.Thread | None = None
+        self._trouble = Trouble(logger.warning, "what Kafka has no record for waits: %s")
+
+    def open(self, history: Coordinator | None) -> None:
+        """Keep records there from now on; None: they wait until there is one."""
+        with self._changed:
+            self._history, self._has_all = history, False
+            if self._thread is None and history is not None and not self._has_closed:
+                self._thread = threading.Thread(target=self._run, name="muster-keeps", daemon=True)
+                self._thread.start()
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """Write what waits, if the history is there, and end."""
+        with self._changed:
+            self._has_closed = True
+            self._changed.notify_all()
+        if self._thread is not None:
+            self._thread.join(PATIENCE_S)
+
+    def send(self, records: Sequence[Record]) -> None:
+        """Have records kept; never waits."""
+        with self._changed:
+            for record in records:
+                self._sent += 1
+                self._queue.append(Queued(record, self._sent, time.monotonic()))
+            while len(self._queue) > QUEUED_MAX:
+                self._queue.popleft()
+                self._trouble.note(f"more than {QUEUED_MAX} records: the oldest are dropped")
+            self._changed.notify_all()
+
+    def flush(self, patience_s: float = PATIENCE_S) -> None:
+        """Wait until all that was sent is kept.
+
+        Raises
+        ------
+        GroupError
+            COORDINATOR_NOT_AVAILABLE: that takes too long, as where the disk is full.
+        """
+        with self._changed:
+            last = self._sent
+            done = self._changed.wait_for(
+                lambda: not self._queue or self._queue[0].number > last, patience_s
+            )
+        if not done:
+            raise GroupError(
+                ErrorCode.COORDINATOR_NOT_AVAILABLE,
+                f"The node's store has not kept the answer within {patience_s:g} s: see the node's "
+                "log, and look whether it was done before you ask again.",
+            )
+
+    def find(self, number: int) -> list[Record]:
+        """Return what is kept of the groups of a partition; nothing while there is no history."""
+        history = self._history
+        if history is None:
+            return []
+        count = self._count()
+        try:
+            return history.look(lambda state: list_kept(state, number, count))
+        except GroupError as error:
+            logger.warning("partition %d is led without what is kept: %s", number, error.message)
+            return []
+
+    def compare(self) -> None:
+        """Compare both sides soon: something else is led."""
+        with self._changed:
+            self._has_all = False
+            self._changed.notify_all()
+
+    # The thread ----------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        compared_s, ending = 0.0, False
+        while not ending:
+            with self._changed:
+                self._changed.wait_for(self._has_work, COMPARE_S)
+                history, is_due, ending = self._history, not self._has_all, self._has_closed
+                self._has_all = True
+            if history is None:
+                continue
+            try:
+                if is_due or time.monotonic() - compared_s > COMPARE_S:
+                    compared_s = time.monotonic()
+                    for number, coordinator in self._list_led().items():
+                        self._compare(history, number, coordinator, restores=is_due)
+                while self._write(history):
+                    pass
+            except GroupError as error:
+                self._trouble.note(error.message)
+                with self._changed:
+                    self._has_all = self._has_all and not is_due
+                time.sleep(RETRY_S)
+
+    def _has_work(self) -> bool:
+        if self._has_closed:
+            return True
+        return self._history is not None and (bool(self._queue) or not self._has_all)
+
+    def _compare(
+        self, history: Coordinator, number: int, led: Coordinator, *, restores: bool
+    ) -> None:
+        """Restore what the coordinator lacks, and send what the history lacks."""
+        count = self._count()
+        kept = history.look(lambda state: list_kept(state, number, count))
+        try:
+            if restores and kept:
+                _submit(led, kept)
+            now = led.look(lambda state: list_kept(state, number, count))
+        except GroupError as error:
+            logger.info("partition %d is compared later: %s", number, error.message)
+            return
+        same = {_key(record): record for record in kept}
+        new = [record for record in now if same.get(_key(record)) != record]
+        self.send([*new, *list_ended(kept, now)])
+
+    def _write(self, history: Coordinator) -> bool:
+        """Write what waits; what is of a group that the history does not have yet waits on.
+
+        Returns
+        -------
+        bool
+            Whether more may be written at once.
+        """
+        with self._changed:
+            some = [self._queue[at] for at in range(min(TOGETHER, len(self._queue)))]
+        if not some:
+            return False
+        unknown = _submit(history, [one.record for one in some])
+        now_s = time.monotonic()
+        waits = [
+            one
+            for one in some
+            if group_of(one.record) in unknown and now_s - one.since_s < UNKNOWN_S
+        ]
+        with self._changed:
+            while self._queue and self._queue[0].number <= some[-1].number:
+                self._queue.popleft()
+            self._queue.extendleft(reversed(waits))
+            self._changed.notify_all()
+        self._trouble.end()
+        if waits:
+            time.sleep(RETRY_S)
+        return len(waits) < len(some)
+
+
+def _submit(coordinator: Coordinator, records: Sequence[Record]) -> set[str]:
+    """Have a coordinator take records; return the groups that it does not know yet."""
+    (answer,) = coordinator.submit([KeepRecords(tuple(records))]).result()
+    if isinstance(answer, GroupError):
+        raise answer
+    found = answer.response
+    return found if isinstance(found, set) else set()
+
+
+def _key(record: Record) -> tuple[str, str, str]:
+    return record.kind, group_of(record), getattr(record, "plan_id", "")
