@@ -27,6 +27,7 @@ from coordinator.core.state.records import (
     GroupUnread,
     KafkaWatched,
     LoadsNoted,
+    LoadsUsed,
     MemberMetadata,
     MembersAdvanced,
     MemberState,
@@ -58,7 +59,7 @@ LEFT_OUT = frozenset(
     one.kind
     for one in (
         Audited, ComputationPrepared, GroupConfigured, GroupUnread, KafkaWatched, LoadsNoted,
-        PartitionRead, PlanDecided, PlanMade, RequestAnswered, TopicChanged,
+        LoadsUsed, PartitionRead, PlanDecided, PlanMade, RequestAnswered, TopicChanged,
     )
 )  # fmt: skip
 """Kinds that Kafka's coordinator has no record for. Settings of groups, and topics, are records of

@@ -13,8 +13,11 @@ from tests.support.processes import end
 
 
 @contextmanager
-def led_cluster(folder, topics):
-    """The node, which has an `address`, and the brokers; nothing was left without an answer."""
+def led_cluster(folder, topics, settings=""):
+    """The node, which has an `address`, and the brokers; nothing was left without an answer.
+
+    The node's settings may name the `{servers}` of the cluster.
+    """
     for name in ("first", "second"):
         (folder / name).mkdir()
     try:
@@ -25,7 +28,9 @@ def led_cluster(folder, topics):
             make_topic(one)
             node = NodeProcess(folder, (one, two))
             node.address = f"127.0.0.1:{free_port()}"
-            node.start("--listen", node.address)
+            servers = f"{one.address},{two.address}"
+            (folder / "muster.toml").write_text(settings.format(servers=servers))
+            node.start("--listen", node.address, "--config", folder / "muster.toml")
             try:
                 until(lambda: "alive in the cluster" in node.said(), node.said)
                 node.ask("join", "--partitions", "0-2", "--yes")
