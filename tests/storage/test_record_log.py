@@ -115,10 +115,12 @@ def test_advances_side_by_side_are_one_row(opened):
 
 
 def test_members_share_their_names_and_topics(tmp_path):
+    """But for those of the last commits, which entries have as text until they are packed."""
     log = DeltaLog.open(tmp_path)
     log.claim("me", "", 1)
     log.append(life(1), 2)
     log.append(life(2), 3)
+    log.maintain(pack=True)
     metas = [r for r in replayed(log) if hasattr(r, "subscribed_topic_names")]
     assert len(metas) == 6
     assert len({id(r.subscribed_topic_names) for r in metas}) == 1

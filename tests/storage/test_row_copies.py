@@ -19,12 +19,12 @@ from coordinator.storage.record_encoder import COPY_MAX, copy_records, encode_re
 from coordinator.storage.record_log import CorruptLog, merge_advances
 from coordinator.storage.tables.commit_reader import read_table_files
 from coordinator.storage.tables.commit_writer import COPY
-from coordinator.storage.tables.read_table import MANY
 from coordinator.storage.tables.recovery import commit_file
 from coordinator.verify import verify
 from tests.support.lives import claimed, life, replayed, rows_of
 from tests.support.log_records import anything
 
+COMMITS = 25
 NO_SYNC = LogConfig(fsync=False, reopen_commits=0, pack_commits=0)
 
 
@@ -34,15 +34,15 @@ def offset(number):
 
 @pytest.fixture
 def log(tmp_path):
-    """A log with so many commits that its entries are read one by one."""
+    """A log with commits since its checkpoint."""
     log = claimed(tmp_path, config=NO_SYNC)
-    for number in range(MANY + 5):
+    for number in range(COMMITS):
         log.append([offset(number)], 3 + number)
     return log
 
 
 def written():
-    return [offset(number) for number in range(MANY + 5)]
+    return [offset(number) for number in range(COMMITS)]
 
 
 @pytest.fixture
@@ -89,7 +89,7 @@ def test_a_copy_says_what_the_rows_say(records):
     assert found.records == decode_rows(encode_records(records, 7, 1_000, 3), ValueCache())
 
 
-def test_a_start_behind_many_commits_reads_no_file_of_theirs(log, read_files):
+def test_a_start_reads_no_file_of_commits_since_a_checkpoint(log, read_files):
     assert replayed(claimed(log.store, config=NO_SYNC)) == written()
     assert read_files == [1, 1], "the claims of both"
     assert rows_of(log.store) == written(), "as do those who read the files"
@@ -97,11 +97,11 @@ def test_a_start_behind_many_commits_reads_no_file_of_theirs(log, read_files):
 
 def test_commits_of_older_versions_are_read_by_their_files(log, read_files, monkeypatch):
     monkeypatch.setattr("coordinator.storage.delta_log.copy_records", lambda *_: "")
-    for number in range(MANY + 5, MANY + 9):
+    for number in range(COMMITS, COMMITS + 4):
         log.append([offset(number)], 3 + number)
     monkeypatch.undo()
     log.append(life(1), 1_000)
-    assert replayed(log) == [offset(number) for number in range(MANY + 9)] + life(1)
+    assert replayed(log) == [offset(number) for number in range(COMMITS + 4)] + life(1)
 
 
 @pytest.mark.parametrize("records", [[LoadsNoted("g")], [offset(number) for number in range(100)]])
@@ -133,11 +133,11 @@ def forge(*place):
 CHANGES = {
     "damaged": flip,
     "of another place": forge(1, 1, 1),
-    "of another epoch": forge(MANY + 6, 1, 2),
+    "of another epoch": forge(COMMITS + 1, 1, 2),
     "short": lambda said: said.update({COPY: "0"}),
     "a number": lambda said: said.update({COPY: 0}),
     "with a field that is not known": lambda said: said.update(
-        {COPY: copy_records([offset(1)], MANY + 6, 1, 1).replace('"offset"', '"ofset"')}
+        {COPY: copy_records([offset(1)], COMMITS + 1, 1, 1).replace('"offset"', '"ofset"')}
     ),
 }
 
@@ -150,16 +150,16 @@ def test_a_copy_that_is_not_sound_is_passed_over(log, change):
 
 
 def test_a_copy_of_another_version_is_passed_over(log):
-    place = MANY + 6, MANY + 7, 1
-    newer = copy_records([offset(MANY + 4)], *place)
-    assert read_copy(newer).records == [offset(MANY + 4)]
+    place = COMMITS + 1, COMMITS + 2, 1
+    newer = copy_records([offset(COMMITS - 1)], *place)
+    assert read_copy(newer).records == [offset(COMMITS - 1)]
 
     def add_field(said):
         said[COPY] = seal(newer[8:].replace('"offset":', '"lag":1,"offset":'))
 
     change_entry(newest_entry(log), add_field)
     assert replayed(claimed(log.store, config=NO_SYNC)) == written()
-    assert verify(log.store).position == MANY + 7, "that is no damage"
+    assert verify(log.store).position == COMMITS + 2, "that is no damage"
 
 
 def seal(text):
@@ -174,9 +174,9 @@ def test_a_copy_does_not_hide_that_its_file_is_gone(log, harm):
         replayed(claimed(log.store, config=NO_SYNC))
 
 
-@pytest.mark.parametrize("change", [flip, forge(MANY + 6, MANY + 7, 1), forge(MANY + 5, 1, 1)])
+@pytest.mark.parametrize("change", [flip, forge(COMMITS + 1, COMMITS + 2, 1), forge(COMMITS, 1, 1)])
 def test_verify_compares_copies_with_files(log, change):
-    assert verify(log.store).position == MANY + 6
+    assert verify(log.store).position == COMMITS + 1
     change_entry(newest_entry(log), change)
     path = f"{log.store}/log/{newest_file(log).name}"
     with pytest.raises(CorruptLog, match=f"has of the rows of {path} is damaged: it"):
@@ -188,4 +188,4 @@ def test_a_copy_goes_with_its_file(log, read_files):
     log.append([offset(1)], 2_000)
     del read_files[:]
     assert replayed(log) == [*written(), offset(1)]
-    assert max(read_files) > MANY
+    assert max(read_files) > COMMITS

@@ -408,7 +408,7 @@ class FencedTable:
             try:
                 assert self._handle is not None, "a table is opened before it is written"
                 # What came since it was read is ours, and adds no column but here.
-                columns = find_new_columns(pa.schema(self._handle.schema().to_arrow()), schema)
+                columns = find_new_columns(self._handle.schema(), schema)
             except pa.ArrowException as error:
                 raise CorruptLog(
                     f"{self.path} has a column of another type than Muster gives it "

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from coordinator.config import LogConfig
 from coordinator.core.state.records import OffsetCommitted
 from coordinator.storage.delta_log import DeltaLog
-from coordinator.storage.record_log import CommitFailed
+from coordinator.storage.record_log import CommitFailed, CorruptLog
 from coordinator.storage.state_loader import write_snapshot
+from coordinator.storage.tables import read_table
 from coordinator.storage.tables.claims import Claim, Claims, has_history, note_claim, numbers_of
 from coordinator.storage.tables.commit_writer import APP
 
@@ -108,6 +109,11 @@ def test_a_table_that_was_cleaned_up_since_it_was_opened_is_an_error_of_the_log(
     table, tmp_path, monkeypatch
 ):
     """delta-rs reads a checkpoint when it is asked for a number: a raw error would end a thread."""
+
+    def dislike(path):
+        raise CorruptLog(path)
+
+    monkeypatch.setattr(read_table, "read_table_files", dislike)
     log = DeltaLog.open(tmp_path, LogConfig())
     log.claim("one", "", 1)
     log.append([OffsetCommitted("g", "foo", "id", 0, 1)], 1)
