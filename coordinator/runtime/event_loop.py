@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 
 from coordinator.core.classic_events import ClassicHeartbeat, JoinGroup, SyncGroup
 from coordinator.core.events import (
+    READING,
     Answer,
     DecidePlan,
     Event,
@@ -59,13 +60,15 @@ LATE = 5.0
 CATCH_UP_MS = 200
 """For how long at most: from twice as late on."""
 DEADLINE_S = 0.25
-"""How often it is looked whether requests have waited for the store for too long."""
+"""How often requests are refused once one has waited for the store for too long."""
 ANSWERS_A_ROUND = 250
 """Answers that a round gives to those that waited: bounded for the same reason."""
 WAY_MS = 20, 200
 """How long requests wait, least and most, so that another can claim the log between commits."""
 WAY_ROUNDS, WAY_MOST_MS = 5, 2_000
 """The most where the store is slow: so many of our last round, which a claim is longer than."""
+LOOK_S = 0.005
+"""How long a request that changes nothing waits at most, where others wait to share a commit."""
 BRIEF = Heartbeat | ClassicHeartbeat | OffsetCommit
 """What members send all the time: a round takes `log.batch_records_max` of them. The wire, which
 has not decoded them, knows them by number: `connection.BRIEF`, which a test keeps equal."""
@@ -235,8 +238,10 @@ class EventLoop:
         Once it has not answered for that long, requests are refused at once, until it answers.
         """
         most = self.processor.config.log.answer_ms
-        while not self._over.wait(DEADLINE_S):
-            if self.processor.health.waiting_ms < most:
+        left_ms = most
+        while not self._over.wait(min(threading.TIMEOUT_MAX, max(DEADLINE_S, left_ms / 1000))):
+            left_ms = most - self.processor.health.waiting_ms
+            if left_ms > 0:
                 continue
             for item in self._take_all():
                 _refuse(item, unanswered(most))
@@ -310,8 +315,36 @@ class EventLoop:
         self._idle_s += time.monotonic() - began
         linger = max(self.processor.config.log.linger_ms, self._catch_up_ms(), self._way_ms())
         if linger > 0 and self._waiting:
-            time.sleep(linger / 1000)
+            self._linger(linger / 1000)
         return going
+
+    def _linger(self, seconds: float) -> None:
+        """Let requests wait, for others or for a claim; those that change nothing do not wait."""
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0 and self._open:
+            self._answer_readers()
+            if self.processor.status is not Status.ACTIVE:
+                return  # what waits is refused at once
+            time.sleep(min(left, LOOK_S))
+
+    def _answer_readers(self) -> None:
+        """Answer what needs no commit, but of no group that what waits may change."""
+        if self._brief and self.processor.confirm():
+            self.processor.extend_beside(self._answer_beside(frozenset()))
+        with self._wake:
+            readers = deque(item for item in self._others if _reads(item))
+            if readers:
+                changed = self._list_changed()
+                readers = deque(one for one in readers if changed.isdisjoint(_groups_of(one)))
+            for item in readers:
+                self._others.remove(item)
+        while readers:
+            self._serve(readers, REQUESTS_A_ROUND)
+
+    def _list_changed(self) -> set[object]:
+        """Return the groups that what waits may change."""
+        waiting = (*self._brief, *self._others, *self._large)
+        return {group for item in waiting if not _reads(item) for group in _groups_of(item)}
 
     def _most_ms(self) -> int:
         """Return how long there is nothing to do if no one asks."""
@@ -431,6 +464,15 @@ class EventLoop:
             self._regex_jobs.begin(task)
         else:
             self.target_computations.begin(task)
+
+
+def _reads(item: Item) -> bool:
+    """Whether an item changes nothing."""
+    return item.call is None and all(isinstance(event, READING) for event in item.events)
+
+
+def _groups_of(item: Item) -> list[object]:
+    return [getattr(event, "group_id", None) for event in item.events]
 
 
 def _do_call(item: Item, call: Callable[[], object]) -> None:

@@ -11,9 +11,15 @@ import time
 
 import pytest
 
-from coordinator.core.classic_events import ClassicHeartbeat, SyncGroupResponse
+from coordinator.core.classic_events import (
+    ClassicHeartbeat,
+    DescribeClassicGroup,
+    SyncGroupResponse,
+)
+from coordinator.core.events import CommittedOffset, OffsetCommit, OffsetFetch, Result
 from coordinator.core.state.classic_group import ClassicState
 from coordinator.errors import ErrorCode
+from coordinator.runtime.event_loop import EventLoop
 from coordinator.storage.record_log import LogError, MemoryLog
 from tests.runtime.test_parked_requests import (
     PATIENCE_S,
@@ -204,3 +210,24 @@ def test_who_makes_way_where_commits_are_slow_leaves_time_for_a_claim():
         for offset in range(6):
             coordinator.offset_commit(group_id="o", topics={"t": {0: offset}})
     assert began[-1] - began[-2] >= took_s + 5 * took_s
+
+
+def test_what_changes_nothing_is_answered_while_commits_wait(monkeypatch):
+    """A move of a shard keeps members waiting that commit, and no others."""
+    with opened() as coordinator:
+        two_members(coordinator)
+        ask(coordinator, sync("m1", 2, m1=b"one", m2=b"two"))
+        coordinator.offset_commit(group_id="o", topics={"t": {0: 1}})
+        monkeypatch.setattr(EventLoop, "_way_ms", lambda _: 1_000 * PATIENCE_S)
+        writes = coordinator.submit([OffsetCommit("o", "", -1, {"t": {0: CommittedOffset(2)}})])
+        behind = coordinator.submit([OffsetFetch("o", {"t": [0]})])
+        beat, described, all_of = ask(coordinator, ClassicHeartbeat("g", "m2", 2)) + ask(
+            coordinator, DescribeClassicGroup("g"), OffsetFetch("p")
+        )
+        assert beat.response is NONE
+        assert [one.member_id for one in described.response.members] == ["m1", "m2"]
+        assert all_of.response == {}
+        assert not writes.done()
+        assert not behind.done(), "its group is about to change"
+    assert isinstance(writes.result(PATIENCE_S)[0], Result)
+    assert behind.result(PATIENCE_S)[0].response["t"][0].offset == 2

@@ -4,16 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
-from coordinator.core.classic_events import DescribeClassicGroup
 from coordinator.core.events import (
-    DescribeConfig,
-    DescribeGroup,
+    READING,
     Event,
     ExpireOffsets,
-    ListConfiguredGroups,
-    ListGroupIds,
-    ListGroups,
-    OffsetFetch,
     RecordAudit,
     Result,
     TimerFired,
@@ -43,17 +37,6 @@ from coordinator.errors import ErrorCode, GroupError
 
 EXPLAINING = (GroupMetadata, MemberMetadata, RegexResolved, Tombstone)
 """What raises the epoch of a consumer group, and what tells why."""
-READING: tuple[type[Event], ...] = (
-    DescribeClassicGroup,
-    DescribeConfig,
-    DescribeGroup,
-    ListConfiguredGroups,
-    ListGroupIds,
-    ListGroups,
-    OffsetFetch,
-    RecordAudit,
-)
-"""What is decided alike in Kafka's groups and in ours."""
 KAFKAS: tuple[type[Event], ...] = (TimerFired, ExpireOffsets)
 """What Kafka's coordinator sees to: nothing is done about it here."""
 
@@ -80,7 +63,7 @@ def decide_watched(state: State, watched: Watched, event: Event) -> Result | Non
         return Result([one for one in update_topics(state, event).records if not _is_offset(one)])
     if isinstance(event, KAFKAS):
         return Result()
-    if isinstance(event, READING):
+    if isinstance(event, READING | RecordAudit):
         _refuse_unread(watched, getattr(event, "group_id", ""))
         return None
     raise GroupError(
