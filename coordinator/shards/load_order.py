@@ -21,8 +21,9 @@ class LoadOrder:
 
     def __init__(self, at_once: int) -> None:
         self._room = at_once
-        self._turns = threading.Condition()
-        self._waiting: set[int] = set()
+        self._changing = threading.Lock()
+        self._waiting: dict[int, threading.Event] = {}
+        """What lets each of them go on: one is woken, not all of hundreds."""
         self._asked: dict[int, int] = {}
         """Shards that were asked for and had no turn since, each with its place among them."""
         self._places = 0
@@ -31,26 +32,29 @@ class LoadOrder:
         """Have a shard loaded before those that were not asked for."""
         if shard in self._asked:
             return
-        with self._turns:
+        with self._changing:
             self._places += 1
             self._asked.setdefault(shard, self._places)
 
     @contextmanager
     def turn(self, shard: int) -> Iterator[None]:
         """Wait for the turn of a shard, which lasts as long as the block."""
-        with self._turns:
-            self._waiting.add(shard)
-            while self._room == 0 or shard != self._next():
-                self._turns.wait()
-            self._waiting.discard(shard)
-            self._room -= 1
+        with self._changing:
+            mine = self._waiting[shard] = threading.Event()
+            self._let_go_on()
+        mine.wait()
         try:
             yield
         finally:
-            with self._turns:
+            with self._changing:
                 self._room += 1
                 self._asked.pop(shard, None)
-                self._turns.notify_all()
+                self._let_go_on()
+
+    def _let_go_on(self) -> None:
+        while self._room > 0 and self._waiting:
+            self._waiting.pop(self._next()).set()
+            self._room -= 1
 
     def _next(self) -> int:
         last = self._places + 1

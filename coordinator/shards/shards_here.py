@@ -313,7 +313,6 @@ class ShardsHere:
                 self._loading.discard(shard)
         if ours is not None:
             ours.close()
-        self._tell()
 
     def _take_in(self, shard: int, opened: Coordinator) -> bool:
         """Serve a shard from now on; False once the node has closed all that were here."""

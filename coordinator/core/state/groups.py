@@ -444,6 +444,8 @@ class State:
     loads: dict[str, LoadsNoted] = field(default_factory=dict)
     loads_used: dict[str, LoadsNoted] = field(default_factory=dict)
     """Weights, capacities and constraints of groups, as noted last."""
+    planned: set[str] = field(default_factory=set)
+    """Groups that have had plans since the log was loaded: few, and looked at again and again."""
     offsets: dict[str, dict[tuple[str, int], OffsetCommitted]] = field(default_factory=dict)
     """By group: one that has had offsets is there, with or without members, until it is deleted."""
     transactions: Transactions = field(default_factory=Transactions)

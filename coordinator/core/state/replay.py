@@ -305,6 +305,7 @@ def _apply_plan(record: PlanMade, state: State) -> None:
     group = state.groups.get(record.group_id)
     if group is not None:
         group.plans[record.plan_id] = record
+        state.planned.add(record.group_id)
 
 
 @_apply.register

@@ -37,10 +37,13 @@ class PlanSubmitter:
         """End plans that expired, and plan for groups that wait for approval."""
         if self._loop.processor.status is not Status.ACTIVE:
             return
+        state = self._loop.processor.state  # an idle loop is not woken for nothing
         try:
-            self._end_expired()
-            for basis in self._loop.call(self._find_waiting).result():
-                self._plan(basis)
+            if state.planned:
+                self._end_expired()
+            if state.settings:
+                for basis in self._loop.call(self._find_waiting).result():
+                    self._plan(basis)
         except GroupError as error:
             logger.info("plans wait: %s", error.message)  # the coordinator closes, or is fenced
 
@@ -49,12 +52,12 @@ class PlanSubmitter:
         processor = self._loop.processor
 
         def find() -> list[str]:
-            now = processor.steady()
+            now, groups = processor.steady(), processor.state.groups
             return [
-                group.group_id
-                for group in processor.state.groups.values()
-                if group.plans
-                and len(list_waiting(group, processor.config, now)) < len(group.plans)
+                group_id
+                for group_id in sorted(processor.state.planned & groups.keys())
+                if len(list_waiting(groups[group_id], processor.config, now))
+                < len(groups[group_id].plans)
             ]
 
         for group_id in self._loop.call(find).result():
