@@ -5,20 +5,21 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-from benchmarks.measure import Bench, Figure
+from benchmarks.measure import Bench, Figure, cpu_s
 from benchmarks.report import Section
-from benchmarks.shape import spread_group_id
+from benchmarks.shape import small_member_id, spread_group_id
 from benchmarks.shards.client import Beater
 from benchmarks.shards.nodes import Nodes, write_shards
 from benchmarks.shards.under_load import Load, planned_move, scale, sudden_end
 from benchmarks.store import temporary_store, write_small_groups
 from coordinator import Coordinator
+from coordinator.storage.shards import Shards
 
 TITLE = "Shards and nodes"
 TEXT = """\
 With default settings, on this disk; elapsed, where it does not say CPU. *One node takes all*: a
 node starts on a store in shards; *first* is the first group that answers once it listens, *all* is
-when each of a thousand groups has answered, by the load of as many groups in a store of one shard.
+when a group of each shard has, by the load of as many groups in a store of one shard.
 *Two nodes by one* is the CPU of their processes for the same requests: clients and nodes share this
 machine, so that two nodes cannot show here how many requests they answer on cores of their own.
 *Planned move*: a second node joins while four threads send heartbeats one after the other. *kill
@@ -46,22 +47,35 @@ def taken(groups: int, count: int) -> Iterator[Figure]:
     """Start the only node of a store, and compare with a store of one shard."""
     with temporary_store() as store:
         write_small_groups(store, groups)
-        began = time.perf_counter()
+        began, before = time.perf_counter(), time.process_time()
         with Coordinator.open(store, topics={"small": 1}):
-            whole = time.perf_counter() - began
+            whole, whole_cpu = time.perf_counter() - began, time.process_time() - before
     with temporary_store() as store:
         write_shards(store, groups, count)
+        asked = _one_of_each(groups, Shards(count))
         began = time.perf_counter()
         with Nodes(store) as nodes:
             beater = Beater(nodes.start(1))
-            started = time.perf_counter()
-            beater.beat(spread_group_id(0), "m0")
+            (node,) = nodes.processes()
+            started, before = time.perf_counter(), cpu_s(node)
+            beater.beat(spread_group_id(0), small_member_id(0))
             first = time.perf_counter()
-            for number in range(0, groups, max(1, groups // 1_000)):
-                beater.beat(spread_group_id(number), f"m{number}")
-            last = time.perf_counter()
+            for number in asked:
+                beater.beat(spread_group_id(number), small_member_id(number))
+            last, cpu = time.perf_counter() - started, cpu_s(node) - before
             beater.close()
     named = f"one node takes {count} shards of {groups:,} members"
     yield Figure.of("start of a node until it listens", [(started - began) * 1000])
     yield Figure.of(f"{named}: first answer after that", [(first - started) * 1000], goal=2_000.0)
-    yield Figure.of(f"{named}: all, by the load of one shard", [(last - started) / whole], "x", 1.0)
+    yield Figure.of(f"{named}: all, by the load of one shard", [last / whole], "x", 1.0)
+    yield Figure.of(f"{named}: CPU, by that of one shard", [cpu / whole_cpu], "x", 1.0)
+
+
+def _one_of_each(groups: int, shards: Shards) -> list[int]:
+    """Return the number of a group of each shard that has any."""
+    found: dict[int, int] = {}
+    for number in range(groups):
+        found.setdefault(shards.shard_of(spread_group_id(number)), number)
+        if len(found) == shards.count:
+            break
+    return list(found.values())
