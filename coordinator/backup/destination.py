@@ -160,7 +160,9 @@ def _check_destination(path: str, source: str) -> str:
         raise ConfigError(f"the destination {text} is a file: name a new or empty folder")
     if os.path.isdir(root) and (names := sorted(os.listdir(root))):
         half = INCOMPLETE in names
-        why = "has an incomplete copy: remove it" if half else f"is not empty ({names[0]})"
+        why = (
+            "has an incomplete copy: remove it" if half else f"is not empty ({names[0]}): empty it"
+        )
         raise ConfigError(f"the destination {text} {why}, or name a new or empty folder")
     return root
 

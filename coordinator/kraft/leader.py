@@ -282,8 +282,7 @@ class LeaderOf:
         now_s, found = time.monotonic(), False
         for term in list(self._terms.values()):
             coordinator = term.coordinator
-            has_failed = coordinator is not None and coordinator.status == Status.FAILED.value
-            fails = has_failed or term.led.cannot_write
+            fails = coordinator is not None and coordinator.status == Status.FAILED.value
             if not fails or not term.led.is_held_by_others:
                 term.failed_s = None
             elif term.failed_s is None:

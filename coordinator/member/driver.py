@@ -52,6 +52,13 @@ T = TypeVar("T")
 logger = logging.getLogger("muster.member")
 REQUEST_TIMEOUT_S = 10.0
 LOG_EVERY_MS = 60_000
+PASSES = {
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_COORDINATOR,
+}
+PASSES_MS = 5_000
+"""For how long such answers are part of a start or of a move, and nothing is wrong."""
 COMMIT_EVERY_S = 5.0
 _log_at_ms: WeakKeyDictionary[asyncio.AbstractEventLoop, int] = WeakKeyDictionary()
 """When the members of a loop may say again that heartbeats fail."""
@@ -108,6 +115,8 @@ class Driver:
         self._stored: dict[TopicPartition, tuple[int, str]] = {}
         self._committing: asyncio.Task[None] | None = None
         self._wake: asyncio.TimerHandle | None = None
+        self._failing_ms: int | None = None
+        """Since when heartbeats fail; None while they are answered."""
         self._runs = False
         if max_poll_interval_ms is not None:
             self._loop.call_later(max_poll_interval_ms / 4_000, self._look_for_life)
@@ -380,8 +389,9 @@ class Driver:
             sent = self._transport.heartbeat(action.request)
             response = await asyncio.wait_for(sent, patience_s)
             event = HeartbeatAnswered(number, response, self._transport.session_ms)
+            self._failing_ms = None
         except GroupError as error:
-            self._log(f"refused: {error.code.name}: {error}")
+            self._log(f"refused: {error.code.name}: {error}", passes=error.code in PASSES)
             event = HeartbeatRefused(number, error, jitter, isinstance(error, CoordinatorGoneError))
         except OSError as error:
             why = str(error) or type(error).__name__
@@ -395,9 +405,14 @@ class Driver:
             event = HeartbeatUnanswered(number, jitter)
         self._tell(event)
 
-    def _log(self, what: str) -> None:
+    def _log(self, what: str, *, passes: bool = False) -> None:
         """Say what is wrong, once a minute for all members here: it may be so for hours."""
         now_ms = monotonic_ms()
+        if self._failing_ms is None:
+            self._failing_ms = now_ms
+        if passes and now_ms - self._failing_ms < PASSES_MS:
+            logger.debug("%s: a heartbeat is %s", self._name, what)
+            return
         if now_ms >= _log_at_ms.get(self._loop, 0):
             _log_at_ms[self._loop] = now_ms + LOG_EVERY_MS
             logger.warning("%s: a heartbeat is %s", self._name, what)

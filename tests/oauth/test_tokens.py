@@ -6,7 +6,6 @@ import base64
 import hashlib
 import hmac
 import json
-import re
 import socket
 import threading
 import time
@@ -213,13 +212,12 @@ def test_no_login_of_a_known_key_waits_for_a_silent_server(publisher, caplog):
     assert publisher.asked == 2
 
 
-@pytest.mark.parametrize("head", ["HTTP/1.1 200 OK\r\n\r\n", "HTTP/1.1 200 OK\r\nX: ", "HT"])
-def test_an_answer_that_comes_a_byte_at_a_time_is_given_up(caplog, head):
+def test_keys_that_come_a_byte_at_a_time_are_given_up(caplog):
     with socket.create_server(("127.0.0.1", 0)) as listening:
 
         def drip():
             with suppress(OSError), listening.accept()[0] as taken:
-                taken.sendall(head.encode())
+                taken.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
                 while True:
                     taken.sendall(b" ")
                     time.sleep(0.05)
@@ -227,7 +225,7 @@ def test_an_answer_that_comes_a_byte_at_a_time_is_given_up(caplog, head):
         threading.Thread(target=drip, daemon=True).start()
         url = f"http://127.0.0.1:{listening.getsockname()[1]}/certs"
         TokenKeys(url, 60, ask_s=0.3)
-    assert re.search("cannot be read: .*(takes too long|timed out)", caplog.text)
+    assert "it took more than 0.3 s" in caplog.text
 
 
 def test_a_token_of_the_next_key_waits_until_it_is_read(publisher):
