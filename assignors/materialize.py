@@ -1,6 +1,6 @@
 """From plan to ranges: what is kept, what goes to the pool, who gets it.
 
-See docs/design/algorithm.md#keep and #hand-out.
+See docs/design/algorithm.md#keep, #hand-out and #ranges-stay-long.
 
 Prefix sums and sorted merges over arrays; the DataFrame twin, which must give the same rows, is
 `spark_jobs/assignors/materialize.py`. Every choice is made by a total order: members in member
@@ -9,12 +9,22 @@ order, topic classes by first topic, partitions by number.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from assignors.arrays import LINE_BITS, Ints, Longs, expand_runs, offsets_of, sum_by
+from assignors.arrays import LINE_BITS, Ints, Longs, count_by, expand_runs, offsets_of, sum_by
 from assignors.group_spec import GroupSpec
+from assignors.long_ranges.keep_long import (
+    Givers,
+    LineRanges,
+    Pieces,
+    Takers,
+    give_windows,
+    keeps_long,
+    take_ends,
+)
+from assignors.option_values import LONG_RANGES
 from assignors.ownership import ArrayOwnership, Ownership
 from assignors.partition_ranges import (
     PartitionRanges,
@@ -25,12 +35,21 @@ from assignors.partition_ranges import (
     overlay,
 )
 from assignors.plan import Plan
-from assignors.relinquish import Relinquishment, relinquish, select_first_of_class
-from assignors.water_level import fill_loads
+from assignors.relinquish import (
+    Relinquishment,
+    find_only_topics,
+    relinquish,
+    select_first_of_class,
+)
+from assignors.water_level import fill_loads, lower_loads
 
 
 def materialize(
-    group: GroupSpec, plan: Plan, owned: ArrayOwnership, max_moves: int | None = None
+    group: GroupSpec,
+    plan: Plan,
+    owned: ArrayOwnership,
+    max_moves: int | None = None,
+    long_ranges: int = LONG_RANGES,
 ) -> PartitionRanges:
     """Carry out a plan.
 
@@ -38,24 +57,43 @@ def materialize(
     ----------
     max_moves
         Most partitions to take from live owners; None for as many as the plan says.
+    long_ranges
+        Partitions of the largest group whose ranges are kept long.
     """
     holdings = owned.holdings(plan.cells)
     line = PartitionLine.of(plan.cells.problem.topic_class, group.partitions)
-    drops, new = relinquish(holdings, plan, owned)
-    kept, load = _count_kept(holdings, drops), _count_loads(holdings, drops)
-    pool = _build_pool(group, line, kept)
-    shares = _share_pools(plan, pool, new)
-    gained = _match_demand(
-        _split_by_class(plan, pool, shares), _find_demand(holdings, load, shares)
+    long = keeps_long(group.member_count, line.length, long_ranges)
+    if long:
+        stays, drops, new = _give_ends(holdings, plan, owned, line)
+    else:
+        drops, new = relinquish(holdings, plan, owned)
+        stays = Stays(group.first, group.count)
+    stays = _keep_longest(holdings, stays, drops)
+    before = _count_loads(holdings)
+    load = sum_by(group.member, stays.count, len(before)) if long else _subtract(before, drops)
+    pool = _build_pool(group, line, stays)
+    takers = _find_takers(holdings, load, _share_pools(plan, pool, new))
+    ends = NewRanges.none()
+    if long:
+        pool, ends = _take_ends(holdings, line, stays, pool, takers)
+    gained = ends.and_(
+        _match_demand(_split_by_class(plan, pool, takers.shares), _rank_wants(holdings, takers))
     )
     partial = False
-    if max_moves is not None and int(drops.amount.sum()) > max_moves:
+    if max_moves is not None and int((before - load).sum()) > max_moves:
         partial = True
-        surplus = load + sum_by(drops.member, drops.amount, len(load)) - holdings.low
-        gained = _limit_moves(group, line, gained, surplus, max_moves)
-    columns = _merge_ranges(group, line, kept, gained)
+        gained = _limit_moves(group, line, gained, before - holdings.low, max_moves)
+    columns = _merge_ranges(group, line, stays, gained)
     verdict = Verdict(partial, plan.moved, plan.exact)
     return PartitionRanges(group.member_ids, group.topics, *columns, verdict)
+
+
+@dataclass(frozen=True, slots=True)
+class Stays:
+    """What stays with its owner: of each range of the group, where it begins and how much."""
+
+    first: Ints
+    count: Ints
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +120,21 @@ class NewRanges:
     member: Longs
     start: Longs
     count: Longs
+
+    @classmethod
+    def none(cls) -> NewRanges:
+        """Return no ranges."""
+        return cls(*np.zeros((3, 0), dtype=np.int64))
+
+    def and_(self, other: NewRanges) -> NewRanges:
+        """Return these, and others after them."""
+        if not len(self.member):
+            return other
+        return NewRanges(
+            np.concatenate([self.member, other.member]),
+            np.concatenate([self.start, other.start]),
+            np.concatenate([self.count, other.count]),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,36 +175,93 @@ class PartitionLine:
         return int(self.ends[-1]) if len(self.ends) else 0
 
 
-def _count_kept(holdings: Ownership, drops: Relinquishment) -> Ints:
-    """Return how much of each owned range stays: the longest ranges first, the last one cut."""
+def _give_ends(
+    holdings: Ownership, plan: Plan, owned: ArrayOwnership, line: PartitionLine
+) -> tuple[Stays, Relinquishment, Longs]:
+    """Bring a plan's drops down to members so that ranges stay long.
+
+    Returns
+    -------
+    stays, drops, new
+        What stays of ranges whose ends are given up; what is given up besides; and as `relinquish`.
+    """
+    group, class_ = holdings.group, holdings.class_
+    fixed, new = relinquish(holdings, replace(plan, drops=np.zeros_like(plan.drops)), owned)
+    level, lowered = lower_loads(plan.loads, plan.drops), plan.drops > 0
+    above = np.where(lowered[class_], holdings.load - level.height[class_], 0)
+    over = np.flatnonzero(above > 0)
+    free = count_by(class_[over], group.class_count) - level.first
+    stays = Stays(group.first, group.count)
+    if not len(over) and not len(fixed.member):
+        return stays, fixed, new
+    member = np.concatenate([fixed.member, over])
+    topic = np.concatenate([fixed.topic_class, find_only_topics(plan.cells)[class_[over]]])
+    had = np.concatenate([fixed.owned, holdings.load[over]])
+    certain = np.concatenate([fixed.amount, above[over] - 1])
+    order = np.lexsort((topic, member))
+    member, topic, had, certain = member[order], topic[order], had[order], certain[order]
+    may = order >= len(fixed.member)
+    rows = _order_on_line(group, line)
+    giver = _find_rows(holdings, member, topic, rows)
+    rows, giver = rows[giver >= 0], giver[giver >= 0]
+    ranges = replace(_place_ranges(group, line, stays, rows), whose=giver)
+    givers = Givers(certain, may, class_[member], np.where(lowered, free, 0))
+    given = give_windows(ranges, givers)
+    first, count = group.first.copy(), group.count.copy()
+    first[rows] += given.head.astype(first.dtype)
+    count[rows] -= (given.head + given.tail).astype(count.dtype)
+    had = had - sum_by(giver, given.head + given.tail, len(had))
+    some = given.give > 0
+    drops = Relinquishment(member[some], topic[some], had[some], given.give[some])
+    return Stays(first, count), drops, new
+
+
+def _find_rows(holdings: Ownership, member: Longs, topic: Longs, rows: Longs) -> Longs:
+    """Return which (member, topic class), sorted, each of some ranges belongs to; -1 for none."""
+    topics = np.int64(max(len(holdings.cells.problem.partitions), 1))
+    keys = member * topics + topic
+    wanted = holdings.group.member[rows] * topics + holdings.topic_class[rows]
+    at = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+    return np.where(keys[at] == wanted, at, -1)
+
+
+def _place_ranges(group: GroupSpec, line: PartitionLine, stays: Stays, rows: Longs) -> LineRanges:
+    """Return what stays of some ranges, as places on the line."""
+    topic = group.topic[rows].astype(np.int64)
+    return LineRanges(
+        group.member[rows].astype(np.int64),
+        line.start[topic] + stays.first[rows],
+        stays.count[rows].astype(np.int64),
+        topic,
+    )
+
+
+def _keep_longest(holdings: Ownership, stays: Stays, drops: Relinquishment) -> Stays:
+    """Take off what is given up: members keep their longest ranges, the last one is cut."""
     group = holdings.group
     if not len(drops.member):
-        return group.count
-    topics = np.int64(max(len(holdings.cells.problem.partitions), 1))
+        return stays
     member = drops.member[np.append(True, drops.member[1:] != drops.member[:-1])]
     lengths = np.diff(group.member_ranges)[member]
     rows = expand_runs(group.member_ranges[member], lengths)
-    keys = drops.member * topics + drops.topic_class
-    wanted = group.member[rows] * topics + holdings.topic_class[rows]
-    entry = np.searchsorted(keys, wanted)
-    ours = keys[np.minimum(entry, len(keys) - 1)] == wanted
-    rows, entry = rows[ours], entry[ours]
-    count = group.count[rows].astype(np.int64)
+    entry = _find_rows(holdings, drops.member, drops.topic_class, rows)
+    rows, entry = rows[entry >= 0], entry[entry >= 0]
+    count = stays.count[rows].astype(np.int64)
     order = np.lexsort((-count, entry))
     rows, entry, count = rows[order], entry[order], count[order]
     before = offsets_of(count)[:-1]
     before -= before[np.searchsorted(entry, entry)]
-    kept = group.count.copy()
+    kept = stays.count.copy()
     kept[rows] = np.clip((drops.owned - drops.amount)[entry] - before, 0, count)
-    return kept
+    return Stays(stays.first, kept)
 
 
-def _build_pool(group: GroupSpec, line: PartitionLine, kept: Ints) -> Pool:
+def _build_pool(group: GroupSpec, line: PartitionLine, stays: Stays) -> Pool:
     """Return what no member keeps, in line order, cut at topic ends."""
     order = _order_on_line(group, line)
-    length = kept[order].astype(np.int64)
-    start = line.start[group.topic[order]] + group.first[order]
-    if kept is not group.count and not length.all():
+    length = stays.count[order].astype(np.int64)
+    start = line.start[group.topic[order]] + stays.first[order]
+    if stays.count is not group.count and not length.all():
         start, length = start[length > 0], length[length > 0]
     start, length = cut_at(*complement(start, length, line.length), line.ends)
     return Pool(start, length, np.zeros(len(start), dtype=np.int64))
@@ -175,30 +285,57 @@ def _share_pools(plan: Plan, pool: Pool, new: Longs) -> Longs:
     return np.where(alone, sizes[problem.pair_topic], new)
 
 
-def _count_loads(holdings: Ownership, drops: Relinquishment) -> Longs:
-    """Return what each member still has, shape (members,)."""
-    group, load = holdings.group, holdings.load
+def _count_loads(holdings: Ownership) -> Longs:
+    """Return what each member owns, also in other cells, shape (members,)."""
+    group = holdings.group
     if holdings.crossing:
-        load = sum_by(group.member, group.count, group.member_count)
+        return sum_by(group.member, group.count, group.member_count)
+    return holdings.load
+
+
+def _subtract(load: Longs, drops: Relinquishment) -> Longs:
     if not len(drops.member):
         return load
     return load - sum_by(drops.member, drops.amount, len(load))
 
 
-def _find_demand(holdings: Ownership, load: Longs, shares: Longs) -> Demand:
+def _find_takers(holdings: Ownership, load: Longs, shares: Longs) -> Takers:
     """Fill the emptiest members of each class."""
-    group = holdings.group
-    class_ = holdings.class_
-    amount = sum_by(holdings.cells.problem.pair_class, shares, group.class_count)
+    class_, classes = holdings.class_, holdings.group.class_count
+    amount = sum_by(holdings.cells.problem.pair_class, shares, classes)
     level = fill_loads(holdings.histogram(load), amount)
-    height = level.height[class_] if group.class_count != 1 else level.height[0]
-    wants = np.maximum(height - load, 0)
-    wants[select_first_of_class(holdings, load <= height, level.first)] += 1
+    height = level.height[class_] if classes != 1 else level.height[0]
+    return Takers(np.maximum(height - load, 0), load <= height, level.first, class_, shares)
+
+
+def _take_ends(
+    holdings: Ownership, line: PartitionLine, stays: Stays, pool: Pool, takers: Takers
+) -> tuple[Pool, NewRanges]:
+    """Give ends of pieces to their neighbours; return what is left, and what they got."""
+    group, topic_class = holdings.group, holdings.cells.problem.topic_class
+    rows = _order_on_line(group, line)
+    ranges = _place_ranges(group, line, stays, rows[stays.count[rows] > 0])
+    topic = line.topics[np.searchsorted(line.ends, pool.start, side="right")]
+    who, got, left = take_ends(
+        ranges,
+        Pieces(pool.start, pool.length, topic),
+        takers,
+        lambda topic, class_: holdings.pair(topic_class[topic], class_),
+    )
+    return Pool(left.start, left.count, np.zeros_like(left.start)), NewRanges(
+        who, got.start, got.count
+    )
+
+
+def _rank_wants(holdings: Ownership, takers: Takers) -> Demand:
+    """Return who gets how much of the pool, the greatest wants of each class first."""
+    wants = takers.want.copy()
+    wants[select_first_of_class(holdings, takers.may, takers.more)] += 1
     who = np.flatnonzero(wants)
-    if group.class_count == 1:
+    if holdings.group.class_count == 1:
         order = np.argsort(-wants[who], kind="stable")
     else:
-        order = np.lexsort((who, -wants[who], class_[who]))
+        order = np.lexsort((who, -wants[who], holdings.class_[who]))
     return Demand(who[order], wants[who[order]])
 
 
@@ -259,14 +396,14 @@ def _limit_moves(
 
 
 def _merge_ranges(
-    group: GroupSpec, line: PartitionLine, kept: Ints, gained: NewRanges
+    group: GroupSpec, line: PartitionLine, stays: Stays, gained: NewRanges
 ) -> tuple[Ints, Ints, Ints, Ints]:
     """Join what is kept with what is new, in canonical order."""
     topic = line.topics[np.searchsorted(line.ends, gained.start, side="right")]
     fresh = (gained.member, topic, gained.start - line.start[topic], gained.count)
-    old = [group.member, group.topic, group.first, kept]
-    if kept is not group.count and not kept.all():
-        old = [column[kept > 0] for column in old]
+    old = [group.member, group.topic, stays.first, stays.count]
+    if stays.count is not group.count and not stays.count.all():
+        old = [column[stays.count > 0] for column in old]
     member, topic, first, count = (
         np.concatenate([a, b.astype(np.int32)]) for a, b in zip(old, fresh, strict=True)
     )

@@ -9,6 +9,10 @@ from assignors.errors import SpecError
 
 EXACT_EDGES = 4_000_000
 """Arcs of the largest network solved exactly; the default of `plan.exact_edges` in conf/."""
+LONG_RANGES = 1 << 20
+"""Partitions of the largest group whose ranges are kept long: `plan.long_ranges` in conf/."""
+LONG_RANGES_A_MEMBER = 128
+"""Of these, so many for each member: 8,192 members at the most."""
 _PERCENT = re.compile(r"([0-9]{1,9})(?:\.([0-9]{1,9}))?%")
 
 

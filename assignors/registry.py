@@ -15,7 +15,7 @@ from typing import NoReturn, Protocol, runtime_checkable
 
 from assignors.errors import SpecError
 from assignors.group_spec import GroupSpec
-from assignors.option_values import EXACT_EDGES
+from assignors.option_values import EXACT_EDGES, LONG_RANGES
 from assignors.partition_ranges import PartitionRanges
 from assignors.range import RangeAssignor
 from assignors.sticky import StickyAssignor
@@ -30,6 +30,7 @@ def _make_sticky(
     imbalance: int | str = 0,
     max_moves: int | None = None,
     exact_edges: int = EXACT_EDGES,
+    long_ranges: int = LONG_RANGES,
     *,
     tolerance: str | None = None,
     max_moved_weight: float | None = None,
@@ -43,7 +44,7 @@ def _make_sticky(
     improvement of 0% unless another is given.
     """
     if (tolerance, max_moved_weight, rack, improvement, least_share) == (None,) * 5:
-        return StickyAssignor(imbalance, max_moves, exact_edges)
+        return StickyAssignor(imbalance, max_moves, exact_edges, long_ranges)
     if imbalance != 0:
         raise SpecError(
             f"imbalance {imbalance!r} counts partitions, and the other options weigh them: "

@@ -20,6 +20,7 @@ from assignors.arrays import (
     sum_by,
     sum_segments,
 )
+from assignors.compressed_problem import Cells
 from assignors.ownership import ArrayOwnership, MemberTypes, Ownership
 from assignors.plan import Flows, Plan
 from assignors.water_level import WaterLevel, count_drops_needed, lower_loads
@@ -107,12 +108,16 @@ def _relinquish_above_level(holdings: Ownership, plan: Plan) -> Relinquishment:
         holdings, holdings.load, lower_loads(plan.loads, plan.drops), plan.drops > 0
     )
     member = np.flatnonzero(give)
-    problem = plan.cells.problem
-    only = np.zeros(len(problem.size), dtype=np.int64)  # the one topic class of the cell
+    only = find_only_topics(plan.cells)[holdings.class_[member]]
+    return Relinquishment(member, only, holdings.load[member], give[member])
+
+
+def find_only_topics(cells: Cells) -> Longs:
+    """Return the one topic class of the cell of each class that is alone there, shape (C,)."""
+    problem = cells.problem
+    only = np.zeros(len(problem.size), dtype=np.int64)
     only[problem.pair_class] = problem.pair_topic
-    return Relinquishment(
-        member, only[holdings.class_[member]], holdings.load[member], give[member]
-    )
+    return only
 
 
 def _count_above(holdings: Ownership, load: Longs, level: WaterLevel, classes: Bools) -> Longs:

@@ -12,7 +12,7 @@ from assignors.compressed_problem import CompressedProblem
 from assignors.errors import SpecError
 from assignors.group_spec import GroupSpec
 from assignors.materialize import materialize
-from assignors.option_values import EXACT_EDGES
+from assignors.option_values import EXACT_EDGES, LONG_RANGES
 from assignors.ownership import ArrayOwnership
 from assignors.partition_ranges import PartitionRanges
 from assignors.plan import solve_sticky_plan
@@ -34,6 +34,8 @@ class StickyAssignor:
         always placed. An assignment cut short is `partial`.
     exact_edges
         Arcs of the largest network to solve exactly.
+    long_ranges
+        Partitions of the largest group whose ranges are kept long, with a member for each 128.
 
     Raises
     ------
@@ -43,11 +45,14 @@ class StickyAssignor:
 
     name: ClassVar[str] = "sticky"
     knows_loads: ClassVar[bool] = False
-    options: ClassVar[tuple[str, ...]] = ("imbalance", "max_moves", "exact_edges")
+    options: ClassVar[tuple[str, ...]] = (
+        "imbalance", "max_moves", "exact_edges", "long_ranges",
+    )  # fmt: skip
     spark_twin: ClassVar[str] = "spark_jobs.assignors.sticky:TWIN"
     imbalance: int | str = 0
     max_moves: int | None = None
     exact_edges: int = EXACT_EDGES
+    long_ranges: int = LONG_RANGES
 
     def __post_init__(self) -> None:
         """Refuse options that are not of their form."""
@@ -70,7 +75,7 @@ class StickyAssignor:
         owned = ArrayOwnership(group)
         allowed = parse_imbalance(self.imbalance)
         plan = solve_sticky_plan(CompressedProblem.of(group), allowed, owned, self.exact_edges)
-        return materialize(group, plan, owned, self.max_moves)
+        return materialize(group, plan, owned, self.max_moves, self.long_ranges)
 
 
 def parse_imbalance(value: int | str, name: str = "imbalance") -> int | Fraction:

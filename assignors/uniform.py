@@ -8,7 +8,7 @@ from typing import ClassVar
 from assignors.compressed_problem import CompressedProblem
 from assignors.group_spec import GroupSpec
 from assignors.materialize import materialize
-from assignors.option_values import EXACT_EDGES
+from assignors.option_values import EXACT_EDGES, LONG_RANGES
 from assignors.ownership import ArrayOwnership
 from assignors.partition_ranges import PartitionRanges
 from assignors.plan import plan_uniform_cells, solve_plan
@@ -22,13 +22,16 @@ class UniformAssignor:
     ----------
     exact_edges
         Arcs of the largest network to solve exactly.
+    long_ranges
+        Partitions of the largest group whose ranges are kept long, with a member for each 128.
     """
 
     name: ClassVar[str] = "uniform"
     knows_loads: ClassVar[bool] = False
-    options: ClassVar[tuple[str, ...]] = ("exact_edges",)
+    options: ClassVar[tuple[str, ...]] = ("exact_edges", "long_ranges")
     spark_twin: ClassVar[str] = "spark_jobs.assignors.uniform:TWIN"
     exact_edges: int = EXACT_EDGES
+    long_ranges: int = LONG_RANGES
 
     def assign(self, group: GroupSpec) -> PartitionRanges:
         """Assign every partition of every subscribed topic.
@@ -42,4 +45,4 @@ class UniformAssignor:
         group.refuse_constraints(self.name)
         owned = ArrayOwnership(group)
         plan = solve_plan(plan_uniform_cells(CompressedProblem.of(group)), owned, self.exact_edges)
-        return materialize(group, plan, owned)
+        return materialize(group, plan, owned, long_ranges=self.long_ranges)

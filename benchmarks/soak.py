@@ -9,6 +9,7 @@ from itertools import product
 import numpy as np
 
 from assignors import get_assignor
+from assignors.arrays import Ints
 from benchmarks import groups
 from benchmarks.groups import Past, Topics
 from benchmarks.measure import Bench, Figure, assign_ms
@@ -35,6 +36,26 @@ FULL = Sizes(20_000, 100, 200, 100, 500, (1, 10, 30, 100, 200, 300))
 SMOKE = Sizes(200, 100, 10, 5, 20, (1, 3))
 
 
+@dataclass(frozen=True, slots=True)
+class Small:
+    """A group whose members leave and join one at a time, as each came."""
+
+    name: str
+    least: int
+    most: int
+    each: int  # partitions for each of the usual members
+    classes: int
+    goal: float  # ranges a member at the end
+    epochs: tuple[int, ...]
+
+
+LOOKED = (100, 500, 1_000, 2_000)
+SMALL = (
+    Small("50 to 150 members, all alike", 50, 150, 20, 1, 4.0, LOOKED),
+    Small("900 to 1,100 members, 72 subscriptions", 900, 1_100, 100, 72, 10.0, LOOKED),
+)
+SMALL_SMOKE = (Small("5 to 15 members, all alike", 5, 15, 20, 1, 4.0, (1, 3)),)
+
 Churn = Callable[[int, int, np.random.Generator], tuple[int, int]]
 """From members now and usual members to how many leave and how many join."""
 
@@ -47,6 +68,12 @@ class Life:
     most: list[int]
     half: list[float]
     cpu_ms: list[float]
+
+    def look(self, ranges: Ints) -> None:
+        """Note how many ranges members have."""
+        self.mean.append(float(ranges.mean()))
+        self.most.append(int(ranges.max()))
+        self.half.append(float(np.median(ranges)))
 
 
 def run(bench: Bench) -> Section:
@@ -70,7 +97,48 @@ def run(bench: Bench) -> Section:
         rows.append([name, *seen, number(life.half[-1]), *cost])
     looked = [f"after {at}" for at in epochs]
     head = ["group", *looked, "median at the end", "CPU ms an epoch", "sorts"]
-    return Section(TITLE, _text(sizes), figures, [Table("", head, rows)])
+    tables = [Table("", head, rows), _run_small(bench, figures)]
+    return Section(TITLE, _text(sizes), figures, tables)
+
+
+def _run_small(bench: Bench, figures: list[Figure]) -> Table:
+    """Let small groups live, with ranges kept long and by order alone."""
+    rows = []
+    some = SMALL_SMOKE if bench.smoke else SMALL
+    for small, (how, options) in product(some, RULES.items()):
+        bench.say(f"soak: {small.name}, {how}")
+        life = _live_one_by_one(small, options)
+        if not options:
+            name = f"ranges a member, {small.name}"
+            figures.append(Figure.of(name, life.mean[-1:], "ranges", small.goal))
+        ms = Figure.of("", life.cpu_ms).median
+        seen = [f"{number(a)} ({b})" for a, b in zip(life.mean, life.most, strict=True)]
+        rows.append([f"{small.name}, {how}", *seen, number(life.half[-1]), number(ms)])
+    looked = [f"after {at}" for at in some[0].epochs]
+    head = ["group", *looked, "median at the end", "CPU ms an epoch"]
+    return Table("Small groups, one member at a time", head, rows)
+
+
+RULES: dict[str, dict[str, int]] = {"long ranges": {}, "by order": {"long_ranges": 0}}
+
+
+def _live_one_by_one(small: Small, options: dict[str, int]) -> Life:
+    usual = (small.least + small.most) // 2
+    assignor, rng = get_assignor("uniform", **options), np.random.default_rng(1)
+    topics = groups.apart(usual * small.each, 4 * small.classes, small.classes)
+    members = groups.spread_over(usual, small.classes)
+    past = Past(members, assignor.assign(groups.group_of(topics, members)))
+    life = Life([], [], [], [])
+    for epoch in range(1, small.epochs[-1] + 1):
+        size = len(past.members)
+        joins = size <= small.least or (size < small.most and bool(rng.integers(2)))
+        now = past.members.churned(int(not joins), int(joins), rng)
+        target, samples = assign_ms(assignor, groups.group_of(topics, now, past), 0.0, least=1)
+        past = Past(now, target)
+        life.cpu_ms.extend(samples)
+        if epoch in small.epochs:
+            life.look(np.bincount(target.member, minlength=len(now)))
+    return life
 
 
 def _live(topics: Topics, sizes: Sizes, churn: Churn) -> Life:
@@ -86,10 +154,7 @@ def _live(topics: Topics, sizes: Sizes, churn: Churn) -> Life:
         past = Past(now, target)
         life.cpu_ms.extend(samples)
         if epoch in sizes.epochs:
-            ranges = np.bincount(target.member, minlength=len(now))
-            life.mean.append(float(ranges.mean()))
-            life.most.append(int(ranges.max()))
-            life.half.append(float(np.median(ranges)))
+            life.look(np.bincount(target.member, minlength=len(now)))
     return life
 
 
@@ -127,10 +192,11 @@ brackets the largest.
 If as many join, they take over what the others left, and ranges stay as they were. If the size of
 the group changes, fair loads require that {sizes.each} single partitions move for each member more
 or fewer: a new member gets single partitions of many others, or many members get one partition
-each of a member that left. With several classes, the size of every class changes too. Three
-variants were tried with 5,000 members: giving pieces back to their neighbours first, giving each
-new member one whole piece first, and dropping short ranges first. They change the mean by between
-20 % less and 15 % more, so they are not used. `sticky` with an imbalance of 5 % reduces it by a
-third for classes, and not at all for equal subscriptions, because the partitions of members that
-left are still distributed evenly.
+each of a member that left. With several classes, the size of every class changes too. `sticky`
+with an imbalance of 5 % reduces the mean by a third for classes, and not at all for equal
+subscriptions, because the partitions of members that left are still distributed evenly.
+
+[Ranges of small groups are kept long](algorithm.md#ranges-stay-long): of choices that move equally
+much, neighbours decide. The groups above are too large for that; the second table has groups of
+which one member leaves or joins at a time, with that rule and with `plan.long_ranges` = 0.
 """

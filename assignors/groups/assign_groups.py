@@ -23,6 +23,8 @@ from assignors.errors import SpecError
 from assignors.group_spec import GroupSpec
 from assignors.groups.fresh_groups import assign_fresh
 from assignors.groups.group_set import GroupSet
+from assignors.long_ranges.keep_long import ANY_SIZE, keeps_long
+from assignors.option_values import LONG_RANGES
 from assignors.partition_ranges import ARROW_SCHEMA, PartitionRanges, Verdict
 from assignors.prior_ownership import CONTESTED
 from assignors.range import RangeAssignor
@@ -223,8 +225,20 @@ def _find_plain(groups: GroupSet, assignor: Assignor) -> Bools:
     if isinstance(assignor, RangeAssignor):
         return all_of_them
     if isinstance(assignor, UniformAssignor | StickyAssignor | WeightedAssignor):
-        return np.asarray(np.diff(groups.classes) == 1)
+        return np.asarray(np.diff(groups.classes) == 1) & _are_alike(groups, assignor)
     return none_of_them
+
+
+def _are_alike(groups: GroupSet, assignor: Assignor) -> Bools:
+    """Tell which groups are so small that their ranges are kept long, if any are to be."""
+    most = getattr(assignor, "long_ranges", LONG_RANGES)
+    if not most:
+        return np.full(len(groups), fill_value=True)
+    whole = groups.whole
+    wanted = np.where(whole.subscribed_topics(), whole.partitions, 0)
+    partitions = sum_segments(wanted, groups.topics)
+    sizes = zip(np.diff(groups.members).tolist(), partitions.tolist(), strict=True)
+    return np.array([keeps_long(*size, most) for size in sizes], dtype=np.bool_)
 
 
 def _assign_plain(groups: GroupSet, assignor: Assignor, plain: Bools) -> _Found:
@@ -237,10 +251,12 @@ def _assign_plain(groups: GroupSet, assignor: Assignor, plain: Bools) -> _Found:
     if not len(places):
         return found
     part, limit = groups.take(places), getattr(assignor, "max_moves", None)
+    if getattr(assignor, "long_ranges", 0):  # of each of them: `_find_plain` leaves out large ones
+        assignor = replace(assignor, long_ranges=ANY_SIZE)  # type: ignore[type-var]
     if limit is not None and not isinstance(assignor, RangeAssignor):
         assignor = replace(assignor, max_moves=None)  # type: ignore[type-var]
     if isinstance(assignor, WeightedAssignor):
-        uniform = UniformAssignor().assign(part.whole)
+        uniform = UniformAssignor(long_ranges=ANY_SIZE).assign(part.whole)
         ranges, _ = keep_in_order(part.whole, part.members, part.topics, uniform, assignor.worth())
     else:
         ranges = assignor.assign(part.whole)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from fractions import Fraction
+from typing import TypeGuard
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +17,7 @@ from assignors.group_spec import GroupSpec
 from assignors.incremental.changes import GroupChanges, change_group
 from assignors.incremental.member_order import BLOCK
 from assignors.incremental.separate_classes import SeparateClasses, join_owned
+from assignors.long_ranges.keep_long import keeps_long
 from assignors.partition_ranges import PartitionRanges, Verdict
 from assignors.plan import bound_equal_loads
 from assignors.registry import Assignor
@@ -29,6 +31,7 @@ class FullPlan(Enum):
     FIRST = "there is no plan before it"
     ASSIGNOR = "only uniform and sticky, without max_moves, continue from their last plan"
     LOADS = "the group has weights, capacities or constraints"
+    LONG = "ranges of so small a group are kept long, for which all are looked at"
     SUBSCRIPTIONS = "members have different subscriptions with a common topic, or change them"
     CLASSES = "there are very many subscriptions and topics"
     TOPICS = "a topic is new, smaller or gone"
@@ -101,7 +104,7 @@ class PlannedGroup:
         It would too if a change names a member that is unknown, or one as new that is not.
         """
         if self._held is not None:
-            return _find_obstacle_in(self._held, _simplify(self._held, changes))
+            return self._find_obstacle_in(self._held, _simplify(self._held, changes))
         assert self._whole is not None
         return _find_obstacle(self._whole[0], self.assignor) or FullPlan.FIRST
 
@@ -117,7 +120,7 @@ class PlannedGroup:
         if held is None:
             return self._plan_all(changes, None)
         moves = _simplify(held, changes)
-        why = _find_obstacle_in(held, moves)
+        why = self._find_obstacle_in(held, moves)
         if why is not None:
             return self._plan_all(changes, why)
         plans = held.plan(moves, self._bounds)
@@ -127,6 +130,13 @@ class PlannedGroup:
         planned = PlannedGroup(self.assignor, verdict, None, None, plans.held)
         changed = plans.held.ranges_of(join_owned(plans.touched), verdict)
         return PlannedChange(planned, changed)
+
+    def _find_obstacle_in(self, held: SeparateClasses, changes: GroupChanges) -> FullPlan | None:
+        assert isinstance(self.assignor, UniformAssignor | StickyAssignor)
+        after = _count_after(held, changes)
+        if keeps_long(*after, self.assignor.long_ranges):
+            return FullPlan.LONG
+        return _find_obstacle_in(held, changes)
 
     def _plan_all(self, changes: GroupChanges, why: FullPlan | None) -> PlannedChange:
         before = (self.group(), self.assignment()) if self._whole is None else self._whole
@@ -210,11 +220,13 @@ class PlannedChange:
 
 def _find_obstacle(group: GroupSpec, assignor: Assignor) -> FullPlan | None:
     """Return what keeps plans of a group from being continued."""
-    uniform = isinstance(assignor, UniformAssignor)
-    if not uniform and not (isinstance(assignor, StickyAssignor) and assignor.max_moves is None):
+    if not _continues(assignor):
         return FullPlan.ASSIGNOR
     if group.loads is not None:
         return FullPlan.LOADS
+    partitions = int(group.partitions[group.subscribed_topics()].sum())
+    if keeps_long(group.member_count, partitions, assignor.long_ranges):
+        return FullPlan.LONG
     classes = np.arange(group.class_count).repeat(np.diff(group.class_offsets))
     if len(np.unique(group.class_topics)) < len(classes):
         return FullPlan.SUBSCRIPTIONS
@@ -222,6 +234,12 @@ def _find_obstacle(group: GroupSpec, assignor: Assignor) -> FullPlan | None:
         return FullPlan.CLASSES
     each = sum_by(classes, group.partitions[group.class_topics], group.class_count)
     return None if len(each) and each.all() else FullPlan.NOTHING
+
+
+def _continues(assignor: Assignor) -> TypeGuard[UniformAssignor | StickyAssignor]:
+    if isinstance(assignor, StickyAssignor):
+        return assignor.max_moves is None
+    return isinstance(assignor, UniformAssignor)
 
 
 def _simplify(held: SeparateClasses, changes: GroupChanges) -> GroupChanges:
@@ -246,6 +264,17 @@ def _find_obstacle_in(held: SeparateClasses, changes: GroupChanges) -> FullPlan 
     grows = (at >= 0).all() and (more >= 0).all()
     total = sum(one.line.length for one in held.classes)
     return None if grows and total + more.sum() <= PARTITIONS_MAX else FullPlan.TOPICS
+
+
+def _count_after(held: SeparateClasses, changes: GroupChanges) -> tuple[int, int]:
+    """Return how many members there are after some changes, and partitions for them."""
+    members = sum(len(one.order) for one in held.classes) - len(set(changes.left))
+    members += sum(len(one.member_ids) for one in changes.joined)
+    partitions = sum(one.line.length for one in held.classes)
+    grown = {name: to for name, to in changes.topics.items() if name in held.class_of_topic}
+    if grown:
+        partitions += sum(grown.values()) - int(held.partitions[_look_up(held.topics, grown)].sum())
+    return members, partitions
 
 
 def _look_up(known: pa.StringArray, names: Iterable[str]) -> Longs:

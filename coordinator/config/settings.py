@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from assignors.errors import SpecError
-from assignors.option_values import EXACT_EDGES, parse_share
+from assignors.option_values import EXACT_EDGES, LONG_RANGES, parse_share
 from coordinator.config.kafka import KafkaConfig, kafka_config, own_group_settings
 from coordinator.errors import ConfigError
 
@@ -45,6 +45,7 @@ class PlanConfig:
     """How assignments are planned."""
 
     exact_edges: int = EXACT_EDGES
+    long_ranges: int = LONG_RANGES
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,15 +12,23 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from assignors import GroupSpec, get_assignor
+from assignors import Assignor, GroupSpec, get_assignor
 from assignors.parse_tables import get_strings, parse_claims
 from assignors.quality import count_moved
 from assignors.water_level import Histogram
-from spark_jobs.assignors.group import LabelledMembers, TopicTable, adopt_members, refuse_changed
-from spark_jobs.assignors.materialize import FrameAssignment
+from spark_jobs.assignors.group import (
+    FrameGroup,
+    LabelledMembers,
+    TopicTable,
+    adopt_members,
+    refuse_changed,
+)
+from spark_jobs.assignors.materialize import FrameAssignment, add_names
+from spark_jobs.assignors.prior_ownership import ResolvedOwnership
 from spark_jobs.session.schemas import frame_of, select_members, select_owned, select_topics
 from spark_jobs.session.work_session import WorkSession
 
@@ -64,7 +72,14 @@ def assign_small_group(
     if _count(frames | {"members": rows}, owners_of_each_topic) > work_session.driver_rows:
         return None
     group = _read_group(members, **frames)
-    ranges = get_assignor(assignor, **options).assign(group)
+    return assign_on_driver(work_session, get_assignor(assignor, **options), group)
+
+
+def assign_on_driver(
+    work_session: WorkSession, assignor: Assignor, group: GroupSpec
+) -> FrameAssignment:
+    """Assign a group that the driver has read."""
+    ranges = assignor.assign(group)
     return FrameAssignment(
         frame_of(work_session.spark, ranges.to_arrow()).coalesce(work_session.tasks),
         ranges.verdict,
@@ -74,6 +89,27 @@ def assign_small_group(
         int(count_moved(group, ranges).sum()),
         group.orphan_count(),
         (group, ranges),
+    )
+
+
+def collect_group(group: FrameGroup, resolved: ResolvedOwnership) -> GroupSpec:
+    """Collect a group that was read on executors, and what its members own."""
+    members = group.members.toArrow()
+    ids, dynamic = get_strings(members, "members", "member_id"), members["dynamic"]
+    owned = add_names(group, resolved.ranges).toArrow()
+    topics = group.topics
+    return GroupSpec.from_columns(
+        member_id=ids,
+        instance_id=pc.if_else(
+            dynamic, pa.scalar(None, pa.string()), members["instance"]
+        ).combine_chunks(),
+        rack=pa.nulls(len(ids), pa.string()),
+        subscription=members["class"].to_numpy().astype(np.int64),
+        list_offsets=group.classes.offsets,
+        list_topics=group.classes.topics.astype(np.int64),
+        topics=topics.names,
+        partitions=topics.partitions,
+        **parse_claims(owned, ids, topics.names),
     )
 
 

@@ -233,8 +233,8 @@ def _options(
     asked: tuple[str | None, str | None, int | None], own: Mapping[str, Any], config: Config
 ) -> AssignorOptions:
     assignor, imbalance, max_moves = asked
-    edges = config.plan.exact_edges
-    return AssignorOptions(assignor or DEFAULT, imbalance, max_moves, own, edges)
+    edges, long = config.plan.exact_edges, config.plan.long_ranges
+    return AssignorOptions(assignor or DEFAULT, imbalance, max_moves, own, edges, long)
 
 
 def _refuse_table_options(

@@ -14,14 +14,18 @@ from tests.assignors.changing_groups import ChangingGroup
 from tests.support.longer import EVERY
 
 SEEDS = st.integers(0, 2**32)
+NOT_LONG = {"long_ranges": 0}
+"""Of small groups ranges are kept long, and plans then look at all members."""
 CONTINUED = [
-    ("uniform", {}),
-    ("sticky", {}),
-    ("sticky", {"imbalance": 2}),
-    ("sticky", {"imbalance": "30%"}),
+    ("uniform", NOT_LONG),
+    ("sticky", NOT_LONG),
+    ("sticky", {"imbalance": 2, **NOT_LONG}),
+    ("sticky", {"imbalance": "30%", **NOT_LONG}),
 ]
 FULL = [
     *CONTINUED,
+    ("uniform", {}),
+    ("sticky", {"imbalance": 1, "long_ranges": 20 * 128}),  # up to 20 members
     ("range", {}),
     ("sticky", {"max_moves": 3}),
     ("weighted", {}),
@@ -56,6 +60,7 @@ WHY = {
     "a topic is gone": (GroupChanges(removed_topics=["x"]), {}),
     "no member is left": (GroupChanges(left=["a", "b"]), {}),
     "a limit of moves": (GroupChanges(left=["a"]), {"max_moves": 1}),
+    "a small group": (GroupChanges(left=["a"]), {"long_ranges": 256}),
 }
 
 
@@ -69,14 +74,15 @@ WHY = {
         ("a topic is gone", FullPlan.TOPICS),
         ("no member is left", FullPlan.NOTHING),
         ("a limit of moves", FullPlan.ASSIGNOR),
+        ("a small group", FullPlan.LONG),
     ],
 )
 def test_a_plan_from_nothing_says_why(case, why):
     changes, options = WHY[case]
-    planned = PlannedGroup.plan(two_members(), get_assignor("sticky", **options))
+    planned = PlannedGroup.plan(two_members(), get_assignor("sticky", **NOT_LONG | options))
     assert planned.full is FullPlan.FIRST
     assert planned.after(changes).planned.full is why
-    if why is not FullPlan.ASSIGNOR:
+    if why not in {FullPlan.ASSIGNOR, FullPlan.LONG}:
         assert planned.after(GroupChanges(left=["a"])).planned.full is None
 
 
@@ -99,7 +105,7 @@ def test_a_plan_from_nothing_says_why(case, why):
     ids=["unknown", "known", "twice", "no topic", "too many", "too few"],
 )
 def test_changes_that_cannot_be_are_refused(changes, message):
-    planned = PlannedGroup.plan(two_members(), get_assignor("uniform"))
+    planned = PlannedGroup.plan(two_members(), get_assignor("uniform", **NOT_LONG))
     before = planned.assignment()
     with pytest.raises(SpecError, match=message):
         planned.after(changes)
@@ -108,7 +114,7 @@ def test_changes_that_cannot_be_are_refused(changes, message):
 
 def test_two_plans_can_follow_the_same_one():
     """A plan may be refused: the next one then follows the plan before it."""
-    group = ChangingGroup(3, members=200)
+    group = ChangingGroup(3, options=NOT_LONG, members=200)
     first = group.planned
     for at in range(30):
         changes = GroupChanges(joined=[SubscribedMembers.of(f"z{at}", subscribed=group.lists[0])])
@@ -118,7 +124,7 @@ def test_two_plans_can_follow_the_same_one():
 
 
 def test_no_change_moves_nothing():
-    planned = PlannedGroup.plan(two_members(), get_assignor("uniform"))
+    planned = PlannedGroup.plan(two_members(), get_assignor("uniform", **NOT_LONG))
     nothing = GroupChanges(joined=[SubscribedMembers.of(subscribed=["x", "y"])], topics={"x": 3})
     change = planned.after(nothing)
     assert change.planned.full is None
@@ -127,7 +133,7 @@ def test_no_change_moves_nothing():
 
 
 def test_a_static_member_leaves_and_comes_back():
-    planned = PlannedGroup.plan(two_members(), get_assignor("uniform"))
+    planned = PlannedGroup.plan(two_members(), get_assignor("uniform", **NOT_LONG))
     static = SubscribedMembers(pa.array(["c"]), ["x", "y"], pa.array(["i"]))
     for _ in range(2):
         planned = planned.after(GroupChanges(joined=[static])).planned
@@ -143,7 +149,9 @@ def test_a_change_looks_at_few_members():
     names = pa.array([f"m{at:06d}" for at in range(count)])
     members = pa.table({"member_id": names, "subscribed": [["x"]] * count})
     topics = pa.table({"topic": ["x"], "partitions": pa.array([10 * count], pa.int32())})
-    planned = PlannedGroup.plan(GroupSpec.from_arrow(members, topics), get_assignor("uniform"))
+    planned = PlannedGroup.plan(
+        GroupSpec.from_arrow(members, topics), get_assignor("uniform", **NOT_LONG)
+    )
     changes = GroupChanges(joined=[SubscribedMembers.of("m01x", subscribed=["x"])])
     change = planned.after(changes)
     before, after = planned._held.classes[0], change.planned._held.classes[0]
@@ -156,7 +164,7 @@ def test_a_change_looks_at_few_members():
 
 def test_what_is_no_longer_used_is_dropped():
     """Plans that touch every member leave no more rows behind than members need."""
-    planned = PlannedGroup.plan(many_members(300), get_assignor("uniform"), block=8)
+    planned = PlannedGroup.plan(many_members(300), get_assignor("uniform", **NOT_LONG), block=8)
     for at in range(40):
         planned = planned.after(GroupChanges(topics={"x": 3 + 300 * at})).planned
         held = planned._held.classes[0]
@@ -165,7 +173,7 @@ def test_what_is_no_longer_used_is_dropped():
 
 
 def test_blocks_have_their_size_as_members_come_and_go():
-    planned = PlannedGroup.plan(two_members(), get_assignor("uniform"), block=8)
+    planned = PlannedGroup.plan(two_members(), get_assignor("uniform", **NOT_LONG), block=8)
     new = SubscribedMembers.of(*[f"m{at}" for at in range(300)], subscribed=["x", "y"])
     planned = planned.after(GroupChanges(joined=[new])).planned
     assert max(len(keys) for keys in planned._held.classes[0].order.keys) <= 8

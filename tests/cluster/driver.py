@@ -62,13 +62,15 @@ def assign(spark, _store):
     given = tables(crowd(4, members=60, classes=2), seed=4)
     frames = [spark.createDataFrame(table) for table in given]
 
+    few = {"imbalance": "10%", "long_ranges": 0}
+
     def on_executors(assignor, **options):
         return assign_frames(spark, assignor, *frames, driver_rows=0, **options).rows
 
     return {
         "range": same(on_executors("range"), "range", given),
         "uniform": same(uniform.assign(spark, *frames), "uniform", given),
-        "sticky": same(on_executors("sticky", imbalance="10%"), "sticky", given, imbalance="10%"),
+        "sticky": same(on_executors("sticky", **few), "sticky", given, **few),
         "weighted": same(weighted.assign(spark, *frames), "weighted", given),
     }  # fmt: skip
 

@@ -143,7 +143,9 @@ def test_nights_on_a_cluster(cluster, python, given, tmp_path):
 def test_a_night_outlives_its_executors(cluster, python, given, tmp_path):
     """Kill -9 of an executor, then of a worker with its executor, in the middle."""
     settings = tmp_path / "muster.toml"
-    settings.write_text("[engine]\ndriver_rows = 0\n")  # else executors only read
+    settings.write_text(
+        "[engine]\ndriver_rows = 0\n[plan]\nlong_ranges = 0\n"
+    )  # else executors only read
     process = submit(cluster, python, tmp_path, *night("out", "--config", settings))
     for kill in (cluster.kill_executors, cluster.kill_worker):
         while process.poll() is None and not cluster.executors(1):

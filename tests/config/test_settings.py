@@ -18,7 +18,7 @@ def test_the_file_says_the_defaults():
     [
         ("plan = [", "x: not TOML"),
         ("[plann]\na = 1", "x: unknown section [plann]: the sections are plan, engine"),
-        ("[plan]\nedges = 1", "x: unknown setting plan.edges: [plan] has exact_edges"),
+        ("[plan]\nedges = 1", "x: unknown setting plan.edges: [plan] has exact_edges, long_ranges"),
         ("[plan]\nexact_edges = '1'", "x: Expected `int`, got `str`"),
         ("[plan]\nexact_edges = -1", "x: plan.exact_edges is -1: give 0 or more"),
         ("[engine]\nbackoff_ms = 0", "x: engine.backoff_ms is 0: give 1 or more"),

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from assignors import GroupSpec, get_assignor
+from coordinator.config import PlanConfig
 from coordinator.core.consumer.steady_heartbeat import answer_steady_heartbeat
 from coordinator.core.events import (
     ConfigureGroup,
@@ -91,7 +92,8 @@ class Machine(RuleBasedStateMachine):
 
     def __init__(self):
         super().__init__()
-        self.shell = Shell(interval_ms=1_000, engine_timeout_ms=5_000, a=4, b=2)
+        plan = PlanConfig(long_ranges=0)  # plans continue from the last one
+        self.shell = Shell(interval_ms=1_000, engine_timeout_ms=5_000, plan=plan, a=4, b=2)
         self.clients = {}
         self.rising = {}
         self.engine = TwinEngine()

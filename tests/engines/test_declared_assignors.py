@@ -36,7 +36,9 @@ SETTINGS = {
     "consumer.assignor.tolerance": "2%",
     "consumer.assignor.max.moved.weight": "7",
 }
-CONFIG = Config(plan=PlanConfig(exact_edges=9))
+CONFIG = Config(plan=PlanConfig(exact_edges=9, long_ranges=8))
+
+OF_PLAN = {"exact_edges": 9, "long_ranges": 8}
 
 
 def arguments(name, settings=SETTINGS):
@@ -47,8 +49,8 @@ def arguments(name, settings=SETTINGS):
     ("name", "given"),
     [
         ("range", {}),
-        ("uniform", {"exact_edges": 9}),
-        ("sticky", {"max_moves": 3, "imbalance": "5%", "exact_edges": 9}),
+        ("uniform", OF_PLAN),
+        ("sticky", {"max_moves": 3, "imbalance": "5%", **OF_PLAN}),
         ("weighted", {"max_moves": 3, "tolerance": "2%", "max_moved_weight": 7.0}),
         ("of another installation", {}),
     ],

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from coordinator.config import Config
+from coordinator.config import Config, PlanConfig
 from coordinator.core.state.groups import State
 from coordinator.core.state.partition_spans import TopicKey
 from coordinator.core.state.records import (
@@ -42,6 +42,8 @@ class LivingGroup:
 
     def __init__(self, seed, assignor="uniform", members=12, calm=False, lists=(("a", "b"),)):
         self.draw, self.assignor, self.calm = random.Random(seed), assignor, calm
+        most = 0 if calm else self.draw.choice([0, 0, 0, 20 * 128])  # up to 20 members
+        self.config = Config(plan=PlanConfig(long_ranges=most))
         self.state, self.engine = State(), TwinEngine()
         self.lists = lists
         self.sizes = {"a": self.draw.randint(1, 40), "b": self.draw.randint(1, 9)}
@@ -149,7 +151,13 @@ class LivingGroup:
     def basis(self, name):
         found = restore_input(self.group, self.group.computation)
         return Basis.of(
-            ("g", 2), self.assignor, SETTINGS, found, Config(), is_target=True, computation_id=name
+            ("g", 2),
+            self.assignor,
+            SETTINGS,
+            found,
+            self.config,
+            is_target=True,
+            computation_id=name,
         )
 
     def compute(self, chance=0.8):

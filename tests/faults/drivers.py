@@ -12,7 +12,7 @@ from typing import Any
 
 from deltalake import DeltaTable
 
-from coordinator.config import EngineConfig
+from coordinator.config import EngineConfig, PlanConfig
 from coordinator.config.kafka import kafka_config
 from coordinator.core.events import Heartbeat
 from coordinator.storage.target_table import list_files, targets_path
@@ -30,6 +30,7 @@ MEMBERS = 200
 HOUR_MS = 3_600_000
 CONFIG = replace(
     QUICK,
+    plan=PlanConfig(long_ranges=0),
     engine=EngineConfig(engine="spark", driver_rows=0),
     kafka=kafka_config(
         {

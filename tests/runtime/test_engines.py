@@ -10,7 +10,7 @@ import pytest
 from prometheus_client import generate_latest
 
 from coordinator import Coordinator
-from coordinator.config import Config, EngineConfig
+from coordinator.config import Config, EngineConfig, PlanConfig
 from coordinator.core.state import target_assignment
 from coordinator.engines.engine import ENTRY_POINTS, LocalEngine, list_engines
 from coordinator.errors import ErrorCode, GroupError
@@ -58,7 +58,8 @@ def test_the_next_target_looks_at_who_changed(monkeypatch, assignor):
     monkeypatch.setattr(
         target_assignment, "_to_columns", lambda some: sizes.append(len(some)) or columns(some)
     )
-    config = replace(DELEGATED, kafka=replace(AT_ONCE, assignors=(assignor,)))
+    kafka, plan = replace(AT_ONCE, assignors=(assignor,)), PlanConfig(long_ranges=0)
+    config = replace(DELEGATED, kafka=kafka, plan=plan)
     with Coordinator.open(None, topics={"a": 8}, config=config) as coordinator:
         for number in range(9):
             join_and_wait(coordinator, f"m{number}")

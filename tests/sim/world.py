@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import ClassVar, Protocol
 
-from coordinator.config import Config, EngineConfig, LeaseConfig
+from assignors.option_values import LONG_RANGES
+from coordinator.config import Config, EngineConfig, LeaseConfig, PlanConfig
 from coordinator.config.kafka import kafka_config
 from coordinator.core.events import Answer, ConfigureGroup, Event
 from coordinator.runtime.topic_catalog import DictCatalog
@@ -72,6 +73,7 @@ class World:
         self.story = Story(props)
         self.config = Config(
             kafka=kafka_config(props),
+            plan=PlanConfig(long_ranges=chance.pick((0, 0, LONG_RANGES), "long")),
             lease=replace(LeaseConfig(), check_ms=chance.pick((100, 300, 500), "check")),
             engine=EngineConfig(
                 step_rows_max=chance.pick((4, 2_000_000, 2_000_000), "rows"),

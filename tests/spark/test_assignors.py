@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import pytest
 
+from assignors import GroupSpec, get_assignor
 from tests.support.longer import EVERY
 from tests.support.spark.groups import crowd, mixed, same_as_numpy, tables
 from tests.support.spark.watch import watch
@@ -16,17 +17,25 @@ pytestmark = pytest.mark.spark
 
 MIXED = mixed(range(120 if EVERY else 60))
 CROWD, EQUAL = crowd(1, members=600, classes=2), crowd(2, members=200, classes=1)
+NOT_LONG = {"long_ranges": 0}
+"""Groups whose ranges are kept long are assigned on the driver."""
 
 WHOLE = {
-    "within a share, few moves": (MIXED, "sticky", {"imbalance": "30%", "max_moves": 9}),
-    "crowd, few moves": (CROWD, "sticky", {"max_moves": 20}),
-    "equal subscriptions": (EQUAL, "sticky", {"imbalance": 1}),
+    "within a share, few moves": (
+        MIXED,
+        "sticky",
+        {"imbalance": "30%", "max_moves": 9, **NOT_LONG},
+    ),
+    "crowd, few moves": (CROWD, "sticky", {"max_moves": 20, **NOT_LONG}),
+    "equal subscriptions": (EQUAL, "sticky", {"imbalance": 1, **NOT_LONG}),
 }
 CUT = {
     "range": (MIXED, "range", {}),
-    "uniform": (MIXED, "uniform", {}),
-    "sticky per class": (MIXED, "sticky", {"imbalance": 1, "exact_edges": 0}),
+    "uniform": (MIXED, "uniform", NOT_LONG),
+    "sticky per class": (MIXED, "sticky", {"imbalance": 1, "exact_edges": 0, **NOT_LONG}),
 }
+
+LONG = [("uniform", {}), ("sticky", {"imbalance": "30%", "max_moves": 9})]
 
 
 def compare(spark, given, assignor, options, parts=None, **how):
@@ -80,10 +89,21 @@ def test_groups_that_are_not_small_stay_on_executors(spark, assignor):
     given = tables(CROWD, seed=1)
     rows = sum(map(len, given))
     product = len(given[0]) * len(given[1]) if assignor == "range" else 0
-    _, seen = compare(spark, given, assignor, {}, driver_rows=rows + product - 1)
+    options = {} if assignor == "range" else NOT_LONG
+    _, seen = compare(spark, given, assignor, options, driver_rows=rows + product - 1)
     assert max(seen.collected) < 20
-    _, seen = compare(spark, given, assignor, {}, driver_rows=rows + product)
+    _, seen = compare(spark, given, assignor, options, driver_rows=rows + product)
     assert max(seen.collected) == max(map(len, given))
+
+
+@pytest.mark.parametrize(("assignor", "options"), LONG if EVERY else LONG[:1])
+def test_groups_whose_ranges_are_kept_long_are_collected(spark, assignor, options):
+    """Members, and what they own once rows that touch or claim the same are resolved."""
+    given = tables(MIXED, seed=3)
+    ranges, seen = compare(spark, given, assignor, options)
+    assert max(seen.collected) < max(map(len, given))
+    group = GroupSpec.from_arrow(*given)
+    assert ranges != get_assignor(assignor, **options, **NOT_LONG).assign(group)
 
 
 @pytest.mark.parametrize(("bucket_rows", "least", "most"), [(1_000, 1, 1), (100, 8, 10)])

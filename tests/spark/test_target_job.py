@@ -35,6 +35,7 @@ pytestmark = pytest.mark.spark
 LONG = longer("the other assignor, as slow: make test-spark")
 SPARK = Config(
     kafka=replace(WHILE_JOBS_RUN, assignors=("uniform", "range", "sticky", "weighted")),
+    plan=PlanConfig(long_ranges=0),
     engine=EngineConfig(engine="spark", backoff_ms=10, driver_rows=0),
 )
 SMALL = replace(SPARK, engine=replace(SPARK.engine, driver_rows=EngineConfig().driver_rows))
@@ -199,7 +200,7 @@ def test_cancelled_job_is_restarted(tmp_path, spark, monkeypatch):
 @pytest.mark.parametrize("assignor", ["uniform", pytest.param("sticky", marks=LONG, id="sticky")])
 def test_exact_edges_mean_the_same_on_spark(spark, assignor):
     """Whatever `plan.exact_edges` says, a group has the same rows on every engine."""
-    config = replace(SPARK, plan=PlanConfig(exact_edges=0))
+    config = replace(SPARK, plan=PlanConfig(exact_edges=0, long_ranges=0))
     engine, here, differs = SparkEngine(spark, config), LocalEngine(), 0
     seeds = (10, 18, 37) if EVERY else (10,)
     for seed in seeds:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from coordinator.config import Config, EngineConfig
+from coordinator.config import Config, EngineConfig, PlanConfig
 from coordinator.config.kafka import kafka_config
 from coordinator.core.events import Heartbeat
 from coordinator.errors import GroupError
@@ -18,9 +18,10 @@ BEGIN_MS = 1_000_000
 class Shell(Player):
     """One store and the coordinator that has it now, with helpers that speak for the group "g"."""
 
-    def __init__(self, *, interval_ms=0, engine_timeout_ms=600_000, **topics):
+    def __init__(self, *, interval_ms=0, engine_timeout_ms=600_000, plan=None, **topics):
         kafka = kafka_config({"group.consumer.assignment.interval.ms": interval_ms})
-        config = Config(kafka=kafka, engine=EngineConfig(timeout_ms=engine_timeout_ms))
+        engine = EngineConfig(timeout_ms=engine_timeout_ms)
+        config = Config(kafka=kafka, engine=engine, plan=plan or PlanConfig())
         super().__init__(lambda _config, _fresh: MemoryLog(self.storage, self._fault))
         self.storage = MemoryRecords()
         self.fault = None  # an error, or a function of "before" and "after" that raises one

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 from assignors import Assignor, get_assignor
-from assignors.option_values import EXACT_EDGES
+from assignors.option_values import EXACT_EDGES, LONG_RANGES
 from assignors.registry import options_of
 from coordinator.config import Config
 from coordinator.core.targets.approval import IMBALANCE, MAX_MOVES, is_manual, move_nothing
@@ -48,6 +48,8 @@ class AssignorOptions:
         Of weighted: its own options by name, without those that were not given.
     exact_edges
         Of uniform and sticky: the setting `plan.exact_edges`.
+    long_ranges
+        Of uniform and sticky: the setting `plan.long_ranges`.
     waits
         Only partitions without an owner are assigned, and the rest waits for approval: no target
         with these options is partial.
@@ -58,6 +60,7 @@ class AssignorOptions:
     max_moves: int | None = None
     weighted: Mapping[str, str | float] = field(default_factory=dict)
     exact_edges: int = EXACT_EDGES
+    long_ranges: int = LONG_RANGES
     waits: bool = False
 
     @classmethod
@@ -71,7 +74,8 @@ class AssignorOptions:
         }
         imbalance = given.pop("imbalance", 0 if "imbalance" in own else None)
         most = given.pop("max_moves", None)
-        return cls(assignor, imbalance, most, given, config.plan.exact_edges)
+        plan = config.plan
+        return cls(assignor, imbalance, most, given, plan.exact_edges, plan.long_ranges)
 
     @classmethod
     def of_target(cls, assignor: str, settings: Mapping[str, str], config: Config) -> Self:
@@ -81,7 +85,7 @@ class AssignorOptions:
         found = cls.of_group(*move_nothing(assignor, settings), config)
         return cls(
             found.assignor, found.imbalance, found.max_moves, found.weighted, found.exact_edges,
-            waits=True,
+            found.long_ranges, waits=True,
         )  # fmt: skip
 
     def arguments(self) -> dict[str, Any]:
@@ -92,8 +96,9 @@ class AssignorOptions:
         if self.max_moves is not None:
             out["max_moves"] = self.max_moves
         out |= self.weighted
-        if "exact_edges" in options_of(self.assignor):
-            out["exact_edges"] = self.exact_edges
+        for option in ("exact_edges", "long_ranges"):
+            if option in options_of(self.assignor):
+                out[option] = getattr(self, option)
         return out
 
     def make_assignor(self) -> Assignor:

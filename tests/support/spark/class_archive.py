@@ -85,8 +85,8 @@ def _use(spark, folder):
     frames = [
         spark.createDataFrame(one) if one else None for one in tables(mixed(range(4)), seed=1)
     ]
-    for assignor in ("sticky", "range"):
-        assign_frames(spark, assignor, *frames, driver_rows=0).rows.toArrow()
+    for assignor, options in (("sticky", {"long_ranges": 0}), ("range", {})):
+        assign_frames(spark, assignor, *frames, driver_rows=0, **options).rows.toArrow()
     table = f"delta.`{folder}/table`"
     spark.range(9).write.format("delta").save(f"{folder}/table")
     spark.sql(

@@ -1,0 +1,1 @@
+"""Of results that are equally fair, those whose members have few ranges."""

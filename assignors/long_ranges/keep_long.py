@@ -1,0 +1,337 @@
+"""Of choices that move equally much, take those that keep ranges long.
+
+See docs/design/algorithm.md#ranges-stay-long. How many partitions members give and get is decided
+elsewhere; here, which members at the level do, and which partitions. Both rules look at the line
+once and are total orders.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from assignors.arrays import Bools, Longs, count_by, offsets_of, rank_in_runs, sum_by
+from assignors.option_values import LONG_RANGES_A_MEMBER
+
+SHORTEST = 2
+"""Ends of ranges in the shortest window: one alone is rather that of its owner's shortest range."""
+ANY_SIZE = 1 << 62
+"""So many partitions at the most: ranges of groups of any size are kept long."""
+ROUNDS = 3
+"""How often neighbours are offered the ends of each free piece."""
+
+
+def keeps_long(members: int, partitions: int, most: int) -> bool:
+    """Tell whether a group's ranges are kept long: to look at all of them is then quick.
+
+    Parameters
+    ----------
+    partitions
+        Of the topics that members subscribe to.
+    most
+        So many at the most, and one member for every `LONG_RANGES_A_MEMBER` of these.
+    """
+    return partitions <= most and members * LONG_RANGES_A_MEMBER <= most
+
+
+@dataclass(frozen=True, slots=True)
+class LineRanges:
+    """Ranges in line order: whose each is, where it begins and ends, and on which topic."""
+
+    whose: Longs
+    start: Longs
+    count: Longs
+    topic: Longs
+
+
+@dataclass(frozen=True, slots=True)
+class Givers:
+    """Who gives what. A giver is a member on one topic class.
+
+    Attributes
+    ----------
+    certain
+        Per giver, how much it gives for certain.
+    may
+        Per giver, whether it may give one more.
+    class_
+        The class of each giver.
+    more
+        Per class, how many of those that may give one more.
+    """
+
+    certain: Longs
+    may: Bools
+    class_: Longs
+    more: Longs
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What is given up at the ends of ranges.
+
+    Attributes
+    ----------
+    head, tail
+        Per range, how much goes at its beginning, and at its end.
+    give
+        Per giver, what it has to give besides.
+    """
+
+    head: Longs
+    tail: Longs
+    give: Longs
+
+
+def give_windows(ranges: LineRanges, givers: Givers) -> Given:
+    """Choose what goes, of ranges of givers."""
+    certain = givers.certain
+    able = (certain > 0) | (givers.may & (givers.more[givers.class_] > 0))
+    rows = np.flatnonzero(able[ranges.whose])
+    is_whole = ranges.count[rows] <= np.maximum(certain[ranges.whose[rows]], 1)
+    cut = rows[~is_whole]
+    row = np.concatenate([rows, cut])
+    is_tail = np.arange(len(row)) >= len(rows)
+    is_whole = np.append(is_whole, np.zeros(len(cut), dtype=np.bool_))
+    size = np.where(is_whole, ranges.count[row], 1)
+    start = ranges.start[row] + np.where(is_tail, ranges.count[row] - 1, 0)
+    order = np.argsort(start)
+    row, is_tail, is_whole, size = row[order], is_tail[order], is_whole[order], size[order]
+    whose = ranges.whose[row]
+    cells, window = _choose_windows(whose, start[order], size, ranges.topic[row], is_whole)
+    fits = _find_first(certain[whose[cells]] == 0, givers.class_[whose[cells]], givers.more)
+    cells, window = cells[fits], window[fits]
+    if len(cells):
+        cells = cells[np.bincount(window)[window] >= SHORTEST]
+    giver, size = whose[cells], size[cells]
+    freely = np.zeros(len(certain), dtype=np.bool_)
+    freely[giver[certain[giver] == 0]] = True
+    left = certain.copy()
+    left[giver] = np.maximum(certain[giver] - size, 0)
+    left += _find_last(givers, freely)
+    ends = ~is_whole[cells]  # there it gives the rest, too
+    more = np.where(ends, np.minimum(left[giver], ranges.count[row[cells]] - size), 0)
+    left[giver] -= more
+    head, tail = np.zeros((2, len(ranges.whose)), dtype=np.int64)
+    at_tail = is_tail[cells]
+    head[row[cells[~at_tail]]] = (size + more)[~at_tail]
+    tail[row[cells[at_tail]]] = (size + more)[at_tail]
+    return Given(head, tail, left)
+
+
+def _find_last(givers: Givers, freely: Bools) -> Bools:
+    """Return who gives one more because too few have given one freely: the last of each class."""
+    left = givers.more - count_by(givers.class_[freely], len(givers.more))
+    others = np.flatnonzero(givers.may & ~freely)[::-1]
+    last = np.zeros(len(freely), dtype=np.bool_)
+    every = np.ones(len(others), dtype=np.bool_)
+    last[others[_find_first(every, givers.class_[others], left)]] = True
+    return last
+
+
+def _find_first(free: Bools, class_: Longs, most: Longs) -> Bools:
+    """Return which rows are not free, or among the first `most` free ones of their class."""
+    at = np.flatnonzero(free)
+    at = at[np.argsort(class_[at], kind="stable")]
+    fits = ~free
+    fits[at] = rank_in_runs(class_[at]) < most[class_[at]]
+    return fits
+
+
+def _choose_windows(
+    whose: Longs, start: Longs, size: Longs, topic: Longs, is_whole: Bools
+) -> tuple[Longs, Longs]:
+    """Return cells that make long runs, one of each giver at most; and the run of each.
+
+    Runs of adjacent cells are cut into the longest windows without a giver twice. Each giver picks
+    the best window that it is in: that of most cells, then one that ends with whole ranges, then
+    the first. Windows that all their givers pick are taken, the best one first.
+    """
+    cells = len(start)
+    if not cells:
+        return (np.zeros(0, dtype=np.int64),) * 2
+    at = np.arange(cells)
+    begins = np.append(True, (start[1:] != (start + size)[:-1]) | (np.diff(topic) != 0))
+    by_giver = np.argsort(whose, kind="stable")
+    before = np.full(cells, -1, dtype=np.int64)
+    same = whose[by_giver[1:]] == whose[by_giver[:-1]]
+    before[by_giver[1:][same]] = by_giver[:-1][same]
+    low = np.maximum.accumulate(np.maximum(np.where(begins, at, 0), before + 1))
+    last = np.flatnonzero(np.append(begins[1:] | (low[1:] > low[:-1]), True))
+    first, length = low[last], last - low[last] + 1
+    whole = is_whole[first].astype(np.int64) + is_whole[last]
+    best = np.lexsort((first, -whole, -length))  # windows, the best one first
+    rank = np.empty_like(best)
+    rank[best] = np.arange(len(best))
+    # a cell lies in the windows that end at it or later, and begin at it or before
+    of_cell = _least_between(
+        rank, np.searchsorted(last, at), np.searchsorted(first, at, side="right")
+    )
+    pick = np.full(int(whose.max()) + 1, len(best), dtype=np.int64)
+    np.minimum.at(pick, whose, of_cell)
+    window = best[pick[whose]]
+    inside = (first[window] <= at) & (at <= last[window])
+    votes = np.bincount(window[inside], minlength=len(best))
+    chosen = np.flatnonzero(inside & (votes[window] == length[window]))
+    chosen = chosen[np.lexsort((chosen, pick[whose[chosen]]))]
+    return chosen, window[chosen]
+
+
+def _least_between(values: Longs, start: Longs, end: Longs) -> Longs:
+    """Return the least value of each run [start, end), none of which is empty."""
+    tables = [values]
+    while 2 ** len(tables) <= len(values):
+        half = 2 ** (len(tables) - 1)
+        tables.append(np.minimum(tables[-1][:-half], tables[-1][half:]))
+    level = np.frexp(end - start)[1] - 1
+    found = np.empty(len(start), dtype=np.int64)
+    for number, table in enumerate(tables):
+        ours = np.flatnonzero(level == number)
+        found[ours] = np.minimum(table[start[ours]], table[end[ours] - 2**number])
+    return found
+
+
+@dataclass(slots=True)
+class Takers:
+    """Who still gets something from the pool.
+
+    Attributes
+    ----------
+    want
+        Per member, what it gets for certain.
+    may
+        Per member, whether it may get one more.
+    more
+        Per class, how many of those do.
+    class_
+        The class of each member.
+    shares
+        Per pair of topic class and class, how much of the one's pool the other gets.
+    """
+
+    want: Longs
+    may: Bools
+    more: Longs
+    class_: Longs
+    shares: Longs
+
+
+@dataclass(frozen=True, slots=True)
+class Pieces:
+    """Pieces of the pool, in line order: where each begins, how long it is, and on which topic."""
+
+    start: Longs
+    count: Longs
+    topic: Longs
+
+
+PairOf = Callable[[Longs, Longs], Longs]
+"""From topics and classes to pairs of `Takers.shares`."""
+
+
+def take_ends(
+    ranges: LineRanges, pieces: Pieces, takers: Takers, pair_of: PairOf
+) -> tuple[Longs, Pieces, Pieces]:
+    """Give the ends of free pieces to the neighbours that get something anyway.
+
+    In each round, a member gets of one piece as much as it lacks, or one partition freely: first
+    of those that close a gap between two ranges of its own, then of others that it takes whole,
+    then of short ones, then by place.
+
+    Parameters
+    ----------
+    ranges
+        What members keep.
+    takers
+        Who gets how much; what is given here is taken off.
+
+    Returns
+    -------
+    member, got, left
+        Who got what; and what is left of the pieces.
+    """
+    start, count = pieces.start.copy(), pieces.count.copy()
+    left, right = _find_neighbours(ranges, pieces)
+    none = np.zeros(0, dtype=np.int64)
+    got = [(none,) * 4]
+    for _ in range(ROUNDS):
+        offers = _offer(Pieces(start, count, pieces.topic), left, right, takers, pair_of)
+        who, piece, is_right, size, pair = _settle(offers, count, takers)
+        if not len(who):
+            break
+        free = takers.want[who] == 0
+        takers.want[who[~free]] -= size[~free]
+        takers.may[who[free]] = False
+        takers.more = takers.more - count_by(takers.class_[who[free]], len(takers.more))
+        takers.shares = takers.shares - sum_by(pair, size, len(takers.shares))
+        place = start[piece] + np.where(is_right, count[piece] - size, 0)
+        got.append((who, place, size, pieces.topic[piece]))
+        np.add.at(start, piece[~is_right], size[~is_right])
+        np.subtract.at(count, piece, size)
+    some = count > 0
+    who, *columns = (np.concatenate(column) for column in zip(*got, strict=True))
+    return who, Pieces(*columns), Pieces(start[some], count[some], pieces.topic[some])
+
+
+def _find_neighbours(ranges: LineRanges, pieces: Pieces) -> tuple[Longs, Longs]:
+    """Return who owns what is before and after each piece on its topic; -1 for no one."""
+    start, topic = pieces.start, pieces.topic
+    if not len(ranges.whose):
+        return np.full(len(start), -1), np.full(len(start), -1)
+    ends = ranges.start + ranges.count
+    at = np.clip(np.searchsorted(ends, start), 0, len(ends) - 1)
+    left = np.where((ends[at] == start) & (ranges.topic[at] == topic), ranges.whose[at], -1)
+    after = start + pieces.count
+    at = np.clip(np.searchsorted(ranges.start, after), 0, len(ends) - 1)
+    touches = (ranges.start[at] == after) & (ranges.topic[at] == topic)
+    return left, np.where(touches, ranges.whose[at], -1)
+
+
+Offers = tuple[Longs, Longs, Bools, Longs, Longs]
+"""Members, pieces, whether it is the end of the piece, how much, and the pair of topic class and
+class; the best one first."""
+
+
+def _offer(pieces: Pieces, left: Longs, right: Longs, takers: Takers, pair_of: PairOf) -> Offers:
+    """Offer each end to its neighbour; of these, each member takes its best offer."""
+    count = pieces.count
+    piece = np.concatenate([np.arange(len(count))] * 2)
+    who = np.concatenate([left, right])
+    is_right = np.arange(len(piece)) >= len(count)
+    lacks = takers.want + (
+        (takers.want == 0) & takers.may & (takers.more > 0)[takers.class_]
+    )  # fmt: skip
+    ours = np.flatnonzero((who >= 0) & (count[piece] > 0))
+    ours = ours[lacks[who[ours]] > 0]
+    piece, who, is_right = piece[ours], who[ours], is_right[ours]
+    pair = pair_of(pieces.topic[piece], takers.class_[who])
+    size = np.minimum(np.minimum(lacks[who], count[piece]), takers.shares[pair])
+    closes = size == count[piece]
+    kind = np.where(closes & (left[piece] == right[piece]), 0, np.where(closes, 1, 2))
+    order = np.lexsort((is_right, who, pieces.start[piece], count[piece], kind))
+    order = order[size[order] > 0]
+    order = order[np.sort(np.unique(who[order], return_index=True)[1])]
+    return who[order], piece[order], is_right[order], size[order], pair[order]
+
+
+def _settle(offers: Offers, count: Longs, takers: Takers) -> Offers:
+    """Cut offers to what there is of each piece, class and pair; the best one comes first."""
+    who, piece, is_right, size, pair = offers
+    size = _cut(size, piece, count)
+    size = _cut(size, pair, takers.shares)
+    free = takers.want[who] == 0
+    fits = (size > 0) & _find_first(free & (size > 0), takers.class_[who], takers.more)
+    return who[fits], piece[fits], is_right[fits], size[fits], pair[fits]
+
+
+def _cut(size: Longs, of: Longs, most: Longs) -> Longs:
+    """Return sizes, of which those of each kind add up to `most` of it at the most."""
+    order = np.argsort(of, kind="stable")
+    sizes, kind = size[order], of[order]
+    before = offsets_of(sizes)[:-1]
+    before -= before[np.searchsorted(kind, kind)]
+    cut = np.empty_like(size)
+    cut[order] = np.clip(most[kind] - before, 0, sizes)
+    return cut
