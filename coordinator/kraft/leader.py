@@ -101,6 +101,8 @@ class LeaderOf:
         How long a coordinator may fail to read or write its log.
     metrics
         Of all partitions.
+    store
+        Of the node's history.
 
     Attributes
     ----------
@@ -121,6 +123,7 @@ class LeaderOf:
         commit_s: float = COMMIT_S,
         patience_s: float = PATIENCE_S,
         metrics: NodeMetrics | None = None,
+        store: str | None = None,
     ) -> None:
         self._commit_s, self._patience_s = commit_s, patience_s
         self._node_id, self._standing, self._assignors = node_id, standing, tuple(assignors)
@@ -132,7 +135,7 @@ class LeaderOf:
         self._terms: dict[int, Term] = {}
         self.leaders: Leaders | None = None
         self._count = 0
-        self.keeper = RecordKeeper(self._list_served, lambda: self._count)
+        self.keeper = RecordKeeper(self._list_served, lambda: self._count, store)
         self._has_closed = False
         self._changing = threading.Lock()
         self.router = Router(self.find, self.list_open)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import socket
 import time
 from collections.abc import AsyncIterator
@@ -188,7 +189,11 @@ class ClusterNode:
         listeners = read_listeners(image, self._listen, node_id)
         self._access = access = await open_access(self._config, image, node_id, self._brokers)
         self._leader = leader = LeaderOf(
-            node_id, self._config, self._standing, metrics=self.metrics
+            node_id,
+            self._config,
+            self._standing,
+            metrics=self.metrics,
+            store=os.path.dirname(self._files.folder),
         )
         leader.keeper.open(self._history)
         node = Node(

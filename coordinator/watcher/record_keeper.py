@@ -13,13 +13,17 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
+from coordinator.core.state.groups import State
 from coordinator.core.state.records import Record
 from coordinator.core.watched.kept_records import list_ended, list_kept
 from coordinator.core.watched.unread_groups import group_of
 from coordinator.core.watched_events import KeepRecords
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.errors.trouble import Trouble
+from coordinator.history.log_reader import LogReader
 from coordinator.runtime.coordinator import Coordinator
+from coordinator.storage.record_log import LogError
+from coordinator.storage.store_claim import has_log
 
 RETRY_S, COMPARE_S, PATIENCE_S = 0.25, 30.0, 10.0
 """Between two tries to write; between two comparisons of both sides; and how long `flush` waits."""
@@ -48,10 +52,17 @@ class RecordKeeper:
         Returns what is led now.
     count
         Returns how many partitions the topic of groups has.
+    store
+        Of the history: read while that is not open, as when it waits for the lease of a node that
+        was killed. None: it is in memory.
     """
 
-    def __init__(self, list_led: Callable[[], Led], count: Callable[[], int]) -> None:
+    def __init__(
+        self, list_led: Callable[[], Led], count: Callable[[], int], store: str | None = None
+    ) -> None:
         self._list_led, self._count = list_led, count
+        self._store, self._reading = store, threading.Lock()
+        self._stored: State | None = None
         self._changed = threading.Condition()
         self._queue: deque[Queued] = deque()
         self._sent = 0
@@ -65,7 +76,7 @@ class RecordKeeper:
     def open(self, history: Coordinator | None) -> None:
         """Keep records there from now on; None: they wait until there is one."""
         with self._changed:
-            self._history, self._has_all = history, False
+            self._history, self._has_all, self._stored = history, False, None
             if self._thread is None and history is not None and not self._has_closed:
                 self._thread = threading.Thread(target=self._run, name="muster-keeps", daemon=True)
                 self._thread.start()
@@ -111,15 +122,18 @@ class RecordKeeper:
             )
 
     def find(self, number: int) -> list[Record]:
-        """Return what is kept of the groups of a partition; nothing while there is no history."""
-        history = self._history
-        if history is None:
-            return []
-        count = self._count()
+        """Return what is kept of the groups of a partition; nothing where that cannot be read."""
+        history, count = self._history, self._count()
         try:
-            return history.look(lambda state: list_kept(state, number, count))
-        except GroupError as error:
-            logger.warning("partition %d is led without what is kept: %s", number, error.message)
+            if history is not None:
+                return history.look(lambda state: list_kept(state, number, count))
+            with self._reading:
+                if self._stored is None and self._store is not None and has_log(self._store):
+                    self._stored = LogReader(self._store).state()
+                stored = self._stored
+            return [] if stored is None else list_kept(stored, number, count)
+        except (GroupError, LogError, OSError) as error:
+            logger.warning("partition %d is led without what is kept: %s", number, error)
             return []
 
     def compare(self) -> None:

@@ -48,7 +48,8 @@ class World:
         self.config = Config(kafka=kafka_config(KAFKA), plans=PlansConfig(poll_ms=20))
         self.group = next(f"g{n}" for n in range(99) if place_of(f"g{n}", PARTITIONS) == 0)
         own = NodeConfig(groups={self.group: MANUAL})
-        self.node = Node(folder / "node", image, replace(self.config, node=own))
+        own = replace(self.config, node=own)
+        self.node = Node(folder / "node", image, own, self.store)
         self.epochs, self.owned = {}, {}
 
     @contextmanager
@@ -214,11 +215,28 @@ def test_a_history_that_opens_later_brings_what_it_kept_and_gets_what_it_missed(
     world.node.leader.keeper.send([Audited("other", "denied", "User:bob")])
     world.node.leader.catalog._own.clear()
     led = world.lead(leader_epoch=10)
-    assert led.waiting_plans(world.group) == []
+    assert led.waiting_plans(world.group) == [plan]  # read from the store, which is not open
     with world.history() as history:
-        until(lambda: led.waiting_plans(world.group) == [plan])
         until(lambda: frame(world.store, "audit").num_rows == 1)
         until(lambda: not history.look(lambda state: state.settings))
+
+
+def test_what_could_not_be_read_is_restored_when_the_history_opens(world):
+    """And it plans nothing itself, though the group's settings are there."""
+    world.node.leader.keeper._store = None
+    with world.history() as history:
+        world.lead()
+        world.beat("a")
+        world.beat("a", "b")
+        plan = world.waiting()
+        until(lambda: world.plans() == {plan.plan_id: "waiting"})
+        until(lambda: world.group in history.look(lambda state: state.settings))
+    world.node.leader.catalog._own.clear()
+    led = world.lead(leader_epoch=10)
+    assert led.waiting_plans(world.group) == []
+    with world.history():
+        until(lambda: led.waiting_plans(world.group) == [plan])
+        assert world.plans() == {plan.plan_id: "waiting"}
 
 
 def test_who_leads_a_group_decides_about_its_plans(world):

@@ -39,14 +39,16 @@ def until(holds):
 class Node:
     """A node that may lead, as its loop has it."""
 
-    def __init__(self, folder, image, config=Config()):  # noqa: B008 - frozen
+    def __init__(self, folder, image, config=Config(), store=None):  # noqa: B008 - frozen
         folder.mkdir()
         self.image, self.replicas = image, Replicas(str(folder), NODE, OtherLeader())
         self.standing = Standing(60_000)
         self.standing.hear(monotonic_ms(), is_fenced=False)
         for _ in range(2):
             self.standing.hear_metadata()
-        self.leader = LeaderOf(NODE, config, self.standing, commit_s=0.1, patience_s=0.1)
+        self.leader = LeaderOf(
+            NODE, config, self.standing, commit_s=0.1, patience_s=0.1, store=store
+        )
 
     def see(self, number=0, **changes):
         """See the metadata change."""

@@ -35,9 +35,9 @@ class PlanSubmitter:
 
     def run(self) -> None:
         """End plans that expired, and plan for groups that wait for approval."""
-        if self._loop.processor.status is not Status.ACTIVE:
-            return
         state = self._loop.processor.state  # an idle loop is not woken for nothing
+        if self._loop.processor.status is not Status.ACTIVE or state.watched is not None:
+            return  # who coordinates groups that are watched plans for them
         try:
             if state.planned:
                 self._end_expired()

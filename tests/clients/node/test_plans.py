@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 
@@ -54,10 +55,9 @@ def test_a_plan_waits_is_approved_and_is_known_after_a_kill(tmp_path):
         return [json.loads(line)["plan_id"] for line in done.stdout.splitlines()]
 
     def share(name):
-        """What a member holds, of all; nothing of it is held twice."""
-        held = group.held()
-        every = sorted(one for mine in held.values() for one in mine)
-        return (held.get(name, []) or None) and every == ORDERS and held[name]
+        """What a member holds, once all is held, by one member each; nothing before."""
+        held = {one: sorted(mine) for one, mine in group.held().items()}
+        return held[name] if sorted(itertools.chain(*held.values())) == ORDERS else []
 
     with led_cluster(tmp_path, {"orders": 4}, SETTINGS) as (node, one, two):
         fill(one.address)
