@@ -151,6 +151,11 @@ class PartitionOwners(Mapping[TopicKey, Serials]):
 
     def _add_topics(self, keys: list[TopicKey], rooms: Longs) -> None:
         """Add topics whose partitions are all free."""
+        if not self._places and len(keys) == 1:  # of most groups it is the only one
+            self._starts, self._rooms = np.zeros(1, np.int64), rooms
+            self._grow(int(rooms[0]))
+            self._places[keys[0]] = 0
+            return
         count, stops = len(self._places), rooms.cumsum()
         self._starts = _put(self._starts, count, self._used + stops - rooms)
         self._rooms = _put(self._rooms, count, rooms)

@@ -159,6 +159,8 @@ def _plan_additions(
     None when that would not be quicker than one by one, or when a claim must be refused: one by
     one says which.
     """
+    if sum(len(holding) for _, holding in claims) < many:
+        return None
     if SpanColumns in {type(holding) for _, holding in claims}:
         return None
     spans = list(chain.from_iterable(holding for _, holding in claims))
