@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -77,10 +78,18 @@ def at_once(group, claims):
     claim_many(group, claims, many=1)
 
 
+def as_runs(group, claims):
+    """Claim one half after the other, as if all members had long ranges."""
+    half = len(claims) // 2
+    claim_many(group, claims[:half], many=1, long=0)
+    claim_many(group, claims[half:], many=1, long=0)
+
+
 @pytest.mark.behaviour("G-7", "G-66")
 def test_bulk_updates_equal_single_updates():
     found = [outcome(one_by_one, *case(seed)) for seed in SEEDS]
     assert [outcome(at_once, *case(seed)) for seed in SEEDS] == found
+    assert [outcome(as_runs, *case(seed)) for seed in SEEDS] == found
     refused = [one for one in found if isinstance(one, str)]
     assert len(refused) > 20
     assert len(found) - len(refused) > 100
@@ -92,6 +101,22 @@ def test_most_are_written_as_arrays(monkeypatch):
     key, group = TopicKey("a", "a-id"), Group("g")
     at_once(group, [(member(n), ((key, 2 * n, 2 * n + 1, 5),)) for n in range(5, 0, -1)])
     assert group.owners[key].tolist() == [FREE, FREE, 1, 0, 2, 0, 3, 0, 4, 0, 5]
+
+
+def test_a_topic_of_long_ranges_costs_what_it_has_of_these():
+    """Ten thousand partitions a member cost no more than one, until the topic changes."""
+    key, group, width = TopicKey("a", "a-id"), Group("g"), 10_000
+    claims = [(member(n + 1), ((key, width * n, width * (n + 1), 5),)) for n in range(2 * MANY)]
+    tracemalloc.start()
+    claim_many(group, claims[MANY:])
+    claim_many(group, claims[:MANY])
+    taken, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert taken < MANY * width // 10, f"{taken} bytes of {2 * MANY * width} partitions"
+    assert (key in group.owners, list(group.owners), len(group.owners)) == (True, [key], 1)
+    with pytest.raises(IllegalStateError, match=r"m1 claims a\[0..9999\] that another one holds"):
+        claim_many(group, claims[:MANY])
+    assert group.owners[key].tolist() == np.arange(1, 2 * MANY + 1).repeat(width).tolist()
 
 
 @pytest.mark.behaviour("G-66")

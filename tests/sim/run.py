@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from unittest.mock import patch
 
-from coordinator.core.state import partition_owners
+from tests.support.invariants import as_large_groups
 
 from .chance import Chance, Key
 from .checkers import Violation
@@ -57,7 +56,7 @@ def simulate(
         world = kind(chance, MemoryStore() if seed % DELTA_EVERY else DeltaStore(chance))
     violation = None
     try:
-        with patch.object(partition_owners, "MANY", 1):  # loads as of a large group
+        with as_large_groups():
             world.run()
     except Violation as found:
         violation = str(found)

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import AbstractContextManager
+from functools import partial
 from unittest.mock import patch
 
 import numpy as np
 
 from coordinator.core.consumer.heartbeat import ENGINE_PREFIX
-from coordinator.core.state import partition_owners as ownership
+from coordinator.core.state import replay as replaying
 from coordinator.core.state import state_records
 from coordinator.core.state.classic_group import ClassicState
 from coordinator.core.state.groups import HASH_BITS, Computation, State
 from coordinator.core.state.owner_columns import FREE
+from coordinator.core.state.partition_owners import claim_many
 from coordinator.core.state.replay import replay, replay_all
 from tests.support.fingerprint import fingerprint
 
@@ -137,12 +140,17 @@ def check_replays(state, records):
     assert fingerprint(restored) == as_kept(state)
 
 
+def as_large_groups() -> AbstractContextManager[object]:
+    """Let groups of any size be loaded as large ones of long ranges are."""
+    return patch.object(replaying, "claim_many", partial(claim_many, many=1, long=0))
+
+
 def replayed(records):
     """A new state from records, one by one; in one go, as in a load, they make the same."""
     records, state, loaded = list(records), State(), State()
     for record in records:
         replay(state, record)
-    with patch.object(ownership, "MANY", 1):  # as if this were a large group
+    with as_large_groups():
         replay_all(loaded, records)
     for each in (state, loaded):
         check(each)

@@ -1,10 +1,14 @@
-"""Who holds each partition of a group: the topics of a group one after the other in one array."""
+"""Who holds each partition of a group: the topics of a group one after the other in one array.
+
+A topic of a group that was loaded is a few runs instead, until somebody asks for it: a member of a
+very large group has a range of a hundred partitions, and while nothing moves nobody asks.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import compress, repeat
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +23,30 @@ Serials: TypeAlias = NDArray[np.int32]
 FREE = 0
 """No member's serial: they count from 1."""
 UNKNOWN = -1
+LONG = 6
+"""Runs of so many partitions on average take up half of what the partitions do, or less."""
+
+
+class Runs(NamedTuple):
+    """Partitions of a topic that members hold, as ranges, and the serial of each one's holder."""
+
+    first: Longs
+    end: Longs
+    serial: Serials
+
+    def at(self, places: Longs) -> Runs:
+        """Return some of them."""
+        return Runs(self.first[places], self.end[places], self.serial[places])
+
+    def overlap(self) -> bool:
+        """Whether two of them share a partition; they are sorted."""
+        return bool(np.any(self.first[1:] < self.end[:-1]))
+
+    def owners(self) -> Serials:
+        """Return the owner of each partition from the first one's on; they are sorted."""
+        edges = np.stack([self.first, self.end], axis=1).ravel()
+        values = np.stack([self.serial, np.full_like(self.serial, FREE)], axis=1).ravel()[:-1]
+        return values.repeat(np.diff(edges))
 
 
 class PartitionOwners(Mapping[TopicKey, Serials]):
@@ -28,7 +56,7 @@ class PartitionOwners(Mapping[TopicKey, Serials]):
     next call of `reserve`.
     """
 
-    __slots__ = ("_places", "_rooms", "_seen", "_serials", "_starts", "_used")
+    __slots__ = ("_places", "_rooms", "_runs", "_seen", "_serials", "_starts", "_used")
 
     def __init__(self) -> None:
         self._serials: Serials = np.zeros(0, np.int32)
@@ -39,23 +67,47 @@ class PartitionOwners(Mapping[TopicKey, Serials]):
         self._rooms: Longs = np.zeros(0, np.int64)
         self._seen: tuple[TopicKeys, int, Longs] | None = None
         """Topics that were looked for, how many were known then, and where they are."""
+        self._runs: dict[TopicKey, Runs] = {}
+        """Topics that have no place yet, as sorted runs."""
 
     def __getitem__(self, key: TopicKey) -> Serials:
+        if key in self._runs:
+            self._place_runs([key])
         place = self._places[key]
         start = self._starts[place]
         return self._serials[start : start + self._rooms[place]]
 
     def __contains__(self, key: object) -> bool:
-        return key in self._places
+        return key in self._places or key in self._runs
 
     def __iter__(self) -> Iterator[TopicKey]:
-        return iter(self._places)
+        return iter([*self._places, *self._runs])  # to look at one gives it its place
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self._places) + len(self._runs)
+
+    def join_runs(self, key: TopicKey, more: Runs, long: int = LONG) -> Runs | None:
+        """Return the runs of a topic with more of them, which are sorted.
+
+        None where the topic has its place, where they overlap, or are too short on average.
+        """
+        if key in self._places:
+            return None
+        had = self._runs.get(key)
+        if had is not None:
+            more = Runs(*map(np.concatenate, zip(had, more, strict=True)))
+            more = more.at(np.argsort(more.first, kind="stable"))
+        if more.overlap() or more.end[-1] < long * len(more.end):
+            return None
+        return Runs(*(column.astype(np.int32) for column in more))
+
+    def set_runs(self, key: TopicKey, runs: Runs) -> None:
+        """Set who owns what of a topic, to runs that were joined."""
+        self._runs[key] = runs
 
     def reserve(self, key: TopicKey, end: int) -> Serials:
         """Return the owners of a topic's partitions, with room up to one of them."""
+        self._place_runs([key])
         place = self._places.get(key)
         if place is None:
             self._add_topics([key], np.array([end], np.int64))
@@ -65,6 +117,7 @@ class PartitionOwners(Mapping[TopicKey, Serials]):
 
     def reserve_all(self, keys: Sequence[TopicKey], ends: Longs) -> None:
         """Have room in each topic up to a partition: `reserve` for many, which grows once."""
+        self._place_runs(keys)
         places = self._look_up(keys)
         new = places == UNKNOWN
         if new.any():
@@ -117,10 +170,21 @@ class PartitionOwners(Mapping[TopicKey, Serials]):
 
     def _find_topics(self, topics: TopicKeys) -> Longs:
         """Return the place of each topic, UNKNOWN where it has none; mostly the same are asked."""
+        self._place_runs(topics.keys)
         known = len(self._places)
         if self._seen is None or self._seen[0] is not topics or self._seen[1] != known:
             self._seen = topics, known, self._look_up(topics.keys)
         return self._seen[2]
+
+    def _place_runs(self, keys: Sequence[TopicKey]) -> None:
+        """Give those topics their place that are runs."""
+        found = [key for key in keys if key in self._runs] if self._runs else []
+        if not found:
+            return
+        runs = [self._runs.pop(key) for key in found]
+        self._add_topics(found, np.array([some.end[-1] for some in runs], np.int64))
+        for key, some in zip(found, runs, strict=True):
+            self[key][some.first[0] :] = some.owners()
 
     def _look_up(self, keys: Sequence[TopicKey]) -> Longs:
         """Return the place of each topic, UNKNOWN where it has none."""

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import chain, filterfalse
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
-from assignors.arrays import Longs
 from coordinator.core.state.groups import Group, Member
-from coordinator.core.state.owner_columns import FREE, Serials
+from coordinator.core.state.owner_columns import FREE, LONG, Runs, Serials
 from coordinator.core.state.partition_spans import (
     HeldSpan,
     Holding,
@@ -23,8 +23,8 @@ from coordinator.core.state.partition_spans import (
 from coordinator.core.state.span_columns import SpanColumns
 from coordinator.errors import IllegalStateError
 
-Addition: TypeAlias = tuple[Serials, Serials]
-"""A part of a topic's serials, and what to add to it."""
+Addition: TypeAlias = Callable[[], object]
+"""Adds to who holds what of a topic."""
 MANY = 100
 """So many spans of each topic are worth arrays of their own."""
 SPREAD_MAX = 4
@@ -117,48 +117,65 @@ def _held_already(member: Member, span: HeldSpan) -> IllegalStateError:
     )
 
 
-def claim_many(group: Group, claims: Sequence[tuple[Member, Holding]], many: int = MANY) -> None:
+def claim_many(
+    group: Group, claims: Sequence[tuple[Member, Holding]], many: int = MANY, long: int = LONG
+) -> None:
     """Let many members hold partitions: `claim_partitions` for each, in order.
 
     Parameters
     ----------
     many
         Spans a topic from which on they are written as arrays.
+    long
+        Partitions a span from which on they stay as spans in these.
 
     Raises
     ------
     IllegalStateError
         As for `claim_partitions`.
     """
-    found = _plan_additions(group, claims, many)
+    found = _plan_additions(group, claims, many, long)
     if found is None:
         for member, holding in claims:
             claim_partitions(group, member, holding)
         return
-    for window, added in found:
-        np.add(window, added, out=window)
-
-
-class _Columns(NamedTuple):
-    """Spans, and the serial of each one's new holder."""
-
-    first: Longs
-    end: Longs
-    serial: Serials
-
-    def at(self, places: Longs) -> _Columns:
-        """Return some of them."""
-        return _Columns(self.first[places], self.end[places], self.serial[places])
+    for add in found:
+        add()
 
 
 def _plan_additions(
-    group: Group, claims: Sequence[tuple[Member, Holding]], many: int
+    group: Group, claims: Sequence[tuple[Member, Holding]], many: int, long: int
 ) -> list[Addition] | None:
-    """Return what to add, by topic, without adding it.
+    """Return what adds to each topic, without doing it.
 
     None when that would not be quicker than one by one, or when a claim must be refused: one by
     one says which.
     """
+    topics = _by_topic(claims, many)
+    if topics is None:
+        return None
+    found: list[Addition] = []
+    rest: list[tuple[TopicKey, Runs]] = []
+    for key, runs in topics:
+        joined = group.owners.join_runs(key, runs, long)
+        if joined is None:
+            rest.append((key, runs))
+        else:
+            found.append(partial(group.owners.set_runs, key, joined))
+    ends = np.array([runs.end.max() for _, runs in rest], np.int64)
+    group.owners.reserve_all([key for key, _ in rest], ends)
+    for key, runs in rest:
+        added = _plan_topic(group, key, runs)
+        if added is None:
+            return None
+        found.append(added)
+    return found
+
+
+def _by_topic(
+    claims: Sequence[tuple[Member, Holding]], many: int
+) -> list[tuple[TopicKey, Runs]] | None:
+    """Return the claims of each topic, sorted; None where they are columns, or few."""
     if sum(len(holding) for _, holding in claims) < many:
         return None
     if SpanColumns in {type(holding) for _, holding in claims}:
@@ -173,34 +190,22 @@ def _plan_additions(
     counts = [len(holding) for _, holding in claims]
     serials = np.array([member.serial for member, _ in claims], np.int32).repeat(counts)
     topics = np.array(list(map(numbers.__getitem__, keys)))
-    columns = _Columns(np.array(first), np.array(end), serials)
-    order = np.lexsort((columns.first, topics))
+    runs = Runs(np.array(first), np.array(end), serials)
+    order = np.lexsort((runs.first, topics))
     cuts = np.flatnonzero(np.diff(topics[order])) + 1
-    parts = list(zip(numbers, np.split(order, cuts), strict=True))
-    ends = np.array([columns.end[places].max() for _, places in parts], np.int64)
-    group.owners.reserve_all([key for key, _ in parts], ends)
-    found = []
-    for key, places in parts:
-        added = _plan_topic(group, key, columns.at(places))
-        if added is None:
-            return None
-        found.append(added)
-    return found
+    return [(key, runs.at(at)) for key, at in zip(numbers, np.split(order, cuts), strict=True)]
 
 
-def _plan_topic(group: Group, key: TopicKey, spans: _Columns) -> Addition | None:
-    """Return what to add to one topic; its spans are sorted. None as `_plan_additions`."""
-    first, end, serial = spans
-    start, stop = int(first[0]), int(end[-1])
-    if stop - start > SPREAD_MAX * (end - first).sum() or np.any(first[1:] < end[:-1]):
+def _plan_topic(group: Group, key: TopicKey, runs: Runs) -> Addition | None:
+    """Return what adds to one topic that has its place. None as `_plan_additions`."""
+    start, stop = int(runs.first[0]), int(runs.end[-1])
+    if stop - start > SPREAD_MAX * (runs.end - runs.first).sum() or runs.overlap():
         return None
-    edges = np.stack([first, end], axis=1).ravel()
-    values = np.stack([serial, np.full_like(serial, FREE)], axis=1).ravel()[:-1]
-    added = values.repeat(np.diff(edges))
+    added = runs.owners()
     window = group.owners[key][start:stop]
     if np.any((window != FREE) & (added != FREE)):
         return None
-    return window, added
+    return partial(np.add, window, added, out=window)
 
 
 def free_of(group: Group, spans: Spans, serial: int) -> Spans:
