@@ -17,7 +17,7 @@ from coordinator.core.events import Event, Heartbeat, OffsetCommit
 from coordinator.core.reasons import SEPARATOR
 from coordinator.core.state.classic_group import ClassicState
 from coordinator.core.state.groups import GroupState, State
-from coordinator.core.state.partition_spans import count_partitions
+from coordinator.core.state.member_rows import count_owned
 from coordinator.core.state.records import (
     ClassicGroupWritten,
     GroupMetadata,
@@ -362,9 +362,7 @@ class _Groups:
         members: dict[str, int] = {}
         for group in groups:
             by_state[group.state.value] += 1
-            loads = [
-                count_partitions(member.current.assigned) for member in list(group.members.values())
-            ]
+            loads = list(map(count_owned, list(group.members.values())))
             label = self._by_group.label(group.group_id)
             members[label] = members.get(label, 0) + len(loads)
             spread = max(loads) - min(loads) if loads else 0

@@ -29,6 +29,7 @@ from coordinator.core.state.records import MemberState
 
 MANY = 100
 """So many timers are worth to be set as arrays."""
+REVOKING = MemberState.UNREVOKED_PARTITIONS
 NEVER = np.iinfo(np.int64).max
 EXPIRE = "expire-group-metadata"
 """The timer that looks at the age of offsets, under Kafka's name."""
@@ -68,9 +69,7 @@ class Deadlines(Generic[K]):
 
     def set(self, key: K, at_ms: int, epoch: int = 0) -> None:
         """Start a timer, or start it again."""
-        slot = self._slots.get(key)
-        if slot is None:
-            slot = self._new_slot(key)
+        slot = self._slot_of(key)
         self._count += 1
         self._at[slot] = at_ms
         self._set[slot] = self._count
@@ -79,8 +78,10 @@ class Deadlines(Generic[K]):
 
     def set_many(self, keys: Sequence[K], at_ms: int, epoch: int = 0) -> None:
         """Start timers, or start them again, all for the same instant, in their order."""
-        known = self._slots
-        slots = [known[key] if key in known else self._new_slot(key) for key in keys]
+        known = list(map(self._slots.get, keys))
+        slots = [slot for slot in known if slot is not None]
+        if len(slots) < len(keys):
+            slots = list(map(self._slot_of, keys))
         self._at[slots] = at_ms
         self._set[slots] = np.arange(self._count + 1, self._count + 1 + len(slots))
         self._epoch[slots] = epoch
@@ -136,6 +137,10 @@ class Deadlines(Generic[K]):
             for at, _, slot, key in sorted(rows, key=lambda row: row[:2])
         ]
 
+    def _slot_of(self, key: K) -> int:
+        slot = self._slots.get(key)
+        return self._new_slot(key) if slot is None else slot
+
     def _new_slot(self, key: K) -> int:
         if self._free:
             slot = self._free.pop()
@@ -189,8 +194,8 @@ class GroupTimers:
         for group_id, group in sorted(state.groups.items()):
             alike = sessions[self._session_ms(state, group_id)]
             alike += [(SESSION, group_id, member_id) for member_id in sorted(group.members)]
-            members = group.members.values()
-            revoking += [m for m in members if m.current.state is MemberState.UNREVOKED_PARTITIONS]
+            unstable = (one for one in group.members.values() if not one.stable)
+            revoking += [one for one in unstable if one.current.state is REVOKING]
         for session_ms, keys in sessions.items():  # one by one, a million groups take long
             self._deadlines.set_many(keys, now + check_ms + session_ms)
         for member in sorted(revoking, key=lambda m: (m.meta.group_id, m.member_id)):

@@ -13,16 +13,27 @@ import numpy as np
 import pyarrow as pa
 
 from assignors.arrays import Ints, Longs
+from coordinator.core.state.member_rows import STATES, CurrentRows, TargetRows
 from coordinator.core.state.partition_spans import MANY, Holding, Spans, TopicKey, shrink
 from coordinator.core.state.record_fields import Mark, take_apart
-from coordinator.core.state.records import KINDS, PARTITION_METADATA, MemberState, Record, Tombstone
+from coordinator.core.state.records import (
+    KINDS,
+    PARTITION_METADATA,
+    CurrentMember,
+    MemberState,
+    Record,
+    TargetMember,
+    Tombstone,
+)
 from coordinator.core.state.short_calls import apply
-from coordinator.core.state.span_columns import SpanColumns, TopicKeys
+from coordinator.core.state.span_columns import SpanColumns, SpanRows, TopicKeys
 from coordinator.storage.record_log import CLAIM, Batch, NewerLog
 from coordinator.storage.record_schema import COLUMN_TYPES, FIELDS, NAME_COLUMN, ColumnType
 
 _STATES = {state.name: state for state in MemberState}
 _UNSIGNED = 1 << 64
+LONG = 1_000
+"""So many rows of one kind are worth columns."""
 HEAD = 2
 """Fields of a range before its numbers: the topic's name and its id."""
 Decoder: TypeAlias = Callable[[pa.Array, "ValueCache"], list[Any]]
@@ -60,10 +71,10 @@ class ValueCache:
 
     def keys(self, ranges: pa.StructArray) -> tuple[list[TopicKey], Longs]:
         """Return the distinct topics of a column of ranges, and which of them each range has."""
-        names, name_codes = _dictionary_encode(ranges.field("topic"))
-        ids, id_codes = _dictionary_encode(ranges.field("topic_id"))
+        names, name_codes = _number_values(ranges.field("topic"))
+        ids, id_codes = _number_values(ranges.field("topic_id"))
         pairs, codes = np.unique(
-            np.array(name_codes, np.int64) * len(ids) + id_codes, return_inverse=True
+            name_codes.astype(np.int64) * len(ids) + id_codes, return_inverse=True
         )
         keys = [TopicKey(names[p // len(ids)] or "", ids[p % len(ids)] or "") for p in pairs]
         return apply(self._keys.setdefault, keys, keys), codes
@@ -76,14 +87,109 @@ class ValueCache:
         return self._topics
 
 
-def decode_batches(rows: pa.Table, seen: ValueCache) -> Iterator[Batch]:
+def decode_batches(rows: pa.Table, seen: ValueCache, long: int = LONG) -> Iterator[Batch]:
     """Yield rows as they were written: those of one moment and one coordinator are one batch.
+
+    So many rows of one kind about members of one group, or more, are a batch that has columns.
 
     Raises
     ------
     NewerLog
         A row is of a kind that this version does not know.
     """
+    at = 0
+    for first, end in _find_runs(rows, long):
+        some = rows.slice(first, end - first)
+        records = decode_run(some, seen)
+        if records is not None:
+            yield from _decode_mixed(rows.slice(at, first - at), seen)
+            names = ("position", "at_ms", "coordinator_epoch")
+            position, at_ms, epoch = (some.column(name)[-1].as_py() for name in names)
+            yield Batch(position, at_ms, epoch, records)
+            at = end
+    yield from _decode_mixed(rows.slice(at), seen)
+
+
+def _find_runs(rows: pa.Table, long: int) -> list[tuple[int, int]]:
+    """Return where runs of rows begin and end that may become columns."""
+    if len(rows) < long:
+        return []
+    _, kinds = _number_values(rows.column("kind"))
+    columns = [kinds, rows.column("tombstone").to_numpy()]
+    columns += [rows.column(name).to_numpy() for name in ("at_ms", "coordinator_epoch")]
+    new = np.logical_or.reduce([column[1:] != column[:-1] for column in columns])
+    bounds = [0, *(np.flatnonzero(new) + 1).tolist(), len(rows)]
+    return [(first, end) for first, end in pairwise(bounds) if end - first >= long]
+
+
+def decode_run(rows: pa.Table, seen: ValueCache) -> TargetRows | CurrentRows | None:
+    """Return rows of one kind as columns; None where they are better records, one by one.
+
+    They are about members of several groups, an older version wrote them without a column, or a
+    member has very many ranges.
+    """
+    decode = _DECODERS_OF_RUNS.get(rows.column("kind")[0].as_py())
+    if decode is None or rows.column("tombstone")[0].as_py():
+        return None
+    groups = rows.column("group_id").unique().to_pylist()
+    if len(groups) > 1:
+        return None
+    try:
+        column = partial(_whole, rows)
+        return decode(groups[0], column("member_id"), column, seen)
+    except _NoRun:
+        return None
+
+
+class _NoRun(Exception):  # noqa: N818 - no error
+    """Rows are better records."""
+
+
+def _decode_targets(
+    group_id: str, member_ids: pa.StringArray, column: Callable[[str], pa.Array], seen: ValueCache
+) -> TargetRows:
+    return TargetRows(group_id, member_ids, _decode_span_rows(column("target"), seen))
+
+
+def _decode_currents(
+    group_id: str, member_ids: pa.StringArray, column: Callable[[str], pa.Array], seen: ValueCache
+) -> CurrentRows:
+    names, codes = _number_values(column("state"))
+    states = np.array([STATES.index(_STATES[str(name)]) for name in names], np.int32)[codes]
+    epochs = (column(name).to_numpy() for name in ("member_epoch", "previous_member_epoch"))
+    held = (_decode_span_rows(column(name), seen) for name in ("assigned", "pending"))
+    return CurrentRows(group_id, member_ids, [*epochs, states], *held)
+
+
+def _whole(rows: pa.Table, name: str) -> pa.Array:
+    """Return a column of which every row has a value."""
+    if name not in rows.column_names:
+        raise _NoRun
+    array = rows.column(name).combine_chunks()
+    if array.null_count:
+        raise _NoRun
+    return array
+
+
+def _decode_span_rows(array: pa.ListArray, seen: ValueCache) -> SpanRows:
+    counts = array.value_lengths().to_numpy(zero_copy_only=False)
+    if counts.max() >= MANY:
+        raise _NoRun
+    ranges = array.flatten()
+    keys, codes = seen.keys(ranges)
+    return SpanRows(keys, counts, codes, _decode_numbers(ranges))
+
+
+def _decode_numbers(ranges: pa.StructArray) -> list[Ints]:
+    """Return the first partition of each range, the one after its last, and its epoch if any."""
+    first = ranges.field("first_partition").to_numpy()
+    numbers = [first, first + ranges.field("partition_count").to_numpy()]
+    if ranges.type.num_fields > len(numbers) + HEAD:
+        numbers.append(ranges.field("assignment_epoch").to_numpy())
+    return numbers
+
+
+def _decode_mixed(rows: pa.Table, seen: ValueCache) -> Iterator[Batch]:
     if not len(rows):
         return
     at_ms, epochs, positions = (
@@ -134,9 +240,9 @@ def read_copy(text: str) -> RecordsCopy | None:
 def decode_rows(rows: pa.Table, seen: ValueCache) -> list[Record | None]:
     """Return the record of each row; a claim has none."""
     records: list[Record | None] = [None] * len(rows)
-    kinds, codes = _dictionary_encode(rows.column("kind"))
+    kinds, codes = _number_values(rows.column("kind"))
     ends = rows.column("tombstone").to_numpy(zero_copy_only=False)
-    groups = 2 * np.array(codes, np.int64) + ends
+    groups = 2 * codes.astype(np.int64) + ends
     for group in np.unique(groups).tolist():
         places = np.flatnonzero(groups == group)
         some = _take_rows(rows, places)
@@ -219,21 +325,24 @@ def _decode_plain(array: pa.Array, _seen: ValueCache) -> list[Any]:
 
 def _dictionary_encode(column: pa.Array | pa.ChunkedArray) -> tuple[list[str | None], list[int]]:
     """Return the distinct values of a column, and for each row which of them it has."""
+    values, codes = _number_values(column)
+    return values, codes.tolist()
+
+
+def _number_values(column: pa.Array | pa.ChunkedArray) -> tuple[list[str | None], Ints]:
+    """Return the same, with the numbers as an array."""
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()
     if pa.types.is_dictionary(column.type) and not column.null_count:
         coded = column
     else:
         coded = column.dictionary_encode(null_encoding="encode")
-    return coded.dictionary.to_pylist(), coded.indices.to_numpy().tolist()
+    return coded.dictionary.to_pylist(), coded.indices.to_numpy()
 
 
 def _decode_spans(array: pa.ListArray, seen: ValueCache) -> list[Any]:
     ranges = array.flatten()
-    first = ranges.field("first_partition").to_numpy()
-    numbers = [first, first + ranges.field("partition_count").to_numpy()]
-    if ranges.type.num_fields > len(numbers) + HEAD:
-        numbers.append(ranges.field("assignment_epoch").to_numpy())
+    numbers = _decode_numbers(ranges)
     keys, codes = seen.keys(ranges)
     lengths = array.value_lengths().to_numpy(zero_copy_only=False)
     if len(lengths) and lengths.max() >= MANY:
@@ -326,6 +435,10 @@ def _nested_decoder_of(column: ColumnType) -> Decoder:
     return partial(_decode_nested, type_=column.python)
 
 
+_DECODERS_OF_RUNS: dict[str | None, Callable[..., TargetRows | CurrentRows]] = {
+    TargetMember.kind: _decode_targets,
+    CurrentMember.kind: _decode_currents,
+}
 _TAKE_NULLS = (_decode_text, _decode_id, _decode_plain)
 _DECODERS = {name: _decoder_of(column) for name, column in COLUMN_TYPES.items()}
 _COPY = msgspec.json.Decoder(tuple[int, int, int, list[tuple[str, msgspec.Raw]]])

@@ -88,13 +88,13 @@ class Batch:
     epoch
         The coordinator epoch of the writer.
     records
-        Empty for a claim.
+        Empty for a claim; very many of one kind, about members of one group, may be columns.
     """
 
     position: int
     at_ms: int
     epoch: int
-    records: list[Record]
+    records: Sequence[Record]
 
 
 class RecordLog(Protocol):

@@ -32,7 +32,7 @@ SEEDS = range(300)
 
 def member(number):
     name = f"m{number}"
-    return Member(MemberMetadata("g", name), NameList(()), CurrentMember("g", name), number)
+    return Member(MemberMetadata("g", name), NameList(()), number)
 
 
 def case(seed):

@@ -121,7 +121,7 @@ def test_few_spans_are_tuples_again():
 
 def member(serial):
     name = f"m{serial}"
-    return Member(MemberMetadata("g", name), NameList(()), CurrentMember("g", name), serial)
+    return Member(MemberMetadata("g", name), NameList(()), serial)
 
 
 def owned(group):

@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 from collections import Counter
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
+from itertools import groupby
 from unittest.mock import patch
 
 import numpy as np
+import pyarrow as pa
 
 from coordinator.core.consumer.heartbeat import ENGINE_PREFIX
+from coordinator.core.state import held_rules, state_records
 from coordinator.core.state import replay as replaying
-from coordinator.core.state import state_records
 from coordinator.core.state.classic_group import ClassicState
 from coordinator.core.state.groups import HASH_BITS, Computation, State
+from coordinator.core.state.member_rows import STATES, CurrentRows, TargetRows
 from coordinator.core.state.owner_columns import FREE
-from coordinator.core.state.partition_owners import claim_many
+from coordinator.core.state.partition_owners import claim_many, claim_runs
+from coordinator.core.state.records import CurrentMember, TargetMember
 from coordinator.core.state.replay import replay, replay_all
+from coordinator.core.state.span_columns import SpanRows
+from coordinator.storage import loaded_state
 from tests.support.fingerprint import fingerprint
 
 
@@ -140,21 +147,70 @@ def check_replays(state, records):
     assert fingerprint(restored) == as_kept(state)
 
 
-def as_large_groups() -> AbstractContextManager[object]:
+@contextmanager
+def as_large_groups() -> Iterator[None]:
     """Let groups of any size be loaded as large ones of long ranges are."""
-    return patch.object(replaying, "claim_many", partial(claim_many, many=1, long=0))
+    with (
+        patch.object(replaying, "claim_many", partial(claim_many, many=1, long=0)),
+        patch.object(held_rules, "claim_runs", partial(claim_runs, long=0)),
+        patch.object(loaded_state, "replay_all", replay_as_rows),
+    ):
+        yield
+
+
+def replay_as_rows(state, records):
+    """Replay records as if those of one kind and group, however few, were the rows of a log."""
+    for (kind, group_id), some in groupby(records, lambda one: (type(one), _group_of(one))):
+        replay_all(state, _ROWS.get(kind, lambda _, few: few)(group_id, list(some)))
+
+
+def _group_of(record):
+    return getattr(record, "group_id", None)
+
+
+def _target_rows(group_id, records):
+    return TargetRows(group_id, _ids(records), _span_rows([one.spans for one in records], 2))
+
+
+def _current_rows(group_id, records):
+    numbers = ([getattr(one, name) for one in records] for name in EPOCHS)
+    states = [STATES.index(one.state) for one in records]
+    held = ([getattr(one, name) for one in records] for name in ("assigned", "pending"))
+    return CurrentRows(
+        group_id,
+        _ids(records),
+        [np.array(column, np.int32) for column in (*numbers, states)],
+        *(_span_rows(spans, 3) for spans in held),
+    )
+
+
+def _ids(records):
+    return pa.array([record.member_id for record in records], pa.string())
+
+
+def _span_rows(rows, width):
+    spans = [span for one in rows for span in one]
+    keys = {}
+    topic = np.array([keys.setdefault(span[0], len(keys)) for span in spans], np.int32)
+    numbers = np.array([span[1:] for span in spans], np.int32).reshape(-1, width).T
+    return SpanRows(list(keys), np.array([len(one) for one in rows]), topic, list(numbers))
+
+
+EPOCHS = ("member_epoch", "previous_member_epoch")
+_ROWS = {TargetMember: _target_rows, CurrentMember: _current_rows}
 
 
 def replayed(records):
     """A new state from records, one by one; in one go, as in a load, they make the same."""
-    records, state, loaded = list(records), State(), State()
+    records, state, loaded, as_rows = list(records), State(), State(), State()
     for record in records:
         replay(state, record)
     with as_large_groups():
         replay_all(loaded, records)
-    for each in (state, loaded):
+        replay_as_rows(as_rows, records)
+    for each in (state, loaded, as_rows):
         check(each)
-    assert fingerprint(loaded) == fingerprint(state)
+        assert fingerprint(each) == fingerprint(state)
     return state
 
 

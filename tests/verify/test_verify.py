@@ -281,7 +281,7 @@ def test_snapshot_that_differs_from_the_log_is_damage(store, muster_here):
     log = claimed(store)
     state, _, position = loaded(log)
     member = next(iter(state.groups["g"].members.values()))
-    member.current = msgspec.structs.replace(member.current, previous_member_epoch=99)
+    member.held = msgspec.structs.replace(member.current, previous_member_epoch=99)
     log.snapshot(records_of(state), position, 7)
     done = muster_here("verify", "--store", str(store))
     assert done.returncode == 1

@@ -13,8 +13,10 @@ from coordinator.config import Config
 from coordinator.config.kafka import group_value
 from coordinator.core.events import Heartbeat, HeartbeatResponse, Result
 from coordinator.core.state.groups import Group, Member, State
-from coordinator.core.state.partition_spans import MANY, Holding, Spans, drop_epochs
+from coordinator.core.state.member_rows import HeldRows
+from coordinator.core.state.partition_spans import MANY, drop_epochs
 from coordinator.core.state.records import MembersAdvanced, MemberState
+from coordinator.core.state.target_assignment import Targets
 
 
 def find_steady_group(state: State, config: Config, group_id: str) -> tuple[Group, int] | None:
@@ -70,7 +72,7 @@ def answer_steady_heartbeat(state: State, config: Config, event: Heartbeat) -> R
     epoch = group.assignment_epoch
     if event.member_epoch == epoch:
         return Result(response=HeartbeatResponse(event.member_id, epoch, interval_ms))
-    if not _has_target(member.current.assigned, group.targets.get(event.member_id, ())):
+    if not _has_target(member, group.targets):
         return None
     return Result(
         [MembersAdvanced(event.group_id, epoch, (event.member_id,))],
@@ -109,7 +111,7 @@ def answer_steady_heartbeats(
         if member is None or sent <= 0 or member_id in advanced or not _rests(group, member, sent):
             break
         if sent != epoch:
-            if not _has_target(member.current.assigned, targets.get(member_id, ())):
+            if not _has_target(member, targets):
                 break
             advanced[member_id] = None
     else:
@@ -124,25 +126,36 @@ def _rests(
 
     It is STABLE; or it waits at the assignment epoch, and nothing came free since it last looked.
     """
-    current, meta = member.current, member.meta
+    held, meta = member.held, member.meta
+    if isinstance(held, HeldRows):
+        rests = held.is_stable(member, epoch) or _waits(group, member, epoch)
+    elif held is None or held.member_epoch != epoch:
+        return False
+    else:
+        rests = held.state is MemberState.STABLE or _waits(group, member, epoch)
     return (
-        current.member_epoch == epoch
-        and (
-            current.state is MemberState.STABLE
-            or (
-                current.state is MemberState.UNRELEASED_PARTITIONS
-                and epoch == group.assignment_epoch
-                and member.looked_at == group.revision
-            )
-        )
+        rests
         and meta.client_id == client_id
         and meta.client_host == client_host
         and meta.classic_member_metadata is None
     )
 
 
-def _has_target(assigned: Holding, target: Spans) -> bool:
+def _waits(group: Group, member: Member, epoch: int) -> bool:
+    """Whether a member waits at the assignment epoch, where nothing came free since it looked."""
+    return (
+        member.looked_at == group.revision
+        and epoch == group.assignment_epoch
+        and member.epoch == epoch
+        and member.current.state is MemberState.UNRELEASED_PARTITIONS
+    )
+
+
+def _has_target(member: Member, targets: Targets) -> bool:
     """Whether a member has exactly its target."""
+    if isinstance(member.held, HeldRows) and member.held.has_just(member, targets):
+        return True
+    assigned, target = member.current.assigned, targets.get(member.member_id, ())
     if len(assigned) != len(target):
         return len(assigned) > len(target) and drop_epochs(assigned) == target
     if len(assigned) == 1:  # most members of very large groups

@@ -19,6 +19,7 @@ import numpy as np
 
 from assignors.arrays import Longs
 from coordinator.core.state.classic_group import ClassicGroup
+from coordinator.core.state.member_rows import HeldRows
 from coordinator.core.state.owner_columns import PartitionOwners
 from coordinator.core.state.partition_spans import Spans, TopicKey, kafka_id
 from coordinator.core.state.records import (
@@ -149,14 +150,13 @@ class NameList:
 class Member:
     """One member: its last records, its list of names, its number in the ownership arrays."""
 
-    __slots__ = ("current", "listed", "looked_at", "meta", "serial")
+    __slots__ = ("held", "listed", "looked_at", "meta", "serial")
 
-    def __init__(
-        self, meta: MemberMetadata, listed: NameList, current: CurrentMember, serial: int
-    ) -> None:
+    def __init__(self, meta: MemberMetadata, listed: NameList, serial: int) -> None:
         self.meta = meta
         self.listed = listed
-        self.current = current
+        self.held: CurrentMember | HeldRows | None = None
+        """What it has: its record, or the columns that have it; None: nothing yet."""
         self.serial = serial
         self.looked_at = -1
         """The group's `revision` when the member last looked for partitions and got none."""
@@ -167,9 +167,18 @@ class Member:
         return self.meta.member_id
 
     @property
+    def current(self) -> CurrentMember:
+        """What it has."""
+        held = self.held
+        if isinstance(held, HeldRows):
+            return held.current(self)
+        return held or CurrentMember(self.meta.group_id, self.meta.member_id)
+
+    @property
     def epoch(self) -> int:
         """The member epoch: the target epoch it has reached; −2 while a static member is away."""
-        return self.current.member_epoch
+        held = self.held
+        return held.place(self)[0] if isinstance(held, HeldRows) else self.current.member_epoch
 
     @property
     def is_classic(self) -> bool:
@@ -179,6 +188,9 @@ class Member:
     @property
     def stable(self) -> bool:
         """Whether the member is in state STABLE."""
+        held = self.held
+        if isinstance(held, HeldRows):
+            return held.place(self)[1]
         return self.current.state is MemberState.STABLE
 
 

@@ -1,7 +1,7 @@
 """Who holds each partition of a group: the topics of a group one after the other in one array.
 
-A topic of a group that was loaded is a few runs instead, until somebody asks for it: a member of a
-very large group has a range of a hundred partitions, and while nothing moves nobody asks.
+A topic of a group that was loaded is a few runs instead, until it is looked up: a member of a very
+large group has a range of a hundred partitions, and while nothing moves no look-up comes.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from assignors.arrays import Longs, expand_runs
+from assignors.arrays import Ints, Longs, expand_runs
 from coordinator.core.state.partition_spans import TopicKey
 from coordinator.core.state.short_calls import number
 from coordinator.core.state.span_columns import SpanColumns, TopicKeys
@@ -30,8 +30,8 @@ LONG = 6
 class Runs(NamedTuple):
     """Partitions of a topic that members hold, as ranges, and the serial of each one's holder."""
 
-    first: Longs
-    end: Longs
+    first: Ints
+    end: Ints
     serial: Serials
 
     def at(self, places: Longs) -> Runs:
@@ -95,7 +95,7 @@ class PartitionOwners(Mapping[TopicKey, Serials]):
             return None
         had = self._runs.get(key)
         if had is not None:
-            more = Runs(*map(np.concatenate, zip(had, more, strict=True)))
+            more = Runs(*(np.concatenate(pair) for pair in zip(had, more, strict=True)))
             more = more.at(np.argsort(more.first, kind="stable"))
         if more.overlap() or more.end[-1] < long * len(more.end):
             return None

@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from assignors.arrays import Ints
 from coordinator.core.state.groups import Group, Member
 from coordinator.core.state.owner_columns import FREE, LONG, Runs, Serials
 from coordinator.core.state.partition_spans import (
@@ -134,26 +135,28 @@ def claim_many(
     IllegalStateError
         As for `claim_partitions`.
     """
-    found = _plan_additions(group, claims, many, long)
-    if found is None:
+    topics = _by_topic(claims, many)
+    if topics is None or not claim_runs(group, topics, long):
         for member, holding in claims:
             claim_partitions(group, member, holding)
-        return
-    for add in found:
+
+
+def claim_runs(group: Group, topics: Sequence[tuple[TopicKey, Runs]], long: int = LONG) -> bool:
+    """Let members hold the partitions of topics, each given once with its runs in order.
+
+    False, and nothing is done, when that would not be quicker than one by one, or when a claim
+    must be refused: one by one says which.
+    """
+    found = _plan_additions(group, topics, long)
+    for add in found or ():
         add()
+    return found is not None
 
 
 def _plan_additions(
-    group: Group, claims: Sequence[tuple[Member, Holding]], many: int, long: int
+    group: Group, topics: Sequence[tuple[TopicKey, Runs]], long: int
 ) -> list[Addition] | None:
-    """Return what adds to each topic, without doing it.
-
-    None when that would not be quicker than one by one, or when a claim must be refused: one by
-    one says which.
-    """
-    topics = _by_topic(claims, many)
-    if topics is None:
-        return None
+    """Return what adds to each topic, without doing it. None as `claim_runs` says False."""
     found: list[Addition] = []
     rest: list[tuple[TopicKey, Runs]] = []
     for key, runs in topics:
@@ -190,14 +193,19 @@ def _by_topic(
     counts = [len(holding) for _, holding in claims]
     serials = np.array([member.serial for member, _ in claims], np.int32).repeat(counts)
     topics = np.array(list(map(numbers.__getitem__, keys)))
-    runs = Runs(np.array(first), np.array(end), serials)
-    order = np.lexsort((runs.first, topics))
-    cuts = np.flatnonzero(np.diff(topics[order])) + 1
-    return [(key, runs.at(at)) for key, at in zip(numbers, np.split(order, cuts), strict=True)]
+    return part_by_topic(list(numbers), topics, Runs(np.array(first), np.array(end), serials))
+
+
+def part_by_topic(keys: list[TopicKey], topic: Ints, runs: Runs) -> list[tuple[TopicKey, Runs]]:
+    """Return the runs of each topic that has any, in order; `topic` is a place in `keys`."""
+    order = np.lexsort((runs.first, topic))
+    cuts = np.flatnonzero(np.diff(topic[order])) + 1
+    parts = np.split(order, cuts) if len(order) else []
+    return [(keys[topic[at[0]]], runs.at(at)) for at in parts]
 
 
 def _plan_topic(group: Group, key: TopicKey, runs: Runs) -> Addition | None:
-    """Return what adds to one topic that has its place. None as `_plan_additions`."""
+    """Return what adds to one topic that has its place. None as `claim_runs` says False."""
     start, stop = int(runs.first[0]), int(runs.end[-1])
     if stop - start > SPREAD_MAX * (runs.end - runs.first).sum() or runs.overlap():
         return None

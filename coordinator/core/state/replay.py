@@ -23,10 +23,17 @@ from coordinator.core.state.groups import (
     State,
     Topic,
     Watched,
-    count_down,
     exhaust,
 )
-from coordinator.core.state.member_counts import count_member, share_names, uncount_member
+from coordinator.core.state.held_rules import RULES_FOR_ROWS, advance_rows
+from coordinator.core.state.member_counts import (
+    add_members,
+    count_member,
+    count_stable,
+    set_current,
+    share_names,
+    uncount_member,
+)
 from coordinator.core.state.offset_rules import OFFSET_RULES, end_offset
 from coordinator.core.state.partition_owners import change_holding, claim_many
 from coordinator.core.state.partition_spans import Holding, put_together
@@ -83,6 +90,9 @@ def replay(state: State, record: Record) -> None:
 
 def replay_all(state: State, records: Iterable[Record]) -> None:
     """Change the state by many records, in order: `replay` for each, millions of them in a load."""
+    rule = RULES_FOR_ROWS.get(type(records))
+    if rule is not None and rule(records, state):
+        return
     for kind, some in groupby(records, type):
         if kind in _RULES_FOR_MANY:
             _RULES_FOR_MANY[kind](some, state)
@@ -153,20 +163,21 @@ def _apply_member(record: MemberMetadata, state: State) -> None:
     group = _ensure(state, record.group_id)
     member = group.members.get(record.member_id)
     if member is None:
-        group.serials += 1
-        current = CurrentMember(record.group_id, record.member_id)
-        listed = share_names(state, group, record)
-        meta = listed.share_with(record)
-        member = Member(meta, listed, current, group.serials)
-        group.members[record.member_id] = member
-        group.stable_at[current.member_epoch] += 1
-    else:
-        listed = share_names(state, group, record)
-        uncount_member(state, group, member)
-        member.meta, member.listed = listed.share_with(record), listed
+        exhaust(add_members(state, group, [record]))
+        return
+    listed = share_names(state, group, record)
+    uncount_member(state, group, member)
+    member.meta, member.listed = listed.share_with(record), listed
     group.metas[record.member_id] = member.meta
     group.note_change(record.member_id)
     count_member(group, record)
+
+
+def _apply_members_all(records: Iterable[MemberMetadata], state: State) -> None:
+    """Do `_apply_member` for each record; those who come are counted together."""
+    for group_id, some in groupby(records, attrgetter("group_id")):
+        group = _ensure(state, group_id)
+        exhaust(map(_apply_member, add_members(state, group, some), repeat(state)))
 
 
 @_apply.register
@@ -210,7 +221,7 @@ def _apply_current(record: CurrentMember, state: State) -> None:
         held = put_together(old.assigned, old.pending)
         holds = put_together(record.assigned, record.pending)
         change_holding(group, member, held, holds)
-    _set_current(group, member, record)
+    set_current(group, member, record)
 
 
 def _apply_current_all(records: Iterable[CurrentMember], state: State) -> None:
@@ -224,7 +235,8 @@ def _apply_current_all(records: Iterable[CurrentMember], state: State) -> None:
             member = group.members.get(record.member_id)
             if member is None:
                 continue
-            if member.current.assigned or member.current.pending:
+            current = member.current
+            if current.assigned or current.pending:
                 claim_many(group, claims)
                 claims.clear()
                 _apply_current(record, state)
@@ -233,7 +245,7 @@ def _apply_current_all(records: Iterable[CurrentMember], state: State) -> None:
                 claims.append((member, record.assigned))
             if record.pending:
                 claims.append((member, record.pending))
-            _set_current(group, member, record)
+            set_current(group, member, record)
         claim_many(group, claims)
 
 
@@ -242,13 +254,14 @@ def _apply_advanced(record: MembersAdvanced, state: State) -> None:
     group = state.groups.get(record.group_id)
     if group is None:
         return
+    members = filter(None, map(group.members.get, record.member_ids))
     group_id, epoch, stable = record.group_id, record.member_epoch, STABLE
-    for member_id in record.member_ids:
-        member = group.members.get(member_id)
-        if member is not None:
-            old = member.current
-            new = CurrentMember(group_id, member_id, epoch, old.member_epoch, stable, old.assigned)
-            _set_current(group, member, new)
+    for member in advance_rows(group, members, epoch):
+        old = member.current
+        new = CurrentMember(
+            group_id, member.member_id, epoch, old.member_epoch, stable, old.assigned
+        )
+        set_current(group, member, new)
 
 
 @_apply.register
@@ -383,7 +396,7 @@ def _end_member(state: State, record: Tombstone) -> None:
         raise IllegalStateError(f"member {record.member_id} goes and still holds partitions")
     uncount_member(state, group, member)
     if member.stable:
-        count_down(group.stable_at, member.epoch)
+        count_stable(group, member.epoch, -1)
     del group.members[member.member_id], group.metas[member.member_id]
     group.note_change(member.member_id)
 
@@ -452,6 +465,7 @@ _RULES = {kind: _apply.dispatch(kind) for kind in KINDS.values()}
 """What singledispatch would find: a million members are millions of records to load."""
 _RULES_FOR_MANY: dict[type, Callable[[Iterable[Any], State], None]] = {
     CurrentMember: _apply_current_all,
+    MemberMetadata: _apply_members_all,
     TargetMember: _apply_targets_all,
 }
 _ENDS: dict[str, Callable[[State, Tombstone], None]] = {
@@ -484,12 +498,3 @@ def _ensure(state: State, group_id: str) -> Group:
 def _find(state: State, group_id: str, member_id: str) -> Member | None:
     group = state.groups.get(group_id)
     return None if group is None else group.members.get(member_id)
-
-
-def _set_current(group: Group, member: Member, record: CurrentMember) -> None:
-    old, counts = member.current, group.stable_at
-    if old.state is STABLE:
-        count_down(counts, old.member_epoch)
-    member.current = record
-    if record.state is STABLE:
-        counts[record.member_epoch] += 1

@@ -1,12 +1,16 @@
-"""Spans of one member in columns, where there are very many: the algebra of partition_spans.py.
+"""Spans in columns: of one member that has very many, and of very many members that have a few.
 
 A member that subscribes to all of 100,000 topics has as many spans. As tuples each of them is
 looked at whenever the member is; as arrays they are compared, cut and joined at once. To a reader
 they are the same sequence. What works on spans is in partition_spans.py, which takes either.
+
+A member of a very large group has a range or two. As tuples of Python's numbers these take two
+hundred bytes, as a row of a few arrays sixteen; a tuple is made when it is needed.
 """
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from itertools import repeat
@@ -17,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from assignors.arrays import Bools, Ints, Longs
+from assignors.arrays import Bools, Ints, Longs, expand_runs
 from coordinator.core.state.short_calls import apply, number
 
 if TYPE_CHECKING:
@@ -295,3 +299,94 @@ def _merge(spans: SpanColumns) -> SpanColumns:
 
 def _equal(one: NDArray[Any], other: NDArray[Any]) -> bool:
     return one is other or np.array_equal(one, other)
+
+
+def to_array(column: Ints) -> array[int]:
+    """Return numbers of 32 bits as an array from which one is had in a third of numpy's time.
+
+    `np.asarray` makes numpy's array of it without a copy.
+    """
+    found = array("i")
+    found.frombytes(np.ascontiguousarray(column, np.int32).tobytes())
+    return found
+
+
+class SpanRows:
+    """The spans of each row, in order; never changed.
+
+    Parameters
+    ----------
+    keys
+        The topics that `topic` counts.
+    counts
+        How many spans each row has.
+    topic, numbers
+        One entry per span: its topic; first and end, and the assignment epoch where it has one.
+    """
+
+    __slots__ = ("keys", "numbers", "offsets", "topic")
+
+    def __init__(
+        self, keys: list[TopicKey], counts: Ints, topic: Ints, numbers: Sequence[Ints]
+    ) -> None:
+        self.keys = keys
+        self.offsets = to_array(np.concatenate([[0], np.cumsum(counts)]))
+        self.topic = to_array(topic)
+        self.numbers = [to_array(column) for column in numbers]
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return len(self.offsets) - 1
+
+    def spans(self, row: int) -> tuple[Any, ...]:
+        """Return the spans of a row."""
+        start, stop = self.offsets[row], self.offsets[row + 1]
+        if start == stop:
+            return ()
+        keys, topic, numbers = self.keys, self.topic, self.numbers
+        return tuple(
+            [(keys[topic[at]], *[column[at] for column in numbers]) for at in range(start, stop)]
+        )
+
+    def partitions(self, row: int) -> int:
+        """Return how many partitions a row has."""
+        first, end = self.numbers[0], self.numbers[1]
+        return sum([end[at] - first[at] for at in range(self.offsets[row], self.offsets[row + 1])])
+
+    def has(self, row: int, other: SpanRows, at: int) -> bool:
+        """Whether a row has the spans of another one's row, one by one; epochs do not count."""
+        start, there = self.offsets[row], other.offsets[at]
+        count = self.offsets[row + 1] - start
+        if other.offsets[at + 1] - there != count:
+            return False
+        mine, its = self.numbers, other.numbers
+        for step in range(count):
+            here, away = start + step, there + step
+            if mine[0][here] != its[0][away] or mine[1][here] != its[1][away]:
+                return False
+            if self.keys[self.topic[here]] != other.keys[other.topic[away]]:
+                return False
+        return True
+
+    def columns(self) -> list[Longs]:
+        """Return topic and numbers of all spans."""
+        return [np.asarray(column) for column in (self.topic, *self.numbers)]
+
+    def counts(self) -> Longs:
+        """Return how many spans each row has."""
+        return np.diff(np.asarray(self.offsets))
+
+    def at(self, rows: Longs) -> Longs:
+        """Return where the spans of some rows are."""
+        return expand_runs(np.asarray(self.offsets)[rows].astype(np.int64), self.counts()[rows])
+
+    def join(self, other: SpanRows) -> SpanRows:
+        """Return the rows of both."""
+        number = {key: at for at, key in enumerate(self.keys)}
+        known = np.array([number.setdefault(key, len(number)) for key in other.keys], np.int32)
+        topic, *numbers = (
+            np.concatenate(pair) for pair in zip(self.columns(), other.columns(), strict=True)
+        )
+        topic[len(self.topic) :] = known[topic[len(self.topic) :]]
+        counts = np.concatenate([self.counts(), other.counts()])
+        return SpanRows(list(number), counts, topic, numbers)

@@ -72,8 +72,9 @@ def records_of_group(state: State, group: Group) -> Iterator[Record]:
         partial=group.partial,
     )
     for member_id, member in group.members.items():
-        if member.current != CurrentMember(group.group_id, member_id):
-            yield member.current
+        current = member.current
+        if current != CurrentMember(group.group_id, member_id):
+            yield current
     yield from group.plans.values()
     yield from group.decided.values()
     found = group.computation

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from assignors.arrays import Ints, Longs
 from coordinator.core.state.partition_spans import MANY, Spans, TopicKey
 from coordinator.core.state.shared_dict import Shareable, SharedDict, share
-from coordinator.core.state.span_columns import SpanColumns, TopicKeys
+from coordinator.core.state.span_columns import SpanColumns, SpanRows, TopicKeys
 
 CHUNK = 10_000
 """Members that are listed at once: heartbeats are answered in between."""
@@ -205,6 +205,9 @@ NOT_READ = WholeTarget(  # from no list: pyarrow would import pandas to convert 
 """Stands for a whole target that a record names, until it is read from the table of targets."""
 
 
+NO_ROWS = SpanRows([], *(np.zeros(0, np.int32),) * 2, (np.zeros(0, np.int32),) * 2)
+
+
 class Targets(Mapping[str, Spans]):
     """The target assignment of each member that has one; changed by `replay` only.
 
@@ -216,12 +219,14 @@ class Targets(Mapping[str, Spans]):
         What a job computed, None when none did.
     """
 
-    __slots__ = ("_own", "_own_rows", "_ranges", "whole")
+    __slots__ = ("_own", "_own_rows", "_ranges", "_rows", "whole")
 
     def __init__(self, whole: WholeTarget | None = None) -> None:
         self.whole = whole
-        self._own: Shareable[str, Spans | None] = {}
-        """Members whose target differs from the whole; None is no target."""
+        self._own: Shareable[str, Spans | int | None] = {}
+        """Members whose target differs from the whole: its number in `_rows`; None is no target."""
+        self._rows = NO_ROWS
+        """Targets in columns, each of which is a member's or was. Numbers begin with 1."""
         self._ranges: Ranges | None = None
         """What `ranges` made, as long as it holds."""
         self._own_rows: int | None = None
@@ -229,18 +234,30 @@ class Targets(Mapping[str, Spans]):
 
     def __getitem__(self, member_id: str) -> Spans:
         if self.whole is None or member_id in self._own:
-            spans = self._own[member_id]
-            if spans is None:
+            own = self._own[member_id]
+            if own is None:
                 raise KeyError(member_id)
-            return spans
+            return self._spans(own)
         return self.whole.spans(member_id)
+
+    def _spans(self, own: Spans | int) -> Spans:
+        return self._rows.spans(own - 1) if isinstance(own, int) else own
+
+    def row(self, member_id: str) -> tuple[SpanRows, int] | None:
+        """Return where the target of a member is a row, if it is one."""
+        own = self._own.get(member_id)
+        return (self._rows, own - 1) if isinstance(own, int) else None
+
+    def _count(self, own: Spans | int | None) -> int:
+        """Return of how many ranges an own target is."""
+        return len(self._spans(own)) if own is not None else 0
 
     def __setitem__(self, member_id: str, spans: Spans) -> None:
         self._put(member_id, spans)
 
     def _put(self, member_id: str, spans: Spans | None) -> None:
         if self._own_rows is not None:
-            self._own_rows += len(spans or ()) - len(self._own.get(member_id) or ())
+            self._own_rows += self._count(spans) - self._count(self._own.get(member_id))
         self._own[member_id] = spans
         self._ranges = None
 
@@ -253,6 +270,18 @@ class Targets(Mapping[str, Spans]):
             for member_id, spans in targets:
                 self._put(member_id, spans)
 
+    def add_rows(self, member_ids: list[str], serials: list[int], rows: SpanRows) -> None:
+        """Give very many members targets in columns.
+
+        Where they are numbered as the members are, the numbers are those very objects.
+        """
+        start = len(self._rows) + 1
+        numbers = list(range(start, start + len(member_ids)))
+        alike = serials if serials == numbers else numbers
+        self._own.update(zip(member_ids, alike, strict=True))
+        self._rows = self._rows.join(rows)
+        self._own_rows = self._ranges = None
+
     def __iter__(self) -> Iterator[str]:
         yield from (member_id for member_id, spans in self._own.items() if spans is not None)
         if self.whole is not None:
@@ -264,7 +293,7 @@ class Targets(Mapping[str, Spans]):
     def count_ranges(self, member_id: str) -> int:
         """Return of how many ranges a member's target is made; 0 where it has none."""
         if self.whole is None or member_id in self._own:
-            return len(self._own.get(member_id) or ())
+            return self._count(self._own.get(member_id))
         return self.whole.count_ranges(member_id)
 
     def end(self, member_id: str) -> None:
@@ -275,7 +304,8 @@ class Targets(Mapping[str, Spans]):
 
     def own(self) -> Iterator[tuple[str, Spans | None]]:
         """Yield the targets that differ from the whole; None is no target."""
-        return iter(self._own.items())
+        for member_id, own in self._own.items():
+            yield member_id, None if own is None else self._spans(own)
 
     def ranges(self) -> Ranges:
         """Return all targets in columns, each member's in order."""
@@ -284,13 +314,34 @@ class Targets(Mapping[str, Spans]):
         return self._ranges
 
     def _in_columns(self) -> Ranges:
-        own = _to_columns({member_id: spans for member_id, spans in self._own.items() if spans})
+        own = _to_columns(
+            {who: spans for who, spans in self._own.items() if spans and not isinstance(spans, int)}
+        )
+        in_rows = [(who, number) for who, number in self._own.items() if isinstance(number, int)]
+        if in_rows:
+            own = _join_ranges(own, self._list_rows(in_rows))
         return own if self.whole is None else _join_ranges(own, self.whole.ranges(self._own))
+
+    def _list_rows(self, in_rows: list[tuple[str, int]]) -> Ranges:
+        """Return the targets of members that are rows."""
+        names, numbers = zip(*in_rows, strict=True)
+        rows = np.array(numbers, np.int64) - 1
+        owner = np.arange(len(rows)).repeat(self._rows.counts()[rows])
+        at = self._rows.at(rows)
+        columns = (column[at] for column in self._rows.columns())
+        return Ranges(
+            pa.array(names, pa.string()).take(pa.array(owner)),
+            self._rows.keys,
+            *(column.astype(np.int64) for column in columns),
+        )
 
     def rows(self) -> int:
         """Return about how many ranges there are."""
         if self._own_rows is None:
-            self._own_rows = sum(map(len, filter(None, self._own.values())))
+            own = self._own.values()
+            rows = np.array([number for number in own if isinstance(number, int)], np.int64) - 1
+            others = (len(spans) for spans in own if spans and not isinstance(spans, int))
+            self._own_rows = sum(others) + int(self._rows.counts()[rows].sum())
         return self._own_rows + (0 if self.whole is None else len(self.whole))
 
     def copy(self) -> Targets:
@@ -300,6 +351,7 @@ class Targets(Mapping[str, Spans]):
         if isinstance(self._own, SharedDict):
             self.rows()  # are counted once, not for each copy
         other._own, other._own_rows = self._own.copy(), self._own_rows
+        other._rows = self._rows
         return other
 
 
