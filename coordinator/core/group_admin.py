@@ -6,6 +6,7 @@ See docs/design/behaviours.md#offsets-list-describe-delete.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -23,13 +24,12 @@ from coordinator.core.events import (
     Result,
 )
 from coordinator.core.offsets import end_of_group, end_of_offset, places_of
-from coordinator.core.state.groups import GroupState, State, Topic
+from coordinator.core.state.groups import GroupState, Member, State, Topic
+from coordinator.core.state.held_rules import copy_members
 from coordinator.core.state.partition_spans import Spans, drop_epochs, partitions_by, union
 from coordinator.core.state.records import (
-    CurrentMember,
     GroupConfigured,
     LoadsNoted,
-    MemberMetadata,
     Record,
     Tombstone,
 )
@@ -50,7 +50,7 @@ class GroupDescription(NamedTuple):
     """
 
     head: dict[str, object]
-    members: Sequence[tuple[MemberMetadata, CurrentMember]] | None = None
+    members: Sequence[Member] | None = None
     """None: they are in `head` already."""
     targets: Mapping[str, Spans] = MappingProxyType({})
     topics: Mapping[str, Topic] = MappingProxyType({})
@@ -59,13 +59,14 @@ class GroupDescription(NamedTuple):
         """Return the group under Kafka's field names in snake case."""
         if self.members is None:
             return self.head
-        members = sorted(self.members, key=lambda member: member[0].member_id)
+        members = sorted(self.members, key=attrgetter("member_id"))
         return self.head | {
-            "members": [self._member(meta, current) for meta, current in members],
+            "members": list(map(self._member, members)),
             "authorized_operations": OPERATIONS_UNKNOWN,
         }
 
-    def _member(self, meta: MemberMetadata, current: CurrentMember) -> dict[str, object]:
+    def _member(self, member: Member) -> dict[str, object]:
+        meta, current = member.meta, member.current
         held = drop_epochs(union(current.assigned, current.pending))
         target = self.targets.get(meta.member_id, ())
         is_classic = meta.classic_member_metadata is not None
@@ -119,7 +120,7 @@ def describe_group(state: State, config: Config, event: DescribeGroup) -> Result
         "assignment_epoch": group.assignment_epoch,
         "assignor_name": preferred_assignor(config, group.wishes),
     }
-    members = [(member.meta, member.current) for member in group.members.values()]
+    members = copy_members(group.members.values())
     if len(group.members) + len(group.names) <= MUCH:  # copies of all topics would take longer
         now = GroupDescription(head, members, group.targets, state.topics)
         return Result(response=GroupDescription(now.fields()))

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 from coordinator.core.state.groups import State
+from coordinator.core.state.held_rules import copy_members
 from coordinator.core.state.member_rows import CurrentRows, TargetRows
 from coordinator.core.state.partition_spans import MANY, TopicKey
 from coordinator.core.state.records import (
@@ -162,6 +163,17 @@ def test_a_group_of_rows_is_as_one_of_records(order, after):
         len(copy.get(f"m{n}", ())) for n in order
     ]
     assert fingerprint(loaded(list(records_of(found)))) == fingerprint(plain)
+
+
+def test_a_copy_stays_as_it_is_while_members_advance():
+    """Of a group of very many members it is described, elsewhere and later."""
+    found = loaded(members(range(6)), [*map(target, range(6))], [*map(current, range(6))])
+    before = copy_members(found.groups["g"].members.values())
+    was = [(member.meta, member.current) for member in before]
+    replay_all(found, [MembersAdvanced("g", 8, ("m1", "m4")), CurrentMember("g", "m2", 9)])
+    assert [(member.meta, member.current) for member in before] == was
+    now = [member.epoch for member in found.groups["g"].members.values()]
+    assert now == [3, 8, 9, 4, 8, 4]
 
 
 def test_a_second_owner_is_refused_in_rows_too():

@@ -70,6 +70,22 @@ def advance_rows(group: Group, members: Iterable[Member], epoch: int) -> list[Me
     return others
 
 
+def copy_members(members: Iterable[Member]) -> list[Member]:
+    """Return members that no later change reaches, without the record of each."""
+    rows: dict[int, HeldRows] = {}
+    copies = []
+    for member in members:
+        copy = Member(member.meta, member.listed, member.serial)
+        held = member.held
+        if isinstance(held, HeldRows):
+            if id(held) not in rows:
+                rows[id(held)] = held.copy()
+            held = rows[id(held)]
+        copy.held = held
+        copies.append(copy)
+    return copies
+
+
 def _find_members(group: Group, member_ids: list[str]) -> list[Member] | None:
     """Return members in this order; None where one is not there, or is named twice.
 

@@ -27,9 +27,10 @@ def add_members(
     state: State, group: Group, metas: Iterable[MemberMetadata]
 ) -> Iterator[MemberMetadata]:
     """Let members come, and count them once the last has; yield the records of who is there."""
+    members, all_metas = group.members, group.metas
     begin, listed = group.serials, None
     for meta in metas:
-        if meta.member_id in group.members:
+        if meta.member_id in members:
             listed = None
             yield meta
             continue
@@ -39,8 +40,8 @@ def add_members(
             listed = share_names(state, group, meta)
         group.serials += 1
         shared = listed.share_with(meta)
-        group.members[meta.member_id] = Member(shared, listed, group.serials)
-        group.metas[meta.member_id] = shared
+        members[meta.member_id] = Member(shared, listed, group.serials)
+        all_metas[meta.member_id] = shared
         if group.changes is not None:
             group.note_change(meta.member_id)
         count_member(group, meta)

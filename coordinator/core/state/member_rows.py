@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
+from copy import copy
 from typing import TYPE_CHECKING, overload
 
 import numpy as np
@@ -122,6 +123,12 @@ class HeldRows:
             places = np.zeros(int(serials.max()) - self._first + 1, np.int32)
             places[serials - self._first] = np.arange(len(serials))
             self._rows = to_array(places)
+
+    def copy(self) -> HeldRows:
+        """Return the same, to be read while members advance."""
+        other = copy(self)
+        other.numbers = [column[:] for column in self.numbers]
+        return other
 
     def row(self, member: Member) -> int:
         """Return where a member is."""
