@@ -454,8 +454,9 @@ class State:
     """About how much memory their members take up."""
     settings: dict[str, dict[str, str]] = field(default_factory=dict)
     loads: dict[str, LoadsNoted] = field(default_factory=dict)
-    loads_used: dict[str, LoadsNoted] = field(default_factory=dict)
     """Weights, capacities and constraints of groups, as noted last."""
+    loads_used: dict[str, LoadsNoted] = field(default_factory=dict)
+    """The same of groups that the node of the store leads, where `loads` are Kafka's lags."""
     planned: set[str] = field(default_factory=set)
     """Groups that have had plans since the log was loaded: few, and looked at again and again."""
     offsets: dict[str, dict[tuple[str, int], OffsetCommitted]] = field(default_factory=dict)

@@ -327,6 +327,7 @@ def _apply_decision(record: PlanDecided, state: State) -> None:
     if group is not None:
         group.plans.pop(record.plan_id, None)
         group.decided[record.plan_id] = record
+        state.planned.add(record.group_id)
 
 
 @_apply.register

@@ -111,7 +111,7 @@ def _restore_loads(now: LoadsNoted | None, kept: LoadsNoted) -> Iterator[LoadsNo
 def list_kept(state: State, number: int, partitions: int) -> list[Record]:
     """Return what is to be kept of the groups of one of so many partitions, from either side."""
     found: list[Record] = []
-    planned = {one.group_id for one in state.groups.values() if one.plans or one.decided}
+    planned = state.planned & state.groups.keys()
     loads = state.loads if state.watched is None else state.loads_used
     for group_id in sorted(state.settings.keys() | loads.keys() | planned):
         if place_of(group_id, partitions) != number:
