@@ -11,11 +11,13 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from typing import NamedTuple, TypeAlias
 
+from coordinator.core.java_hash import place_of
 from coordinator.core.state.groups import State
 from coordinator.core.state.records import Record
-from coordinator.core.watched.kept_records import list_ended, list_kept
+from coordinator.core.watched.kept_records import is_of_plan, list_ended, list_kept
 from coordinator.core.watched.unread_groups import group_of
 from coordinator.core.watched_events import KeepRecords
 from coordinator.errors import ErrorCode, GroupError
@@ -27,6 +29,8 @@ from coordinator.storage.store_claim import has_log
 
 RETRY_S, COMPARE_S, PATIENCE_S = 0.25, 30.0, 10.0
 """Between two tries to write; between two comparisons of both sides; and how long `flush` waits."""
+LOOK_S = 3.0
+"""How long a partition that is loaded waits for what is kept."""
 UNKNOWN_S = 60.0
 """How long plans wait for their group, which the history has not read yet."""
 QUEUED_MAX, TOGETHER = 100_000, 1_000
@@ -65,6 +69,8 @@ class RecordKeeper:
         self._stored: State | None = None
         self._changed = threading.Condition()
         self._queue: deque[Queued] = deque()
+        self._late: list[Queued] = []
+        """Of groups that the history has not read yet: written before what is queued."""
         self._sent = 0
         self._history: Coordinator | None = None
         self._has_all = False
@@ -102,7 +108,7 @@ class RecordKeeper:
             self._changed.notify_all()
 
     def flush(self, patience_s: float = PATIENCE_S) -> None:
-        """Wait until all that was sent is kept.
+        """Wait until all that was sent is kept, but for what is of groups that are not there yet.
 
         Raises
         ------
@@ -123,18 +129,27 @@ class RecordKeeper:
 
     def find(self, number: int) -> list[Record]:
         """Return what is kept of the groups of a partition; nothing where that cannot be read."""
-        history, count = self._history, self._count()
+        count = self._count()
         try:
-            if history is not None:
-                return history.look(lambda state: list_kept(state, number, count))
-            with self._reading:
-                if self._stored is None and self._store is not None and has_log(self._store):
-                    self._stored = LogReader(self._store).state()
-                stored = self._stored
-            return [] if stored is None else list_kept(stored, number, count)
+            found = self._read(number, count)
         except (GroupError, LogError, OSError) as error:
             logger.warning("partition %d is led without what is kept: %s", number, error)
-            return []
+            self.compare()
+            found = []
+        with self._changed:
+            waiting = [one.record for one in (*self._late, *self._queue)]
+        ours = (one for one in waiting if place_of(group_of(one), count) == number)
+        return [*found, *ours]
+
+    def _read(self, number: int, count: int) -> list[Record]:
+        history = self._history
+        if history is not None:
+            return _look(history, lambda state: list_kept(state, number, count))
+        with self._reading:
+            if self._stored is None and self._store is not None and has_log(self._store):
+                self._stored = LogReader(self._store).state()
+            stored = self._stored
+        return [] if stored is None else list_kept(stored, number, count)
 
     def compare(self) -> None:
         """Compare both sides soon: something else is led."""
@@ -169,7 +184,8 @@ class RecordKeeper:
     def _has_work(self) -> bool:
         if self._has_closed:
             return True
-        return self._history is not None and (bool(self._queue) or not self._has_all)
+        has_more = bool(self._queue) or bool(self._late)
+        return self._history is not None and (has_more or not self._has_all)
 
     def _compare(
         self, history: Coordinator, number: int, led: Coordinator, *, restores: bool
@@ -197,25 +213,46 @@ class RecordKeeper:
             Whether more may be written at once.
         """
         with self._changed:
-            some = [self._queue[at] for at in range(min(TOGETHER, len(self._queue)))]
+            queued = [self._queue[at] for at in range(min(TOGETHER, len(self._queue)))]
+        some = [*self._late, *queued]
         if not some:
             return False
         unknown = _submit(history, [one.record for one in some])
-        now_s = time.monotonic()
-        waits = [
+        after_s = time.monotonic() - UNKNOWN_S
+        late = [
             one
             for one in some
-            if group_of(one.record) in unknown and now_s - one.since_s < UNKNOWN_S
+            if is_of_plan(one.record) and group_of(one.record) in unknown and one.since_s > after_s
         ]
         with self._changed:
             while self._queue and self._queue[0].number <= some[-1].number:
                 self._queue.popleft()
-            self._queue.extendleft(reversed(waits))
+            self._late = late
             self._changed.notify_all()
         self._trouble.end()
-        if waits:
+        if late and not self._queue:
             time.sleep(RETRY_S)
-        return len(waits) < len(some)
+        return bool(queued)
+
+
+def _look(history: Coordinator, find: Callable[[State], list[Record]]) -> list[Record]:
+    """Return what is found in the history; groups do not wait for one that hangs.
+
+    Raises
+    ------
+    GroupError, OSError
+        It does not answer.
+    """
+    found: Future[list[Record]] = Future()
+
+    def look() -> None:
+        try:
+            found.set_result(history.look(find))
+        except BaseException as error:  # noqa: BLE001 - raised to the caller
+            found.set_exception(error)
+
+    threading.Thread(target=look, name="muster-looks", daemon=True).start()
+    return found.result(LOOK_S)
 
 
 def _submit(coordinator: Coordinator, records: Sequence[Record]) -> set[str]:

@@ -267,14 +267,48 @@ def test_a_plan_is_answered_once_the_store_has_the_answer(world):
 
 
 def test_plans_wait_for_a_group_that_the_history_has_not_read(world):
+    """What else is of that group is kept at once, and once."""
     keeper = world.node.leader.keeper
-    decided = PlanDecided("late", "p", "rejected", timestamp=1, expires_ms=1 << 50)
+    decided = PlanDecided(world.group, "p", "rejected", timestamp=1, expires_ms=1 << 50)
+    denied = Audited(world.group, "denied", "User:bob")
     with world.history() as history:
-        keeper.send([decided])
-        with pytest.raises(GroupError):
-            keeper.flush(0.6)
-        history.submit([KeepRecords([Audited("late", "denied", "User:bob")])]).result()
-        assert not history.look(lambda state: state.groups)
+        world.lead()
+        keeper.send([decided, denied])
+        keeper.flush()
+        time.sleep(0.6)
+        assert frame(world.store, "audit").num_rows == 1
+        assert keeper.find(0)[-1] == decided
+        world.beat("a")
+        until(
+            lambda: (
+                keeper.find(0) != []
+                and decided
+                in history.look(
+                    lambda state: [
+                        one for group in state.groups.values() for one in group.decided.values()
+                    ]
+                )
+            )
+        )
+        assert frame(world.store, "audit").num_rows == 1
+
+
+def test_groups_do_not_wait_for_a_history_that_hangs(world):
+    """What it has is restored once it answers."""
+    with world.history() as history:
+        world.lead()
+        world.beat("a")
+        world.beat("a", "b")
+        plan = world.waiting()
+        until(lambda: world.plans() == {plan.plan_id: "waiting"})
+        going_on = threading.Event()
+        hangs = threading.Thread(target=lambda: history.look(lambda _: going_on.wait(30)))
+        hangs.start()
+        led = world.lead(leader_epoch=10)
+        assert led.waiting_plans(world.group) == []
+        going_on.set()
+        hangs.join()
+        until(lambda: plan in led.waiting_plans(world.group))
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,11 @@ def is_kept(record: Record) -> bool:
     return _kind_of(record) in KEPT
 
 
+def is_of_plan(record: Record) -> bool:
+    """Whether it can be kept only once its group is there."""
+    return _kind_of(record) in OF_PLANS
+
+
 def keep_records(state: State, event: KeepRecords) -> Result:
     """Return those of a node's records that say something new, for the store of its history.
 
@@ -51,7 +56,7 @@ def keep_records(state: State, event: KeepRecords) -> Result:
     kept: list[Record] = []
     for record in event.records:
         group_id = group_of(record)
-        if _kind_of(record) in OF_PLANS and group_id not in state.groups:
+        if is_of_plan(record) and group_id not in state.groups:
             unknown.add(group_id)
         elif _is_new(state, record):
             kept.append(_as_used(record))
