@@ -3,11 +3,12 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.muster-ready
+AT_ONCE := $(MAKE) --no-print-directory --jobs 2
 export SPARK_LOCAL_IP ?= 127.0.0.1
 # where it is set, each of the hundreds of commands that tests start would recompile the project
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo classes test check test-fast test-spark test-clients test-java test-kafka test-cluster-kafka test-foreign test-s3 test-readers test-cluster test-matrix test-web test-install soak-web sim faults bench release docs lock clean
+.PHONY: help setup demo classes test check types rules test-fast test-spark test-clients test-java test-kafka test-cluster-kafka test-foreign test-s3 test-readers test-cluster test-matrix test-web test-install soak-web sim faults bench release docs lock clean
 
 help:            ## show this list
 	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/: .*## /\t/' | expand -t 14
@@ -23,13 +24,19 @@ demo: $(READY)   ## run the main job on real input
 classes: $(READY)
 	@$(BIN)/python -m tests.support.spark.class_archive
 
-test: check classes ## lint, types, layers, and all tests, three at a time
+test: $(READY) ## lint, types, layers, and all tests, three at a time
+	@$(AT_ONCE) types rules classes
 	@$(BIN)/pytest -n 3 --dist worksteal --durations 12
 
 check: $(READY)  ## lint, types, layers and commit subjects only
+	@$(AT_ONCE) types rules
+
+types: $(READY)
+	@$(BIN)/mypy
+
+rules: $(READY)
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/ruff format --quiet --check .
-	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache
 	@$(BIN)/python tools/mirror.py --check
 	@$(BIN)/python tools/commits.py

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
 from typing import Annotated, TypeAlias
 
 import msgspec
@@ -15,3 +16,6 @@ Int64: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 Partition: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=INT32_MAX)]
 Epoch: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=INT32_MAX)]
 Text: TypeAlias = Annotated[str, msgspec.Meta(max_length=TEXT_MAX)]
+FindVisible: TypeAlias = Callable[[Collection[str]], Collection[str]]
+"""From names of topics to those that a request's client may describe, by the rules in force when it
+is called. The shell gives it with the request; the core only hands it on."""

@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeAlias
 
 import msgspec
 
-from coordinator.core.bounded import Int32, Text
+from coordinator.core.bounded import FindVisible, Int32, Text
 from coordinator.errors import ErrorCode, GroupError
 
 CONSUMER = "consumer"
@@ -47,6 +47,8 @@ class JoinGroup(msgspec.Struct, frozen=True):
         Whether the client joins again with the id that it is given (from version 4).
     knows_skipping
         Whether the answer can make a leader skip assigning (from version 9).
+    find_visible
+        As a heartbeat has it: in a consumer group, a join may have regular expressions resolved.
     """
 
     group_id: Text
@@ -64,6 +66,7 @@ class JoinGroup(msgspec.Struct, frozen=True):
     client_software: Text = ""
     knows_member_id: bool = True
     knows_skipping: bool = True
+    find_visible: FindVisible | None = None
 
     def distinct_protocols(self) -> tuple[Protocol, ...]:
         """Return the protocols, without repeated names."""

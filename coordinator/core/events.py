@@ -9,7 +9,7 @@ from typing import Annotated, Literal, NamedTuple, TypeAlias
 import msgspec
 import pyarrow as pa
 
-from coordinator.core.bounded import INT32_MAX, Int32, Int64, Partition, Text
+from coordinator.core.bounded import INT32_MAX, FindVisible, Int32, Int64, Partition, Text
 from coordinator.core.classic_events import ClassicEvent, DescribeClassicGroup, Parked
 from coordinator.core.state.classic_group import ClassicGroup
 from coordinator.core.state.partition_spans import Spans
@@ -44,7 +44,8 @@ class Heartbeat(msgspec.Struct, frozen=True):
 
     `topic_partitions` are the partitions owned now, by topic name; by `kafka_id`, as clients on the
     wire report them, where `by_topic_id` says so. `wants_assignment` has the answer bring the
-    assignment even where it has not changed.
+    assignment even where it has not changed. `find_visible` is the shell's, where the client may
+    not describe every topic: it counts if this heartbeat has regular expressions resolved (G-84).
     """
 
     group_id: Text
@@ -62,6 +63,7 @@ class Heartbeat(msgspec.Struct, frozen=True):
     by_topic_id: bool = False
     wants_assignment: bool = False
     client_software: Text = ""
+    find_visible: FindVisible | None = None
 
 
 def needs_member_id(version: int, member_epoch: int, member_id: str) -> bool:
@@ -438,6 +440,9 @@ class ResolveRegexes:
 
     group_id: str
     regexes: tuple[str, ...]
+    find_visible: FindVisible | None = None
+    """Of the request that has them resolved: topics that its client may not describe are left out,
+    for all members of the group, as in Kafka (G-84)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,7 +60,14 @@ REQUESTS = (
 NAMES_MAX = 100_000
 """Names that a member may subscribe to: others wait while they are looked at and written."""
 
-_JSON = msgspec.json.Encoder()
+
+def _encode(value: object) -> None:
+    """Pass over what finds topics: it is the shell's, and is not written."""
+    if not callable(value):
+        raise TypeError(f"a {type(value).__name__} cannot be written")
+
+
+_JSON = msgspec.json.Encoder(enc_hook=_encode)
 
 
 def check_types(event: Event) -> None:

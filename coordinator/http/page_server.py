@@ -23,7 +23,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_l
 from coordinator.config import ServerConfig
 from coordinator.errors.status import LOST, STUCK, Status
 from coordinator.http.metrics_access import Page, PageAccess, text_page
-from coordinator.wire.acceptor import Acceptor, ConnectionSlot, network_of
+from coordinator.wire.acceptor import Acceptor, ConnectionSlot, NoCounts, network_of
 from coordinator.wire.acls import normalize_host
 from coordinator.wire.listener import bind_socket
 from coordinator.wire.refusal_audit import Audit
@@ -278,16 +278,6 @@ class PageConnection(asyncio.Protocol):
         )
         self._transport.write(head.encode() + (b"" if head_only else page.body))
         self._transport.close()
-
-
-class NoCounts:
-    """Counts nothing: metrics of connections only count Kafka clients."""
-
-    def connected(self, _more: int) -> None:
-        """Ignore it."""
-
-    def closed(self, _reason: str) -> None:
-        """Ignore it."""
 
 
 def _find_header(lines: list[str], wanted: str) -> str:

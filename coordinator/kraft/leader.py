@@ -285,7 +285,8 @@ class LeaderOf:
         now_s, found = time.monotonic(), False
         for term in list(self._terms.values()):
             coordinator = term.coordinator
-            fails = coordinator is not None and coordinator.status == Status.FAILED.value
+            has_failed = coordinator is not None and coordinator.status == Status.FAILED.value
+            fails = has_failed or term.led.cannot_write
             if not fails or not term.led.is_held_by_others:
                 term.failed_s = None
             elif term.failed_s is None:

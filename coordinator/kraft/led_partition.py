@@ -55,6 +55,8 @@ class LedPartition:
     ----------
     changed
         Called when there is something new to fetch, in any thread.
+    cannot_write
+        Whether the last append failed at this node's disk.
     """
 
     def __init__(
@@ -72,6 +74,7 @@ class LedPartition:
         self._standing, self.changed, self._commit_s = standing, changed, commit_s
         self._state = threading.Condition()
         self._has_ended = False
+        self.cannot_write = False
 
     # By the coordinator --------------------------------------------------------------------------
 
@@ -88,19 +91,30 @@ class LedPartition:
         WriterFenced
             It is no longer led. What was written may count all the same.
         CommitFailed
-            Too few replicas are in sync, or one of them does not fetch: it may count later.
+            Too few replicas are in sync, or one of them does not fetch: it may count later. Or the
+            disk takes nothing: then the log is as it was.
         """
         with self._state:
             self._refuse_ended()
             self._refuse_unwritable()
             log = self._led.log
             raw = b"".join(_write(changes, log.end, self.epoch, self._bytes_max))
-            self._file.append(Accepted(list(split_batches(raw)), None))
+            self._write(Accepted(list(split_batches(raw)), None))
             self._led.advance()
             end = log.end
         self.changed()
         self.wait_until_counted(end)
         return end
+
+    def _write(self, accepted: Accepted) -> None:
+        try:
+            self._file.append(accepted)
+        except OSError as error:
+            self.cannot_write = True
+            raise CommitFailed(
+                f"partition {self.number}: its log cannot be written: {error}"
+            ) from None
+        self.cannot_write = False
 
     def wait_until_counted(self, offset: int) -> None:
         """Wait until everything before an offset counts; raises as `append`."""

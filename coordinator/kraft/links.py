@@ -40,7 +40,8 @@ SENT: dict[Api, tuple[int, int]] = {
     Api.FIND_COORDINATOR: (4, 6),
 }
 """The versions that a node sends: those of Kafka 3.9, and later ones that say more."""
-ANSWER_S = 5.0
+ANSWER_S, SOON_S = 5.0, 0.5
+"""How long an answer is waited for, and until another server is asked who is active."""
 NOT_CONTROLLER, NOT_AUTHORIZED = 41, 31
 NOT_LEADER, FENCED, UNKNOWN_EPOCH = 6, 74, 75
 
@@ -156,6 +157,9 @@ class Controllers:
         self._brokers = Links(brokers, answer_s)
         self._links = Links(controllers, answer_s, sent)
         self._active: Address | None = None
+        self._finding = asyncio.Lock()
+        self._voters: list[Address] = []
+        """As the last answer named them: controllers know who is active before brokers do."""
 
     async def ask(self, api: Api, **fields: object) -> Any:  # noqa: ANN401 - kio's message
         """Send a request, and return the answer.
@@ -169,16 +173,18 @@ class Controllers:
         RefusedError
             The user may not ask who is active.
         """
-        if self._active is None:
-            self._active = await self._find()
+        async with self._finding:  # once for all requests that wait for it
+            if self._active is None:
+                self._active = await self._find()
+            active = self._active
         try:
-            answer = await self._links.ask(self._active, api, **fields)
+            answer = await self._links.ask(active, api, **fields)
         except OSError:
-            self._active = None
+            self._forget(active)
             raise
         if int(getattr(answer, "error_code", 0)) == NOT_CONTROLLER:
-            where, self._active = self._active, None
-            raise ConnectionError(f"{where[0]}:{where[1]} is no longer the active controller")
+            self._forget(active)
+            raise ConnectionError(f"{active[0]}:{active[1]} is no longer the active controller")
         return answer
 
     @property
@@ -190,38 +196,78 @@ class Controllers:
         """Look for the active controller before the next request."""
         self._active = None
 
+    def _forget(self, address: Address) -> None:
+        """Look for the active controller, unless another one was found meanwhile."""
+        if self._active == address:
+            self._active = None
+
     async def _find(self) -> Address:
-        """Ask who is active: first the controllers that are named, then the brokers."""
-        why = "no address is given"
-        for links in (self._links, self._brokers):
-            for address in links.settings.servers:
-                try:
-                    found = await self._ask_quorum(links, address)
-                except OSError as error:
-                    why = str(error)
-                    continue
-                if isinstance(found, str):
-                    why = f"{address[0]}:{address[1]}: {found}"
-                else:
+        """Ask who is active: the controllers that are named, those that are known, the brokers.
+
+        The next is asked as soon as one takes long: what hangs was perhaps the active controller
+        itself, and is the broker that would be asked first, too.
+        """
+        named = [(self._links, one) for one in self._links.settings.servers]
+        known = [(self._links, one) for one in self._voters if (self._links, one) not in named]
+        brokers = [(self._brokers, one) for one in self._brokers.settings.servers]
+        asking: set[asyncio.Task[Address | str]] = set()
+        trouble = ["no address is given"]
+        try:
+            for links, address in (*named, *known, *brokers):
+                asking.add(asyncio.create_task(self._ask_quorum(links, address)))
+                found = await _first_found(asking, SOON_S, trouble)
+                if found is not None:
                     return found
-        raise ConnectionError(f"the active controller cannot be found: {why}")
+            while asking:
+                found = await _first_found(asking, None, trouble)
+                if found is not None:
+                    return found
+        finally:
+            for task in asking:
+                task.cancel()
+            await asyncio.gather(*asking, return_exceptions=True)
+        raise ConnectionError(f"the active controller cannot be found: {trouble[-1]}")
 
     async def _ask_quorum(self, links: Links, address: Address) -> Address | str:
         """Ask for the leader of the metadata; why not, where that is not known."""
         asked = {"topic_name": METADATA_NAME, "partitions": [{"partition_index": 0}]}
+        where = f"{address[0]}:{address[1]}"
         answer = await links.ask(address, Api.DESCRIBE_QUORUM, topics=[asked])
         check_right(answer.error_code, "the active controller may not be asked for", "DESCRIBE")
         if int(answer.error_code):
-            return f"{answer.error_code.name} ({answer.error_message or 'DescribeQuorum'})"
+            return f"{where}: {answer.error_code.name} ({answer.error_message or 'DescribeQuorum'})"
         partition = answer.topics[0].partitions[0]
         if int(partition.error_code) or partition.leader_id < 0:
-            return f"{partition.error_code.name}, leader {partition.leader_id}"
-        for node in answer.nodes:
-            if node.node_id == partition.leader_id and node.listeners:
-                return node.listeners[0].host, node.listeners[0].port
-        return f"controller {partition.leader_id} has no address in its answer"
+            return f"{where}: {partition.error_code.name}, leader {partition.leader_id}"
+        places = {
+            node.node_id: (node.listeners[0].host, node.listeners[0].port)
+            for node in answer.nodes
+            if node.listeners
+        }
+        found = places.get(partition.leader_id)
+        if found is None:
+            return f"{where}: controller {partition.leader_id} has no address in its answer"
+        self._voters = list(places.values())
+        return found
 
     async def close(self) -> None:
         """Close all connections."""
         await self._brokers.close()
         await self._links.close()
+
+
+async def _first_found(
+    asking: set[asyncio.Task[Address | str]], wait_s: float | None, trouble: list[str]
+) -> Address | None:
+    """Return the first address that is found in time; what has no answer is taken out."""
+    done, _ = await asyncio.wait(asking, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
+    for task in done:
+        asking.discard(task)
+        try:
+            found = task.result()
+        except OSError as error:
+            found = str(error)
+        if not isinstance(found, str):
+            return found
+        trouble.append(found)
+    return None

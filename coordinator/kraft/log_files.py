@@ -181,11 +181,15 @@ class LogFile:
 
     def close(self) -> None:
         """Flush everything to the disk, and close."""
-        self.keep_marks()
-        with self.lock:
-            self.is_closed = True
-            os.fsync(self._file)
-            os.close(self._file)
+        try:
+            self.keep_marks()
+        finally:
+            with self.lock:
+                self.is_closed = True
+                try:
+                    os.fsync(self._file)
+                finally:
+                    os.close(self._file)
 
     def delete(self) -> None:
         """Close, and remove the folder: a log that is no longer a replica is none later, either."""

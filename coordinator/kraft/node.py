@@ -31,6 +31,7 @@ from coordinator.kraft.registration import (
     find_strays,
     heartbeat,
     is_let_in,
+    must_not_lead,
     registration,
 )
 from coordinator.kraft.replicas import FETCH_S, Replicas
@@ -269,7 +270,7 @@ class ClusterNode:
                 self._tell_strays(log.image, identity.node_id)
 
         stopping = asyncio.Event()
-        alive = asyncio.create_task(self._stay_alive(observer, identity, stopping))
+        alive = asyncio.create_task(self._stay_alive(observer, identity, replicas, stopping))
         tasks = [
             alive,
             asyncio.create_task(observer.follow(changed)),
@@ -296,7 +297,7 @@ class ClusterNode:
             await asyncio.gather(*tasks, stopped, return_exceptions=True)
 
     async def _stay_alive(
-        self, observer: Observer, identity: Identity, stopping: asyncio.Event
+        self, observer: Observer, identity: Identity, replicas: Replicas, stopping: asyncio.Event
     ) -> str:
         """Send heartbeats until the cluster lets the node go; return why it did."""
         trouble = Trouble(logger.warning, "no heartbeat is taken, trying again: %s")
@@ -310,7 +311,7 @@ class ClusterNode:
                 takes_replicas=self._files.is_window_open()
                 or is_let_in(log.image, identity.node_id, wall_ms()),
                 shuts_down=stopping.is_set(),
-                wants_fence=None if self._leader is None else self._leader.must_step_down,
+                wants_fence=self._wants_fence(log.image, identity.node_id, replicas),
             )
             sent_ms = monotonic_ms()
             try:
@@ -334,6 +335,12 @@ class ClusterNode:
                 return "stopped"
             is_waiting = answer.is_fenced or stopping.is_set()
             await asyncio.sleep(FENCED_HEARTBEAT_S if is_waiting else HEARTBEAT_S)
+
+    def _wants_fence(self, image: MetadataImage, node_id: int, replicas: Replicas) -> bool:
+        """Whether the cluster is better off without the node for now: commits wait for it."""
+        if self._leader is None:
+            return replicas.cannot_write or must_not_lead(image, node_id)
+        return replicas.cannot_write or self._leader.must_step_down
 
     async def _find_loss(self, observer: Observer, node_id: int) -> str:
         """Return that the node was unregistered; controllers say the same of another registration.

@@ -124,7 +124,7 @@ def heartbeat(
     *,
     takes_replicas: bool,
     shuts_down: bool,
-    wants_fence: bool | None = None,
+    wants_fence: bool,
 ) -> dict[str, Any]:
     """Return the fields of a BrokerHeartbeat.
 
@@ -136,11 +136,9 @@ def heartbeat(
     takes_replicas
         Whether controllers may give it new replicas.
     wants_fence
-        Whether brokers must lead what the node leads. None: it cannot lead anything.
+        Whether brokers must lead what the node leads, and not wait for it.
     """
     cordoned = [] if takes_replicas else [identity.directory_id]
-    if wants_fence is None:
-        wants_fence = must_not_lead(image, identity.node_id)
     return {
         "broker_id": identity.node_id,
         "broker_epoch": epoch,

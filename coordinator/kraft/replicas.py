@@ -6,6 +6,7 @@ One task fetches from each broker, for all partitions that it leads, as Kafka's 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import shutil
@@ -53,11 +54,13 @@ class Replica:
         As the metadata has it now.
     is_in_sync
         Whether its leader counts it among the replicas in sync.
+    cannot_write
+        Whether the disk did not take what its leader had last.
     """
 
     def __init__(self, number: int, partition: Partition, file: LogFile) -> None:
         self.number, self.partition, self.file = number, partition, file
-        self.is_in_sync = False
+        self.is_in_sync = self.cannot_write = False
         self.again_s = 0.0
         self.trouble = Trouble(logger.warning, "%s-%d cannot be followed: %s", TOPIC, number)
 
@@ -77,6 +80,9 @@ class Replicas:
     has_lost
         Whether a log lacks what the cluster counts on, since the first update: the node was in sync
         when it ended, or may be chosen as a leader.
+    cannot_write
+        Whether the disk does not take what a leader has: until the node is fenced, commits there
+        wait for it.
     """
 
     def __init__(self, folder: str, node_id: int, links: Links) -> None:
@@ -87,6 +93,8 @@ class Replicas:
         self._topic_id: UUID | None = None
         self._cleaning: asyncio.Task[None] | None = None
         self._is_fresh = True
+        self._marks_trouble = Trouble(logger.warning, "logs have no new marks, trying again: %s")
+        self._opening = Trouble(logger.warning, f"{TOPIC}-%d has no log here, trying again: %s")
         self.broker_epoch = -1
         self.has_lost = False
 
@@ -94,6 +102,13 @@ class Replicas:
     def held(self) -> dict[int, Replica]:
         """The replicas, by their partitions' numbers."""
         return self._held
+
+    @property
+    def cannot_write(self) -> bool:
+        """As the class says."""
+        own = {self._node_id, -1}
+        held = list(self._held.values())
+        return any(one.cannot_write and one.partition.leader not in own for one in held)
 
     def update(self, image: MetadataImage) -> None:
         """Follow what the metadata says now: which replicas there are, and who leads."""
@@ -107,7 +122,12 @@ class Replicas:
         if self._is_fresh:
             self._remove_folders(wanted)
         for number, partition in wanted.items():
-            self._update_one(number, partition, image)
+            try:
+                self._update_one(number, partition, image)
+            except OSError as error:  # it is tried again at the next look at the metadata
+                if self._is_fresh:
+                    raise
+                self._opening.note(error, number)
         if self._is_fresh:
             self.has_lost = any(
                 one.file.has_lost
@@ -133,6 +153,7 @@ class Replicas:
             file = LogFile(self._folder_of(number), self._topic_id, keep_ms / 2)
             replica = self._held[number] = Replica(number, partition, file)
             logger.info("%s-%d: a replica here, from offset %d", TOPIC, number, file.log.end)
+            self._opening.end()
         if partition.leader_epoch != replica.partition.leader_epoch:
             replica.again_s = 0.0
         replica.partition = partition
@@ -141,7 +162,7 @@ class Replicas:
             words = "in sync" if is_in_sync else "no longer in sync"
             logger.info("%s-%d: %s, at offset %d", TOPIC, number, words, replica.file.log.end)
             if is_in_sync and not self._is_fresh:  # before, a loss is not known yet
-                replica.file.keep_marks()
+                self._keep_marks(replica)
         replica.is_in_sync = is_in_sync
 
     def _folder_of(self, number: int) -> str:
@@ -176,9 +197,18 @@ class Replicas:
                 kept_s = time.monotonic()
                 for one in self._held.values():
                     if one.is_in_sync:
-                        one.file.keep_marks()
+                        self._keep_marks(one)
             if self._cleaning is None or self._cleaning.done():
                 self._cleaning = asyncio.create_task(self._clean())
+
+    def _keep_marks(self, replica: Replica) -> None:
+        """Keep the marks of a log; where that fails the old ones stay, as after a kill."""
+        try:
+            replica.file.keep_marks()
+        except OSError as error:
+            self._marks_trouble.note(error)
+        else:
+            self._marks_trouble.end()
 
     async def _clean(self) -> None:
         """Clean the log that has most to be cleaned, if one has; then rest."""
@@ -195,10 +225,11 @@ class Replicas:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        for one in self._held.values():
-            one.file.close()
-        self._held = {}
-        await self._links.close()
+        held, self._held = self._held, {}
+        with contextlib.ExitStack() as ends:  # each is closed, also where another one fails
+            for one in held.values():
+                ends.callback(one.file.close)
+            await self._links.close()
 
     async def _fetch_from(self, node_id: int) -> None:
         """Fetch what a broker leads, as long as there is anything."""
@@ -215,7 +246,7 @@ class Replicas:
                 for found in answer.responses[0].partitions if answer.responses else ():
                     replica, epoch = asked[found.partition_index]
                     if self._is_current(replica, epoch):
-                        await self._take(address, replica, found)
+                        await self._try(address, replica, found)
             except (OSError, GroupError) as error:
                 for replica, _ in asked.values():
                     self._pause(replica, str(error))
@@ -254,6 +285,13 @@ class Replicas:
             "forgotten_topics_data": [],
         }
 
+    async def _try(self, address: Address, replica: Replica, found: Any) -> None:  # noqa: ANN401
+        """Take an answer; what fails of one partition, as at its file, holds no other up."""
+        try:
+            await self._take(address, replica, found)
+        except (OSError, GroupError) as error:
+            self._pause(replica, str(error))
+
     async def _take(self, address: Address, replica: Replica, found: Any) -> None:  # noqa: ANN401 - kio's
         epoch = replica.partition.leader_epoch
         decision = decide(replica.file.log, epoch, found)
@@ -266,6 +304,11 @@ class Replicas:
         self._do(replica, decision)
 
     def _do(self, replica: Replica, decision: Decision) -> None:
+        replica.cannot_write = True  # until it has been
+        self._write(replica, decision)
+        replica.cannot_write = False
+
+    def _write(self, replica: Replica, decision: Decision) -> None:
         file, name = replica.file, f"{TOPIC}-{replica.number}"
         match decision:
             case Append():

@@ -11,7 +11,7 @@ from typing import TypeAlias
 from urllib.parse import quote, urlencode
 
 from coordinator.config.safe_urls import is_safe_url
-from coordinator.wire.oauth.tokens import SEPARATOR, open_url
+from coordinator.wire.oauth.tokens import SEPARATOR
 
 GetToken: TypeAlias = Callable[[], str]
 Login: TypeAlias = tuple[str, str, str] | GetToken
@@ -48,16 +48,17 @@ class ClientCredentials:
         OSError
             The server does not answer, or gives none.
         """
-        import urllib.request  # noqa: PLC0415 - takes 20 ms, and few have tokens
+        from urllib.request import Request  # noqa: PLC0415 - takes 20 ms, and few have tokens
+
+        from coordinator.wire.oauth.fetching import fetch  # noqa: PLC0415 - the same
 
         words = {"grant_type": "client_credentials"} | ({"scope": self.scope} if self.scope else {})
         pair = f"{quote(self.client_id, safe='')}:{quote(self.secret, safe='')}"
-        asked = urllib.request.Request(self.url, urlencode(words).encode())  # noqa: S310 - see above
+        asked = Request(self.url, urlencode(words).encode())  # noqa: S310 - see above
         secret = f"Basic {base64.b64encode(pair.encode()).decode()}"
         asked.add_unredirected_header("Authorization", secret)  # wherever the server sends us
         try:
-            with open_url(asked, ASK_S) as answer:
-                reply = json.loads(answer.read(ANSWER_MAX))
+            reply = json.loads(fetch(asked, ASK_S, ANSWER_MAX))
         except (ValueError, HTTPException) as error:
             raise OSError(f"{self.url} gives no token: {type(error).__name__}") from None
         token = reply.get("access_token") if isinstance(reply, dict) else None

@@ -63,6 +63,10 @@ def prepare_resolution(processor: EventProcessor, task: ResolveRegexes) -> Calla
 
     def work() -> Event:
         found = {regex: match_names(regex, names) for regex in task.regexes}
+        if task.find_visible is not None:
+            matched = sorted({name for topics in found.values() for name in topics})
+            visible = set(task.find_visible(matched))
+            found = {regex: [n for n in topics if n in visible] for regex, topics in found.items()}
         return RegexesResolved(task.group_id, found, version, now)
 
     return work

@@ -41,6 +41,16 @@ class ConnectionCounts(Protocol):
         """Count a connection that the server closed."""
 
 
+class NoCounts:
+    """Counts nothing: where no metrics tell of connections."""
+
+    def connected(self, _more: int) -> None:
+        """Ignore it."""
+
+    def closed(self, _reason: str) -> None:
+        """Ignore it."""
+
+
 class ConnectionSlot:
     """A slot of the connection limit, held from accept until release.
 
@@ -216,3 +226,25 @@ def raise_files_limit() -> int:
 def count_reserved_files() -> int:
     """Return how many file descriptors are reserved for everything but clients."""
     return min(FILES_RESERVED, raise_files_limit() // 2)
+
+
+def limit_connections(setting: str, connections_max: int, files: int, most: int) -> int:
+    """Return the limit of connections, lowered to what file descriptors allow.
+
+    Parameters
+    ----------
+    setting
+        Whose limit it is, for the log.
+    files, most
+        How many descriptors the process may have, and how many of them are for connections.
+    """
+    if most >= connections_max:
+        return connections_max
+    logger.warning(
+        "%s is %d, but this process may have %d files: %d connections",
+        setting,
+        connections_max,
+        files,
+        most,
+    )
+    return most

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -16,11 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coordinator.config.kafka import KafkaConfig
+from coordinator.core.bounded import FindVisible
 from coordinator.core.events import Answer, Event
 from coordinator.core.state.groups import TopicView
 from coordinator.core.state.partition_spans import kafka_id
 from coordinator.core.state.short_calls import apply
-from coordinator.wire.acls import Acls, Operation, Resource
+from coordinator.wire.acls import Acls, Operation, Resource, ResourceType
 from coordinator.wire.codec import VERSIONS, Api, Request, Values
 from coordinator.wire.session import Session
 
@@ -193,6 +194,22 @@ allowed of it."""
 def respond_with(values: Values, wait_ms: int = 0, refusal: str = "") -> Call:
     """Return a call whose response is known."""
     return Call(lambda _: values, wait_ms=wait_ms, refusal=refusal)
+
+
+def visible_to(session: Session, cluster: Cluster) -> FindVisible | None:
+    """Return what finds the topics that a client may describe; None where there are no lists."""
+    if cluster.acls() is None:
+        return None
+
+    def find(names: Collection[str]) -> Collection[str]:
+        acls = cluster.acls()
+        if acls is None:
+            return names
+        who = session.principal, session.host
+        topics = [Resource(ResourceType.TOPIC, name) for name in names]
+        return [one.name for one in topics if acls.allows(*who, Operation.DESCRIBE, one)]
+
+    return find
 
 
 def is_valid_topic(name: str) -> bool:

@@ -81,7 +81,7 @@ class Connection:
     login
         What clients must do before anything else; None lets everyone in.
     subject
-        Of the certificate that the client showed; "" without one. A login wins over it.
+        Of the certificate that the client showed; None without one. A login wins over it.
     elements_max
         How many elements the lists of a request may have.
     versions
@@ -101,13 +101,13 @@ class Connection:
         request_bytes_max: int,
         in_flight_max: int,
         login: Login | None = None,
-        subject: str = "",
+        subject: str | None = None,
         elements_max: int | None = None,
         versions: Mapping[Api, tuple[int, int]] = VERSIONS,
         room: Callable[[], tuple[int, int]] | None = None,
     ) -> None:
         self.session = Session(host=client_host.removeprefix("/"))
-        if subject:
+        if subject is not None:
             self.session.principal = principal_of(subject)
         self._client_host = client_host
         self._request_bytes_max = request_bytes_max

@@ -66,7 +66,7 @@ class Link(asyncio.Protocol):
         self,
         limits: ConnectionLimits,
         slot: ConnectionSlot,
-        connect: Callable[[str, str], Connection],
+        connect: Callable[[str, str | None], Connection],
         ask: Callable[[Link, PendingRequest], object],
     ) -> None:
         self._limits = limits
@@ -102,7 +102,8 @@ class Link(asyncio.Protocol):
         """Begin."""
         self._transport = cast("asyncio.Transport", transport)
         self._slot.taken = True
-        subject = subject_of(transport.get_extra_info("peercert"))
+        tls = transport.get_extra_info("ssl_object")
+        subject = subject_of(tls and tls.getpeercert(binary_form=True))
         self.connection = self._connect(f"/{self._slot.address}", subject)
         self._limits.links.add(self)
 

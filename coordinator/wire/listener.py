@@ -20,7 +20,7 @@ from coordinator.errors.status import LOST, Status
 from coordinator.errors.trouble import Trouble
 from coordinator.storage.nodes import Node, StoreNodes
 from coordinator.wire import server
-from coordinator.wire.acceptor import count_reserved_files, raise_files_limit
+from coordinator.wire.acceptor import count_reserved_files, limit_connections, raise_files_limit
 from coordinator.wire.access import NO_TOKENS, Access
 from coordinator.wire.acls import Acls, Operation, Resource
 from coordinator.wire.call import Cluster, ClusterNode
@@ -116,7 +116,10 @@ class RunningServer:
         load = load_access if front is None else front.load_access
         access: ServerAccess = load(config, backend.config.oauth)
         self._access = access
-        config = replace(config, connections_max=_limit_connections(config.connections_max))
+        files = raise_files_limit()
+        most = files - count_reserved_files()
+        most = limit_connections("server.connections_max", config.connections_max, files, most)
+        config = replace(config, connections_max=most)
         self._socket = bind_socket(config.listen, "server.listen")
         host, port = _find_advertised(config, self._socket)
         self.address = join_address(host, port)
@@ -475,18 +478,3 @@ def _find_advertised(config: ServerConfig, sock: socket.socket) -> tuple[str, in
         host, advertised = parse_address(config.advertised, "server.advertised")
         return host, advertised or port
     return parse_address(config.listen, "server.listen")[0], port
-
-
-def _limit_connections(connections_max: int) -> int:
-    """Return the limit of connections, lowered to what file descriptors allow."""
-    files = raise_files_limit()
-    most = files - count_reserved_files()
-    if most >= connections_max:
-        return connections_max
-    logger.warning(
-        "server.connections_max is %d, but this process may have %d files: %d connections",
-        connections_max,
-        files,
-        most,
-    )
-    return most

@@ -176,7 +176,7 @@ class Server:
         """Answer from now on that this is the cluster: our node id was not known before."""
         self._cluster = cluster
 
-    def _connect(self, door: Door, address: str, subject: str) -> Connection:
+    def _connect(self, door: Door, address: str, subject: str | None) -> Connection:
         """Return the protocol state of a new connection."""
         config = self._config
         connection = Connection(

@@ -3,31 +3,38 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from coordinator.wire.acls import Acls, Operation, Resource
 
 ANONYMOUS = "User:ANONYMOUS"
 """Kafka's name for a client that shows neither a login nor a certificate."""
 KEYWORDS = {
-    "commonName": "CN",
-    "organizationalUnitName": "OU",
-    "organizationName": "O",
-    "localityName": "L",
-    "stateOrProvinceName": "ST",
-    "countryName": "C",
-    "streetAddress": "STREET",
-    "domainComponent": "DC",
-    "userId": "UID",
+    "2.5.4.3": "CN",
+    "2.5.4.6": "C",
+    "2.5.4.7": "L",
+    "2.5.4.8": "ST",
+    "2.5.4.9": "STREET",
+    "2.5.4.10": "O",
+    "2.5.4.11": "OU",
+    "0.9.2342.19200300.100.1.1": "UID",
+    "0.9.2342.19200300.100.1.25": "DC",
 }
+"""The attributes that RFC 2253 names; Java writes all others with their numbers."""
+ENCODINGS = {
+    12: "utf-8", 19: "latin-1", 20: "latin-1", 22: "latin-1", 27: "latin-1", 30: "utf-16-be",
+}  # fmt: skip
+"""Of ASN.1's kinds of texts, those that Java writes as text. Java 17.0.15 reads all as UTF-8, which
+is another name only where a BMPString is used, or one of the others beyond ASCII."""
 DECISIONS_MAX, DECIDED_NAME_MAX = 4_096, 255
 """Decisions that are kept for a connection, and characters of a name in one of them; a client may
 ask for any number of names, of any length."""
 SOFTWARE = re.compile(r"[a-zA-Z0-9]([a-zA-Z0-9.\-]*[a-zA-Z0-9])?")
 SOFTWARE_MAX = 100
 """Longer names than any client's are refused; Kafka has no bound."""
-SPECIAL = frozenset(',+"\\<>;')
+SPECIAL = re.compile(r'[,=+<>#;"\\]')
+EDGES = re.compile(r"\A[ \r]+|[ \r]+\Z")
 
 
 @dataclass(slots=True, eq=False)
@@ -94,24 +101,85 @@ def principal_of(name: str) -> str:
     return f"User:{name}"
 
 
-def subject_of(certificate: dict[str, object] | None) -> str:
-    """Return a certificate's subject as a principal's name, most specific part first (RFC 2253).
+def subject_of(certificate: bytes | None) -> str | None:
+    """Return the name of a certificate's subject, as Java's X500Principal.getName() gives it.
+
+    That is what Kafka makes a principal of. The most specific part is the first (RFC 2253).
 
     Parameters
     ----------
     certificate
-        What `ssl.SSLSocket.getpeercert` returns; None or {} where the client showed none.
+        In DER; None where the client showed none.
     """
-    parts = (certificate or {}).get("subject", ())
-    assert isinstance(parts, Sequence)
-    return ",".join("+".join(map(_format_attribute, part)) for part in reversed(parts))
+    if not certificate:
+        return None
+    try:
+        fields = _list_values(_list_values(_list_values(certificate)[0].content)[0].content)
+        has_version = fields[0].tag == VERSION  # of version 1, there is none
+        return _name_of(fields[4 + has_version].content)
+    except (IndexError, ValueError):
+        return None  # OpenSSL reads more than DER, Java does not: such a subject has no rights
 
 
-def _format_attribute(attribute: tuple[str, str]) -> str:
-    name, value = attribute
-    escaped = "".join(f"\\{char}" if char in SPECIAL else char for char in value)
-    if escaped[:1] in {" ", "#"}:
-        escaped = f"\\{escaped}"
-    if escaped.endswith(" ") and len(value) > 1:
-        escaped = f"{escaped[:-1]}\\ "
-    return f"{KEYWORDS.get(name, name)}={escaped}"
+def _name_of(parts: bytes) -> str:
+    """Return a name of X.500 as Java writes it; the parts are those of its DER, in their order."""
+    shown = [map(_format_attribute, _list_values(one.content)) for one in _list_values(parts)]
+    return ",".join(map("+".join, reversed(shown)))
+
+
+VERSION, LONG, NUMBER_BITS = 0xA0, 0x80, 7
+"""The tag of a certificate's version; the bit of a long length, and of a number that goes on."""
+
+
+class _Value(NamedTuple):
+    """A value of DER."""
+
+    tag: int
+    content: bytes
+
+
+def _list_values(data: bytes) -> list[_Value]:
+    """Return the values that stand one after the other; OpenSSL has read them before."""
+    found, at = [], 0
+    while at < len(data):
+        tag, size = data[at], data[at + 1]
+        at += 2
+        if size & LONG:
+            digits = size - LONG
+            size = int.from_bytes(data[at : at + digits])
+            at += digits
+        found.append(_Value(tag, data[at : at + size]))
+        at += size
+    return found
+
+
+def _format_attribute(attribute: _Value) -> str:
+    kind, value = _list_values(attribute.content)
+    number = _read_number(kind.content)
+    if number not in KEYWORDS or value.tag not in ENCODINGS:
+        return f"{KEYWORDS.get(number, number)}=#{_encode(value).hex()}"
+    text = value.content.decode(ENCODINGS[value.tag], "replace")
+    escaped = SPECIAL.sub(r"\\\g<0>", text).replace("\0", "\\00")
+    escaped = EDGES.sub(lambda edge: "".join(f"\\{char}" for char in edge[0]), escaped)
+    return f"{KEYWORDS[number]}={escaped}"
+
+
+def _read_number(content: bytes) -> str:
+    """Return an object identifier in its dotted form."""
+    numbers, number = [], 0
+    for byte in content:
+        number = number << NUMBER_BITS | byte & ~LONG
+        if not byte & LONG:
+            numbers.append(number)
+            number = 0
+    first = min(numbers[0] // 40, 2)
+    return ".".join(map(str, (first, numbers[0] - 40 * first, *numbers[1:])))
+
+
+def _encode(value: _Value) -> bytes:
+    """Return a value as DER."""
+    size = len(value.content)
+    if size < LONG:
+        return bytes((value.tag, size)) + value.content
+    digits = size.to_bytes((size.bit_length() + 7) // 8)
+    return bytes((value.tag, LONG | len(digits))) + digits + value.content

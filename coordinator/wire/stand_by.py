@@ -27,6 +27,7 @@ from coordinator.storage.nodes import StoreNodes
 from coordinator.storage.record_log import LogError
 from coordinator.storage.store_modes import filesystem_of
 from coordinator.storage.tables.store_files import root_of
+from coordinator.wire.acceptor import NoCounts
 from coordinator.wire.codec import Api
 from coordinator.wire.decoder import StandsByError
 from coordinator.wire.listener import RunningServer
@@ -35,14 +36,8 @@ LOOK_S = 0.5
 logger = logging.getLogger("muster.wire")
 
 
-class NoCounts:
+class NoRequestCounts(NoCounts):
     """Counts nothing: a server that stands by has no metrics."""
-
-    def connected(self, _more: int) -> None:
-        """Ignore it."""
-
-    def closed(self, _reason: str) -> None:
-        """Ignore it."""
 
     def served(self, _requests: Mapping[str, int]) -> None:
         """Ignore it."""
@@ -64,7 +59,7 @@ class NoGroups:
     """
 
     status = Status.STANDS_BY.value
-    metrics = NoCounts()
+    metrics = NoRequestCounts()
 
     def __init__(self, store: str, config: Config, nodes: StoreNodes) -> None:
         self._store = store

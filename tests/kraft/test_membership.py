@@ -234,7 +234,10 @@ IDENTITY = Identity(NODE, "c", UUID(int=1), HERE, -1)
 
 
 def beat(image, *, takes=False, stops=False):
-    return heartbeat(image, IDENTITY, 7, 90, takes_replicas=takes, shuts_down=stops)
+    fence = must_not_lead(image, NODE)
+    return heartbeat(
+        image, IDENTITY, 7, 90, takes_replicas=takes, shuts_down=stops, wants_fence=fence
+    )
 
 
 def test_a_node_supports_every_level_of_what_it_does_not_read(image):

@@ -22,6 +22,10 @@ from coordinator.errors import ErrorCode, GroupError
 from coordinator.history import frame
 from coordinator.shards.node_metrics import NodeMetrics
 from tests.clients.world import free_port, until
+from tests.watcher.recorded import FILES, batches_of, read_lines
+from tests.watcher.test_watched_store import rows, wrap
+
+from .test_full_disk import full_disk
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
@@ -177,3 +181,39 @@ def test_a_history_that_fails_is_begun_again_and_the_node_leads_on(tmp_path, cap
     assert seen[2].count("# TYPE watched_records_total") == 1
     assert seen[2].count("# TYPE wire_connections") == 1
     assert "begun again: the disk is full" in caplog.text
+
+
+class Recorded(History):
+    """A recorded topic of groups, in the middle of which the disk takes nothing for a moment."""
+
+    def __init__(self, fails):
+        super().__init__()
+        lines = [line for line in read_lines(FILES[3]) if "records" in line]
+        self.batches = [wrap(batch) for line in lines for batch in batches_of(line)]
+        self.fails_at = len(self.batches) // 2 if fails else -1
+
+    def follow(self, store, stop):
+        begin = store.next_offsets().get(0, 0)
+        for number, batch in enumerate(self.batches):
+            if number == self.fails_at:
+                self.fails_at = -1
+                with full_disk(0):
+                    store.take(0, [batch])
+            if batch.base_offset >= begin:
+                store.take(0, [batch])
+        store.flush()
+        store.has_caught_up = True
+        self.follows.set()
+        stop.wait()
+
+
+def test_a_history_that_found_the_disk_full_is_whole_in_the_end(tmp_path, caplog):
+    node, kept = Node(), {}
+    for fails in (False, True):
+        node = Node()
+        run(node, Recorded(fails), tmp_path / str(fails), then=node.gone.set)
+        assert not node.was_stopped
+        found = rows(tmp_path / str(fails), without=["at_ms"])
+        kept[fails] = [row for row in found if row["kind"] != "kafka_watched"]
+    assert "the history has stopped, and is begun again" in caplog.text
+    assert kept[True] == kept[False] != []

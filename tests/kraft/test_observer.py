@@ -100,6 +100,9 @@ def test_the_answer_to_fetch_snapshot_is_read():
     assert (leader.leader_id, leader.leader_epoch) == (0, 0)
 
 
+HANGS = object()
+
+
 class Quorum:
     """Links to controllers and brokers, of which some answer who is active."""
 
@@ -114,6 +117,10 @@ class Quorum:
             raise found
         if api != Api.DESCRIBE_QUORUM:
             return found
+        if found is HANGS:
+            await asyncio.sleep(60)
+        if not isinstance(found, int):  # it answers, but is a controller that is not active
+            return SimpleNamespace(error_code=ErrorCode.not_leader_or_follower, error_message="no")
         partition = SimpleNamespace(error_code=NONE, leader_id=found)
         nodes = [
             SimpleNamespace(node_id=n, listeners=[SimpleNamespace(host="c", port=9_000 + n)])
@@ -132,7 +139,7 @@ def controllers_of(named, brokers):
 
 
 def test_the_active_controller_is_found_again_where_it_moved():
-    """Named controllers are asked first, then brokers; one that is not active says so."""
+    """Named controllers are asked first, then those that were seen, then brokers."""
     moved = SimpleNamespace(error_code=ErrorCode.not_controller)
     done = SimpleNamespace(error_code=NONE)
     named = Quorum([("c", 1)], {1: ConnectionError("down"), 9_001: moved, 9_002: done})
@@ -146,8 +153,30 @@ def test_the_active_controller_is_found_again_where_it_moved():
         return await found.ask(Api.BROKER_HEARTBEAT)
 
     assert asyncio.run(ask_twice()) is done
-    assert [one for one, _ in named.asked] == [1, 9_001, 1, 9_002]
+    assert [one for one, _ in named.asked] == [1, 9_001, 1, 9_001, 9_002, 9_002]
     assert [one for one, _ in brokers.asked] == [5, 6, 5, 6]
+
+
+def test_a_controller_that_hangs_holds_up_no_search():
+    """It was perhaps the active one; the next is asked soon, and the others are not waited for."""
+    done = SimpleNamespace(error_code=NONE)
+    named = Quorum([("c", 1), ("c", 2)], {1: HANGS, 2: HANGS, 9_002: done})
+    brokers = Quorum([("b", 5)], {5: 2})
+
+    async def ask_many():
+        found = controllers_of(named, brokers)
+        asked = [found.ask(Api.BROKER_HEARTBEAT) for _ in range(3)]
+        async with asyncio.timeout(10):
+            return await asyncio.gather(*asked)
+
+    assert asyncio.run(ask_many()) == [done] * 3
+    searched = [
+        port
+        for links in (named, brokers)
+        for port, api in links.asked
+        if api != Api.BROKER_HEARTBEAT
+    ]
+    assert searched == [1, 2, 5]  # once for all
 
 
 def test_a_user_that_may_not_ask_for_the_controller_is_refused():

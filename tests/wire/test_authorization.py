@@ -11,6 +11,7 @@ import uuid
 
 import pytest
 
+from coordinator.runtime.regex_jobs import prepare_resolution
 from coordinator.runtime.topic_catalog import topic_id_of
 from coordinator.wire.acls import parse_acls
 from coordinator.wire.apis.group_apis import HANDLERS
@@ -125,3 +126,75 @@ def test_an_equal_heartbeat_is_authorized_by_the_current_lists():
     assert [code(), code()] == [0, 0]
     asked = side.connection._last
     assert asked.conversation.is_allowed(asked.body, side.acls)
+
+
+READERS = """
+[[acls]]
+principal = "User:*"
+operations = ["READ"]
+resource_type = "GROUP"
+resource_name = "*"
+""" + "".join(
+    f"""
+[[acls]]
+principal = "User:{user}"
+operations = ["{operation}"]
+resource_type = "TOPIC"
+resource_name = "{name}"
+pattern_type = "PREFIXED"
+host = "{host}"
+"""
+    for user, operation, name, host in (
+        ("alice", "DESCRIBE", "click", "*"), ("alice", "READ", "orders", "10.9.9.9"),
+        ("bob", "READ", "order", "10.0.0.1"),
+    )
+)  # fmt: skip
+
+
+class Pattern:
+    """A group whose members subscribe to every topic, by a regular expression."""
+
+    def __init__(self):
+        self.side = Side(clicks=1, clicks2=1, orders=1, secrets=1)
+        self.side.acls = parse_acls(READERS, "acls.toml")
+
+    def asked_by(self, user, ask):
+        """Return the topics found, once a request of the user has made the coordinator look."""
+        self.side.now_ms += 600_001
+        self.side.connection.session.principal = f"User:{user}"
+        assert int(ask().error_code) == 0
+        (task,) = self.side.processor.take_tasks()
+        self.side.processor.run([prepare_resolution(self.side.processor, task)()])
+        (found,) = self.side.processor.state.groups["g"].regexes.values()
+        return found.topics
+
+
+@pytest.mark.behaviour("G-84", "S-24")
+def test_a_regular_expression_finds_what_the_asking_member_may_describe():
+    """It is one list for the whole group, of who asked when it was resolved, as in Kafka."""
+    group = Pattern()
+    side = group.side
+    join = {"subscribed_topic_regex": ".*"}
+    assert group.asked_by("alice", lambda: side.join("m1", **join)) == ("clicks", "clicks2")
+    assert group.asked_by("bob", lambda: side.join("m2", **join)) == ("orders",)
+    assert group.asked_by("carol", lambda: side.join("m3")) == ()
+    last = lambda: side.beat("m1", side.processor.state.groups["g"].members["m1"].epoch)  # noqa: E731
+    side.acls = parse_acls(READERS.replace("click", "clicks2"), "acls.toml")
+    assert group.asked_by("alice", last) == ("clicks2",)
+    side.acls = None
+    assert len(group.asked_by("alice", last)) == 4
+
+
+@pytest.mark.behaviour("G-84")
+def test_a_heartbeat_sent_again_finds_topics_by_the_lists_of_now():
+    """What the same bytes mean is remembered, but not what they may see."""
+    group = Pattern()
+    side = group.side
+    group.asked_by("alice", lambda: side.join("m1", subscribed_topic_regex=".*"))
+    beat = {"group_id": "g", "member_id": "m1", "topic_partitions": None, "rebalance_timeout": -1}
+    beat["member_epoch"] = side.beat("m1", 1).member_epoch
+    side.ask(Api.CONSUMER_GROUP_HEARTBEAT, 1, **beat)
+    again = lambda: side.ask(Api.CONSUMER_GROUP_HEARTBEAT, 1, **beat)  # noqa: E731
+    assert group.asked_by("alice", again) == ("clicks", "clicks2")
+    side.acls = parse_acls(READERS.replace("click", "secret"), "acls.toml")
+    assert group.asked_by("alice", again) == ("secrets",)

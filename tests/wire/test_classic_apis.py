@@ -24,9 +24,11 @@ from coordinator.core.classic_events import (
     SyncGroupResponse,
 )
 from coordinator.core.events import Result
+from coordinator.core.state.groups import TopicView
 from coordinator.core.validate_types import check_types
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.wire.apis.classic_apis import CLASSIC_HANDLERS, NO_PROTOCOL_SINCE
+from coordinator.wire.call import Cluster
 from coordinator.wire.codec import (
     CLASSIC_VERSIONS,
     Api,
@@ -44,6 +46,7 @@ FLEXIBLE_SINCE = {
     Api.DESCRIBE_GROUPS: 5,
 }  # fmt: skip
 UUID_LETTERS = 36
+CLUSTER = Cluster(7, "here", 9092, "muster", TopicView, lambda: True)
 
 
 def versions_of(*apis):
@@ -108,14 +111,14 @@ def asked(api, version, write):
 
 
 def event_of(request):
-    call = HANDLED[request.api](request, None)
+    call = HANDLED[request.api](request, CLUSTER)
     (event,) = call.events
     return event
 
 
 def answered(api, version, request, answer):
     """Return the bytes of a response behind its length and correlation id, and kio's message."""
-    call = HANDLED[api](request, None)
+    call = HANDLED[api](request, CLUSTER)
     frame = encode(request, call.respond([answer]))
     _, message = read_response(frame, api, version)
     flexible = version >= FLEXIBLE_SINCE[api]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
+import json
 import subprocess
 import sys
 
@@ -16,6 +17,7 @@ from coordinator.wire.connection import Connection
 from coordinator.wire.decoder import WireError
 from coordinator.wire.sasl import HASHES, MECHANISMS, Login, ScramExchange, Users, Verifier
 from coordinator.wire.session import subject_of
+from tests.conftest import ROOT
 from tests.support.wire_client import read_response, request_frame
 
 SCRAM = tuple(HASHES)
@@ -225,19 +227,44 @@ def test_an_invalid_users_file_is_refused(tmp_path, text, message):
         Users.read(str(tmp_path / "nowhere.toml"))
 
 
+GOLDEN = ROOT / "tests/golden/subjects/java.jsonl"
+NAMES = [json.loads(line) for line in GOLDEN.read_text().splitlines()]
+USUAL = next(one for one in NAMES if one["what"] == "usual")
+
+
+def der(tag, content):
+    size = len(content)
+    digits = size.to_bytes((size.bit_length() + 7) // 8)
+    return bytes([tag, *((size,) if size < 128 else (128 + len(digits), *digits))]) + content
+
+
+def certificate(subject, version=b"\xa0\3\2\1\2"):
+    """Return what is before a subject in a certificate, the subject, and something after it."""
+    before = version + der(2, b"\1") + der(0x30, b"") + der(0x30, b"") + der(0x30, b"")
+    return der(0x30, der(0x30, before + subject + der(0x30, b"x" * 300)))
+
+
+def test_a_subject_is_written_as_java_writes_it():
+    """Kafka makes principals of it: another letter is another principal."""
+    found = {one["what"]: subject_of(certificate(bytes.fromhex(one["subject"]))) for one in NAMES}
+    assert len(found) == len(NAMES) > 100
+    assert found == {one["what"]: one["java_25"] for one in NAMES}
+
+
 @pytest.mark.parametrize(
-    ("subject", "name"),
-    [
-        ({}, ""),
-        ({"subject": ((("countryName", "DE"),), (("commonName", "ann"),))}, "CN=ann,C=DE"),
-        ({"subject": ((("commonName", "a,b"), ("userId", "7")),)}, r"CN=a\,b+UID=7"),
-        ({"subject": ((("commonName", "# x "),),)}, r"CN=\# x\ "),
-    ],
+    ("subject", "name"), [(bytes.fromhex(USUAL["subject"]), USUAL["java_17"]), (der(0x30, b""), "")]
 )
-def test_a_certificate_names_a_principal_as_rfc_2253_writes_it(subject, name):
-    assert subject_of(subject) == name
-    connection = Connection("/1.2.3.4", 10_000, 10, subject=name)
-    assert connection.session.principal == (f"User:{name}" if name else "User:ANONYMOUS")
+@pytest.mark.parametrize("version", [b"", b"\xa0\3\2\1\2"])
+def test_the_subject_of_a_certificate_is_a_principal(subject, name, version):
+    shown = subject_of(certificate(subject, version))
+    connection = Connection("/1.2.3.4", 10_000, 10, subject=shown)
+    assert (shown, connection.session.principal) == (name, f"User:{name}")
+
+
+@pytest.mark.parametrize("shown", [None, b"", b"\x30\x80\x30\x80\0\0\0\0", b"\x30"])
+def test_without_a_readable_certificate_a_client_is_anonymous(shown):
+    connection = Connection("/1.2.3.4", 10_000, 10, subject=subject_of(shown))
+    assert connection.session.principal == "User:ANONYMOUS"
     assert connection.session.host == "1.2.3.4"
 
 

@@ -92,7 +92,7 @@ def heartbeat(state: State, config: Config, event: Heartbeat, now_ms: int) -> Re
     refuse_full_group(config, group, event)
     update = start_update(state, group, event)
     before = update.current
-    epoch = raise_epoch(state, config, update, now_ms)
+    epoch = raise_epoch(state, config, update, event, now_ms)
     reached = reach_target(state, config, update, epoch, event, now_ms)
     after = reached.after
     timers = [] if update.replaces is None else end_timers(event.group_id, update.replaces)
@@ -135,12 +135,14 @@ class GroupEpoch(NamedTuple):
     tasks: list[Task]
 
 
-def raise_epoch(state: State, config: Config, update: MemberUpdate, now_ms: int) -> GroupEpoch:
+def raise_epoch(
+    state: State, config: Config, update: MemberUpdate, event: Heartbeat, now_ms: int
+) -> GroupEpoch:
     """Move the group epoch where this needs a new assignment (G-34, G-35, G-37)."""
     group = update.group
     settings = state.settings.get(group.group_id, {})
     reason, finishing = _subscription_reason(update), False
-    unused, tasks = update_regexes(state, config, update, now_ms)
+    unused, tasks = update_regexes(state, config, update, event, now_ms)
     records: list[Record] = [
         Tombstone(RegexResolved.kind, group.group_id, name=name) for name in unused
     ]

@@ -9,7 +9,7 @@ import re2
 from coordinator.config import Config
 from coordinator.core.consumer.member_removal import unused_regexes
 from coordinator.core.consumer.member_update import MemberUpdate
-from coordinator.core.events import ResolveRegexes, Task
+from coordinator.core.events import Heartbeat, ResolveRegexes, Task
 from coordinator.core.state.groups import Group, State
 from coordinator.errors import ErrorCode, GroupError
 
@@ -17,7 +17,7 @@ REGEX_REFRESH_MIN_MS = 10_000
 
 
 def update_regexes(
-    state: State, config: Config, update: MemberUpdate, now_ms: int
+    state: State, config: Config, update: MemberUpdate, event: Heartbeat, now_ms: int
 ) -> tuple[list[str], list[Task]]:
     """Check a new regex, find unused ones, ask for resolution when due (G-81…G-85)."""
     group, regex = update.group, update.meta.subscribed_topic_regex
@@ -36,7 +36,8 @@ def update_regexes(
             users[regex] += 1
     used = tuple(sorted(+users))
     due = bool(used) and _is_refresh_due(state, config, group, used, now_ms)
-    return unused, [ResolveRegexes(group.group_id, used)] if due else []
+    task = ResolveRegexes(group.group_id, used, event.find_visible)
+    return unused, [task] if due else []
 
 
 def check_regex(regex: str) -> None:

@@ -98,7 +98,7 @@ def _join(state: State, config: Config, group: Group, event: JoinGroup, now_ms: 
     heartbeat = _as_heartbeat(event, member_id, subscription)
     classic = ClassicMemberMetadata(event.session_timeout_ms, protocols)
     update = start_update(state, group, heartbeat, classic)
-    epoch = raise_epoch(state, config, update, now_ms)
+    epoch = raise_epoch(state, config, update, heartbeat, now_ms)
     last = _is_last_replaced(config, group, update)
     # If it must rebalance at once, no new target is needed, and the member joins again.
     stale = last and (epoch.number > group.assignment_epoch or not _has_settled(group, update))
@@ -138,6 +138,7 @@ def _as_heartbeat(event: JoinGroup, member_id: str, subscription: Subscription) 
         client_id=event.client_id,
         client_host=event.client_host,
         client_software=event.client_software,
+        find_visible=event.find_visible,
     )
 
 

@@ -85,6 +85,7 @@ class _Cleaning:
                 os.fsync(target)
                 self._exchange(target, places)
                 undo.pop_all()
+            sync_folder(self._file.folder)  # last: what fails from here on undoes nothing
         return self._size, sum(one.size for one in places)
 
     def _remove(self) -> None:
@@ -143,6 +144,5 @@ class _Cleaning:
                 write_whole(target, data, cleaned + at - self._size)
                 at += len(data)
             os.replace(self._place, os.path.join(file.folder, BATCHES))
-            sync_folder(file.folder)
             file.exchange(target, self._size, places)
             file.note_cleaning(self._last + 1, wall_ms())

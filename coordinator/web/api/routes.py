@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from http import HTTPStatus
@@ -27,6 +28,7 @@ ROOT = b"/api"
 JSON = "application/json"
 HEADERS = {"Cache-Control": "private, no-cache", "Vary": "Authorization"}
 """A cache asks whether the answer that it keeps still holds."""
+TAG = re.compile(r'"[^"]*"')
 HANDLERS: dict[str, Handler] = {
     "getDocument": lambda _ask: Answer("", make_document),
     "listGroups": reads.list_groups,
@@ -142,8 +144,7 @@ def _find_operations(path: bytes) -> dict[str, tuple[Operation, dict[str, str]]]
 
 def is_known(tag: str, known: str) -> bool:
     """Whether a header If-None-Match names a tag; tags are compared as weak ones."""
-    tags = {one.strip().removeprefix("W/") for one in known.split(",")}
-    return "*" in tags or tag.removeprefix("W/") in tags
+    return known.strip() == "*" or tag.removeprefix("W/") in TAG.findall(known)
 
 
 def shape(operation: Operation, values: object) -> str:

@@ -28,7 +28,7 @@ from coordinator.core.classic_events import (
 )
 from coordinator.core.events import Answer, Result
 from coordinator.errors import ErrorCode, GroupError
-from coordinator.wire.call import Call, Cluster, respond_with
+from coordinator.wire.call import Call, Cluster, respond_with, visible_to
 from coordinator.wire.codec import Api, Request, Values
 from coordinator.wire.decoder import TEXT_BYTES_MAX
 
@@ -49,7 +49,7 @@ UUID_LETTERS = 36
 # Joining -----------------------------------------------------------------------------------------
 
 
-def join_group(request: Request, _cluster: Cluster) -> Call:
+def join_group(request: Request, cluster: Cluster) -> Call:
     """JoinGroup; the id that a newcomer may get is drawn here, as Kafka makes it (H-10)."""
     asked, version = request.body, request.version
     session_timeout_ms = asked.session_timeout // MILLISECOND
@@ -78,6 +78,7 @@ def join_group(request: Request, _cluster: Cluster) -> Call:
         client_software=request.session.named_software,
         knows_member_id=version >= MEMBER_ID_SINCE,
         knows_skipping=version >= SKIPPING_SINCE,
+        find_visible=visible_to(request.session, cluster),
     )
     member_id = asked.member_id  # all that the answer needs of the request, which may be large
     return Call(lambda answers: _join_fields(member_id, answers[0], request.version), [event])

@@ -26,7 +26,7 @@ from coordinator.core.state.partition_spans import (
 from coordinator.core.state.span_columns import SpanColumns, TopicKeys
 from coordinator.errors import GroupError
 from coordinator.wire import quirks
-from coordinator.wire.call import Call, Cluster, from_uuid, list_uuids, to_uuid
+from coordinator.wire.call import Call, Cluster, from_uuid, list_uuids, to_uuid, visible_to
 from coordinator.wire.codec import EncodedList, Request, Values
 
 MILLISECOND = timedelta(milliseconds=1)
@@ -38,12 +38,12 @@ SINGLE = np.dtype([("topic_id", "V16"), ("count", "u1"), ("partition", ">i4"), (
 """A topic of an assignment with one partition, as bytes."""
 
 
-def heartbeat(request: Request, _cluster: Cluster) -> Call:
+def heartbeat(request: Request, cluster: Cluster) -> Call:
     """ConsumerGroupHeartbeat."""
     body, conversation = request.body, request.conversation
     event = conversation.event_of(body)
     if not isinstance(event, Heartbeat):
-        event = _read_heartbeat(request)
+        event = _read_heartbeat(request, cluster)
         if body.member_id:  # without one, a member gets a new one each time
             conversation.note_event(body, event)
     if event.member_epoch > JOIN:
@@ -52,7 +52,7 @@ def heartbeat(request: Request, _cluster: Cluster) -> Call:
     return Call(lambda answers: _response_fields(answers[0]), (event,))
 
 
-def _read_heartbeat(request: Request) -> Heartbeat:
+def _read_heartbeat(request: Request, cluster: Cluster) -> Heartbeat:
     asked = request.body
     member_id = asked.member_id
     if needs_member_id(request.version, asked.member_epoch, member_id):
@@ -72,6 +72,7 @@ def _read_heartbeat(request: Request) -> Heartbeat:
         client_host=request.client_host,
         by_topic_id=True,
         client_software=request.session.named_software,
+        find_visible=visible_to(request.session, cluster),
     )
 
 

@@ -14,16 +14,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 from coordinator.config import ConfigError, OAuthConfig
 from coordinator.config.safe_urls import is_safe_url
 from coordinator.extras import require
 
 if TYPE_CHECKING:
-    from http.client import HTTPMessage, HTTPResponse
-    from urllib.request import Request
-
     from jwt import PyJWK
 
 OAUTHBEARER = "OAUTHBEARER"
@@ -220,48 +217,14 @@ def _read_file(path: str) -> bytes:
 
 
 def _fetch(url: str, ask_s: float) -> bytes:
-    import urllib.request  # noqa: PLC0415 - takes 20 ms, and few have tokens
+    from urllib.request import Request  # noqa: PLC0415 - takes 20 ms, and few have tokens
+
+    from coordinator.wire.oauth.fetching import fetch  # noqa: PLC0415 - the same
 
     try:
-        with open_url(urllib.request.Request(url), ask_s) as answer:  # noqa: S310 - is_safe_url
-            text, until = b"", time.monotonic() + ask_s
-            while piece := answer.read1(KEYS_BYTES_MAX + 1 - len(text)):
-                text += piece
-                if time.monotonic() > until:
-                    raise TimeoutError(f"it took more than {ask_s:g} s")
+        return fetch(Request(url), ask_s, KEYS_BYTES_MAX)  # noqa: S310 - is_safe_url
     except (OSError, ValueError, HTTPException) as error:
         raise TokenError(f"{url} cannot be read: {error}") from None
-    if len(text) > KEYS_BYTES_MAX:
-        raise TokenError(f"{url} has more than {KEYS_BYTES_MAX} bytes")
-    return text
-
-
-def open_url(request: Request, patience_s: float) -> HTTPResponse:
-    """Open a URL as urllib does, and follow it only to where `is_safe_url`, at every step.
-
-    Raises
-    ------
-    OSError
-        It cannot be opened, or leads elsewhere.
-    """
-    from urllib.request import HTTPRedirectHandler, build_opener  # noqa: PLC0415 - as above
-
-    class Redirects(HTTPRedirectHandler):
-        def redirect_request(
-            self,
-            req: Request,
-            fp: IO[bytes],
-            code: int,
-            msg: str,
-            headers: HTTPMessage,
-            newurl: str,
-        ) -> Request | None:
-            if not is_safe_url(newurl):
-                raise OSError(f"it leads to {newurl}, which anyone between could read and change")
-            return super().redirect_request(req, fp, code, msg, headers, newurl)
-
-    found: HTTPResponse = build_opener(Redirects).open(request, timeout=patience_s)
-    return found
 
 
 class TokenRules:

@@ -181,6 +181,15 @@ def test_a_classic_successor_clears_the_regular_expression(core):
     assert core.group.epoch == epoch + 1
 
 
+@pytest.mark.behaviour("G-84")
+def test_a_classic_join_has_patterns_resolved_by_its_own_rights(core):
+    core.join_consumer("m", subscribed_topic_regex="b")
+    core.resolve()
+    core.now += 600_001
+    core.join("c1", **EVERYTHING, find_visible=list)
+    assert [task.find_visible for task in core.tasks] == [list]
+
+
 @pytest.mark.behaviour("M2-8", "G-93")
 def test_what_a_classic_join_tells(core):
     upgraded(core, "c1")
