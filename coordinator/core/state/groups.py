@@ -11,7 +11,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import msgspec
@@ -44,6 +44,7 @@ from coordinator.core.state.target_assignment import Targets
 from coordinator.core.state.transactions import Transactions
 
 NOTHING: frozenset[str] = frozenset()
+_NO_COUNTS = partial(Counter.__new__, Counter)  # without a call of its `__init__`
 LEFT_FOR_A_WHILE = -2
 HASH_BITS = 64
 CHANGES_LEAST = 100
@@ -290,16 +291,16 @@ class Group:
     """The distinct lists of names, with the number of members that have each."""
     lists_by_id: dict[int, NameList] = field(default_factory=dict)
     """The same by the identity of their names: a list of many topics takes long to hash."""
-    names: Counter[str] = field(default_factory=Counter)
+    names: Counter[str] = field(default_factory=_NO_COUNTS)
     """In how many distinct lists and resolved regexes each topic is."""
-    regex_members: Counter[str] = field(default_factory=Counter)
+    regex_members: Counter[str] = field(default_factory=_NO_COUNTS)
     matched: dict[str, frozenset[str]] = field(default_factory=dict)
     """The topics of each resolved regex: one may match all that there are."""
-    wishes: Counter[str] = field(default_factory=Counter)
+    wishes: Counter[str] = field(default_factory=_NO_COUNTS)
     """How many members ask for each assignor."""
     classic_members: int = 0
     """How many members speak the classic protocol."""
-    classic_protocols: Counter[str] = field(default_factory=Counter)
+    classic_protocols: Counter[str] = field(default_factory=_NO_COUNTS)
     """How many of these know each protocol."""
     topic_list: TopicList | None = None
     """The topics that exist of those in `names`, if they were asked for since they changed."""
@@ -307,7 +308,7 @@ class Group:
     """Sum of the hashes of the subscribed topics that exist now, modulo 2^64."""
     noticed_hash: int = 0
     """The same as far as it moved the group epoch, or need not: a pattern that ended does not."""
-    stable_at: Counter[int] = field(default_factory=Counter)
+    stable_at: Counter[int] = field(default_factory=_NO_COUNTS)
     """How many STABLE members are at each member epoch."""
     revision: int = 0
     """Raised by what may give a waiting member something: released partitions, a target, a
