@@ -44,6 +44,7 @@ from coordinator.storage.shards import (
     check_count,
     make_shards,
     read_shards,
+    refuse_count,
     refuse_with_shards,
 )
 from coordinator.storage.tables.files import StoreRefusedError
@@ -199,19 +200,21 @@ def _find_shards(
     """Return the shards of a store, which is made where they are given; None where it is one."""
     if processes is not None:
         check_processes(processes, settings, store)
-    if wanted is not None:
+    if wanted is not None and wanted != 1:
         check_count(wanted, "--shards")
     check_store(store, settings)
     if store is None:
         if wanted is not None:
             raise ConfigError(f"--shards {wanted} needs a store: give --store too")
         return None
-    if wanted is not None:
+    if wanted is not None and wanted != 1:
         return make_shards(store, wanted, settings)
     try:
         found = read_shards(store)
     except (Unreachable, StoreRefusedError):
         return None  # the claim will wait for it, or say why it cannot
+    if wanted is not None:
+        refuse_count(store, found, wanted)
     if found is None and processes is not None:
         raise ConfigError(f"--processes {processes} needs a store of shards: give --shards too")
     return found

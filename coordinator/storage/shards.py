@@ -141,7 +141,7 @@ def read_whole(store: str | os.PathLike[str]) -> Shards | None:
 
 
 def store_of(store: str | os.PathLike[str], group_id: str) -> str:
-    """Return the store that has a group's log: its shard's, or the store itself.
+    """Return the store that has a group's log: of a store of shards, a part of it.
 
     Raises
     ------
@@ -151,7 +151,12 @@ def store_of(store: str | os.PathLike[str], group_id: str) -> str:
     shards = read_whole(store)
     if shards is None:
         return os.fspath(store)
-    return shard_at(find_root(store), shards.shard_of(group_id))
+    return part_of(find_root(store), shards, group_id)
+
+
+def part_of(root: str, shards: Shards, group_id: str) -> str:
+    """Return the part of a store of shards that has a group's log: its shard, or the root."""
+    return root_at(root) if group_id == NODES else shard_at(root, shards.shard_of(group_id))
 
 
 def stores_of(store: str | os.PathLike[str]) -> list[str]:
@@ -216,11 +221,23 @@ def make_shards(store: str, count: int, config: Config) -> Shards:
     """
     check_count(count, "--shards")
     found = read_shards(store) or write_shards(make_root(store), Shards(count), config)
-    if found.count != count:
-        raise ConfigError(
-            f"--shards is {count}, but {store} has {found.count}, permanently: leave the option out"
-        )
+    refuse_count(store, found, count)
     return found
+
+
+def refuse_count(store: str, found: Shards | None, wanted: int) -> None:
+    """Refuse a number of shards that a store was not made with.
+
+    Raises
+    ------
+    ConfigError
+        It has another, permanently.
+    """
+    if found is not None and found.count != wanted:
+        raise ConfigError(
+            f"--shards is {wanted}, but {store} has {found.count}, permanently: leave the option "
+            "out"
+        )
 
 
 def write_shards(root: str, wanted: Shards, config: Config) -> Shards:

@@ -19,6 +19,7 @@ from coordinator.storage.record_log import NoLog
 from coordinator.storage.shards import (
     NODES,
     Shards,
+    part_of,
     read_whole,
     root_at,
     shard_at,
@@ -127,9 +128,7 @@ class ShardsReader:
         return root_at(self.store)
 
     def _store_of(self, group_id: str) -> str:
-        if group_id == NODES:
-            return self._root
-        return shard_at(self.store, self.shards.shard_of(group_id))
+        return part_of(self.store, self.shards, group_id)
 
     def _reader(self, store: str) -> StoreReader:
         with self._lock:

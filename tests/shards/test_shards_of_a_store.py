@@ -19,10 +19,12 @@ from coordinator.history.nodes_view import list_nodes
 from coordinator.shards.node import Node
 from coordinator.storage.shards import (
     FILE,
+    NODES,
     Shards,
     make_shards,
     read_shards,
     refuse_other_count,
+    root_at,
     shard_at,
     store_of,
     stores_of,
@@ -104,6 +106,7 @@ def test_a_group_is_where_kafka_hashes_it(store):
     # from Kafka: Utils.abs("g0".hashCode()) % 4 and so on; "g0" is 31 * 103 + 48
     assert [Shards(4).shard_of(g) for g in GROUPS] == [(31 * 103 + 48 + n) % 4 for n in range(6)]
     assert store_of(store, "g0") == shard_at(store, (31 * 103 + 48) % 4)
+    assert store_of(store, NODES) == root_at(store)
 
 
 def test_views_have_the_rows_of_all_shards(store):
@@ -169,6 +172,7 @@ def test_commands_read_all_shards(store, muster_here):
     ("words", "said"),
     [
         (["--shards", 5], b"has 4, permanently"),
+        (["--shards", 1], b"has 4, permanently"),
         (["--takeover", "force"], b"--takeover force needs a store of one shard"),
         (["--push", "http://127.0.0.1:1"], b"--push (push.workers) needs a store of one shard"),
     ],
