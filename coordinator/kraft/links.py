@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections import defaultdict
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from coordinator.errors import ErrorCode, GroupError
@@ -136,6 +137,22 @@ class Links:
             await self._drop(address)
 
 
+@dataclass(slots=True)
+class Quorum:
+    """What is known of the controllers; all that a node asks of them may share it, in any thread.
+
+    Attributes
+    ----------
+    active
+        Where the active one was found last; None while it is looked for.
+    voters
+        Where all are, as the last answer named them: they know who is active before brokers do.
+    """
+
+    active: Address | None = None
+    voters: list[Address] = field(default_factory=list)
+
+
 class Controllers:
     """Requests to the active controller; another one is looked for where it is no longer that one.
 
@@ -145,6 +162,8 @@ class Controllers:
         How brokers are reached, which know the controllers.
     controllers
         How those are reached; its servers are asked before the brokers are.
+    quorum
+        Shared with others: what one of them finds out ends what another waits for in vain.
     """
 
     def __init__(
@@ -152,14 +171,12 @@ class Controllers:
         brokers: ClientSettings,
         controllers: ClientSettings,
         answer_s: float = ANSWER_S,
-        sent: Mapping[Api, tuple[int, int]] = SENT,
+        quorum: Quorum | None = None,
     ) -> None:
         self._brokers = Links(brokers, answer_s)
-        self._links = Links(controllers, answer_s, sent)
-        self._active: Address | None = None
+        self._links = Links(controllers, answer_s)
+        self._quorum = quorum or Quorum()
         self._finding = asyncio.Lock()
-        self._voters: list[Address] = []
-        """As the last answer named them: controllers know who is active before brokers do."""
 
     async def ask(self, api: Api, **fields: object) -> Any:  # noqa: ANN401 - kio's message
         """Send a request, and return the answer.
@@ -174,32 +191,43 @@ class Controllers:
             The user may not ask who is active.
         """
         async with self._finding:  # once for all requests that wait for it
-            if self._active is None:
-                self._active = await self._find()
-            active = self._active
+            active = self._quorum.active
+            if active is None:
+                active = self._quorum.active = await self._find()
         try:
-            answer = await self._links.ask(active, api, **fields)
+            answer = await self._ask(active, api, fields)
         except OSError:
             self._forget(active)
             raise
         if int(getattr(answer, "error_code", 0)) == NOT_CONTROLLER:
             self._forget(active)
-            raise ConnectionError(f"{active[0]}:{active[1]} is no longer the active controller")
+            raise ConnectionError(_has_moved(active))
         return answer
+
+    async def _ask(self, active: Address, api: Api, fields: Mapping[str, object]) -> Any:  # noqa: ANN401
+        """Ask, until there is an answer, or another controller was found to be the active one."""
+        asking = asyncio.create_task(self._links.ask(active, api, **fields))
+        try:
+            while not (await asyncio.wait([asking], timeout=SOON_S))[0]:
+                if self._quorum.active not in {None, active}:
+                    raise ConnectionError(_has_moved(active))
+            return asking.result()
+        finally:
+            asking.cancel()
 
     @property
     def served(self) -> Mapping[int, tuple[int, int]]:
         """The versions of each API that the active controller serves; none while none is known."""
-        return self._links.served_by(self._active)
+        return self._links.served_by(self._quorum.active)
 
     def forget(self) -> None:
         """Look for the active controller before the next request."""
-        self._active = None
+        self._quorum.active = None
 
     def _forget(self, address: Address) -> None:
         """Look for the active controller, unless another one was found meanwhile."""
-        if self._active == address:
-            self._active = None
+        if self._quorum.active == address:
+            self._quorum.active = None
 
     async def _find(self) -> Address:
         """Ask who is active: the controllers that are named, those that are known, the brokers.
@@ -208,12 +236,12 @@ class Controllers:
         itself, and is the broker that would be asked first, too.
         """
         named = [(self._links, one) for one in self._links.settings.servers]
-        known = [(self._links, one) for one in self._voters if (self._links, one) not in named]
+        known = [(self._links, one) for one in self._quorum.voters]
         brokers = [(self._brokers, one) for one in self._brokers.settings.servers]
         asking: set[asyncio.Task[Address | str]] = set()
         trouble = ["no address is given"]
         try:
-            for links, address in (*named, *known, *brokers):
+            for links, address in dict.fromkeys((*named, *known, *brokers)):
                 asking.add(asyncio.create_task(self._ask_quorum(links, address)))
                 found = await _first_found(asking, SOON_S, trouble)
                 if found is not None:
@@ -247,13 +275,17 @@ class Controllers:
         found = places.get(partition.leader_id)
         if found is None:
             return f"{where}: controller {partition.leader_id} has no address in its answer"
-        self._voters = list(places.values())
+        self._quorum.voters = list(places.values())
         return found
 
     async def close(self) -> None:
         """Close all connections."""
         await self._brokers.close()
         await self._links.close()
+
+
+def _has_moved(address: Address) -> str:
+    return f"{address[0]}:{address[1]} is no longer the active controller"
 
 
 async def _first_found(

@@ -19,7 +19,7 @@ from coordinator.errors import ErrorCode, GroupError
 from coordinator.errors.trouble import Trouble
 from coordinator.extras import require
 from coordinator.kraft.leading import Standing
-from coordinator.kraft.links import ANSWER_S, Controllers, Links, RefusedError, check_right
+from coordinator.kraft.links import ANSWER_S, Controllers, Links, Quorum, RefusedError, check_right
 from coordinator.kraft.metadata_image import MetadataImage
 from coordinator.kraft.node_files import Identity, NodeFiles
 from coordinator.kraft.observer import Observer
@@ -103,8 +103,10 @@ class ClusterNode:
         self._standing = Standing(SURE_MS)
         self._brokers, self._controllers, self._files = brokers, controllers, files
         self._node_id, self._rack = node_id, rack
-        self._control = Controllers(brokers, controllers)
-        self._isr_control = Controllers(brokers, controllers)
+        self._quorum = Quorum()
+        self._control, self._isr_control = (
+            Controllers(brokers, controllers, quorum=self._quorum) for _ in range(2)
+        )
         self._epoch = -1
         self._is_fenced = True
         self._named: set[tuple[str, int]] = set()
@@ -141,7 +143,7 @@ class ClusterNode:
         cluster_id = await find_cluster_id(self._brokers)
         was = self._files.read_state()
         identity = self._files.begin(cluster_id, self._node_id)
-        watching = Controllers(self._brokers, self._controllers)
+        watching = Controllers(self._brokers, self._controllers, quorum=self._quorum)
         observer = Observer(watching, cluster_id, identity.node_id, identity.directory_id)
         replicas = Replicas(self._files.logs, identity.node_id, Links(self._brokers, FETCH_S))
         try:
@@ -205,6 +207,7 @@ class ClusterNode:
             measure,
             self._brokers,
             self._controllers,
+            self._quorum,
         )
         front = NodeFront(leader, listeners, access, node)
         with serve(

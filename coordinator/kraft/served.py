@@ -16,7 +16,7 @@ from typing import NamedTuple, TypeAlias
 
 from coordinator.config import ConfigError, OAuthConfig, ServerConfig
 from coordinator.kraft.leader import LeaderOf
-from coordinator.kraft.links import Links
+from coordinator.kraft.links import Links, Quorum
 from coordinator.kraft.metadata_image import MetadataImage
 from coordinator.kraft.registration import list_protocols
 from coordinator.kraft.replica_apis import ReplicaApis
@@ -57,7 +57,7 @@ METADATA: Mapping[Api, tuple[int, int]] = {
 GROUPS: Mapping[Api, tuple[int, int]] = {
     Api.OFFSET_COMMIT: (2, 10),
     Api.OFFSET_FETCH: (1, 10),
-    Api.TXN_OFFSET_COMMIT: (0, 5),
+    Api.TXN_OFFSET_COMMIT: (0, 6),
     Api.DESCRIBE_GROUPS: (0, 6),
     Api.LIST_GROUPS: (0, 5),
     Api.SASL_HANDSHAKE: quirks.HANDSHAKE_VERSIONS,
@@ -92,6 +92,8 @@ class Node(NamedTuple):
         Asked for what is in the folder of its logs.
     brokers, controllers
         How it reaches them.
+    quorum
+        Which controller is active, as far as the node knows.
     """
 
     node_id: int
@@ -101,6 +103,7 @@ class Node(NamedTuple):
     folder: Callable[[], Folder]
     brokers: ClientSettings
     controllers: ClientSettings
+    quorum: Quorum | None = None
 
 
 class NodeFront:
@@ -161,7 +164,7 @@ class NodeFront:
         """Listen: the first listener has the socket that is given."""
         node = self._node
         replicas = ReplicaApis(lambda: self._leader.leaders)
-        self._upstream = Upstream(node.brokers, node.controllers, TO_BROKERS)
+        self._upstream = Upstream(node.brokers, node.controllers, TO_BROKERS, node.quorum)
         metadata = MetadataApis(
             node.seen, node.cluster_id, make_transactions=self._upstream.make_transactions
         )

@@ -11,6 +11,7 @@ from kio.index import load_response_schema
 from kio.schema.errors import ErrorCode
 
 from coordinator.kraft.links import Controllers, RefusedError
+from coordinator.kraft.links import Quorum as Known
 from coordinator.kraft.observer import NO_NODE, Observer
 from coordinator.member.client_settings import ClientSettings
 from coordinator.wire.codec import Api
@@ -115,10 +116,10 @@ class Quorum:
         found = self.answers[address[1]]
         if isinstance(found, Exception):
             raise found
-        if api != Api.DESCRIBE_QUORUM:
-            return found
         if found is HANGS:
             await asyncio.sleep(60)
+        if api != Api.DESCRIBE_QUORUM:
+            return found
         if not isinstance(found, int):  # it answers, but is a controller that is not active
             return SimpleNamespace(error_code=ErrorCode.not_leader_or_follower, error_message="no")
         partition = SimpleNamespace(error_code=NONE, leader_id=found)
@@ -132,8 +133,8 @@ class Quorum:
         )
 
 
-def controllers_of(named, brokers):
-    found = Controllers(brokers.settings, named.settings)
+def controllers_of(named, brokers, quorum=None):
+    found = Controllers(brokers.settings, named.settings, quorum=quorum)
     found._links, found._brokers = named, brokers
     return found
 
@@ -177,6 +178,23 @@ def test_a_controller_that_hangs_holds_up_no_search():
         if api != Api.BROKER_HEARTBEAT
     ]
     assert searched == [1, 2, 5]  # once for all
+
+
+def test_a_request_to_one_that_is_no_longer_active_is_not_waited_for():
+    """Another task of the node has found the next one, by its heartbeat."""
+    done, quorum = SimpleNamespace(error_code=NONE), Known()
+    named = Quorum([], {9_001: HANGS, 9_002: done})
+    found = controllers_of(named, Quorum([("b", 5)], {5: 1}), quorum)
+
+    async def ask():
+        waiting = asyncio.create_task(found.ask(Api.ENVELOPE))
+        await asyncio.sleep(0.05)
+        quorum.active = "c", 9_002
+        with pytest.raises(ConnectionError, match="9001 is no longer the active"):
+            await waiting
+        return await found.ask(Api.ENVELOPE)
+
+    assert asyncio.run(ask()) is done
 
 
 def test_a_user_that_may_not_ask_for_the_controller_is_refused():

@@ -23,7 +23,7 @@ from kio.schema.default_principal_data.v0.data import DefaultPrincipalData
 from coordinator.core.events import Answer, Result
 from coordinator.errors import GroupError
 from coordinator.errors.trouble import Trouble
-from coordinator.kraft.links import NOT_CONTROLLER, SENT, Controllers, Links
+from coordinator.kraft.links import NOT_CONTROLLER, SENT, Controllers, Links, Quorum
 from coordinator.kraft.requests.working import Working
 from coordinator.member.client_settings import ClientSettings
 from coordinator.member.kafka_connection import make_frame, read_response
@@ -52,6 +52,8 @@ class Upstream:
         How the node reaches them.
     sent
         The versions of each API that go to brokers.
+    quorum
+        Which controller is active, as the node finds out by its heartbeats.
     """
 
     def __init__(
@@ -59,8 +61,9 @@ class Upstream:
         brokers: ClientSettings,
         controllers: ClientSettings,
         sent: Mapping[Api, tuple[int, int]],
+        quorum: Quorum | None = None,
     ) -> None:
-        self._control = Controllers(brokers, controllers, ANSWER_S)
+        self._control = Controllers(brokers, controllers, ANSWER_S, quorum)
         self._brokers = Links(brokers, ANSWER_S, {**SENT, **sent})
         self._ids = range(0)
         self._allocating = asyncio.Lock()
