@@ -104,12 +104,14 @@ class TxnOffsetCommit(msgspec.Struct, frozen=True):
     """TxnOffsetCommit: offsets that count once the producer's transaction is committed.
 
     `ended`: how many transactions of the producer had ended here before the coordinator of its
-    transactions confirmed that this one is open; None: that was not asked.
+    transactions confirmed that this one is open; None: that was not asked. `knows_stale`: whether
+    the client knows STALE_MEMBER_EPOCH and GROUP_ID_NOT_FOUND.
     """
 
     commit: OffsetCommit
     producer: Producer
     ended: int | None = None
+    knows_stale: bool = False
 
     @property
     def group_id(self) -> str:

@@ -38,7 +38,8 @@ def commit_offsets(state: State, config: Config, event: TxnOffsetCommit, now_ms:
     Raises
     ------
     GroupError
-        INVALID_PRODUCER_EPOCH; UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION.
+        INVALID_PRODUCER_EPOCH; UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, or the
+        codes that it stands for.
     """
     known = _find(state, event.producer)
     is_open = known.is_open and known.epoch == event.producer.epoch
@@ -50,7 +51,7 @@ def commit_offsets(state: State, config: Config, event: TxnOffsetCommit, now_ms:
         commit = msgspec.structs.replace(event.commit, in_transaction=True)
         decided = offsets.commit_offsets(state, config, commit, now_ms)
     except GroupError as error:
-        if error.code in UNKNOWN_TO_CLIENTS:
+        if error.code in UNKNOWN_TO_CLIENTS and not event.knows_stale:
             raise GroupError(ErrorCode.ILLEGAL_GENERATION, error.message) from None
         raise
     records: list[Record] = [

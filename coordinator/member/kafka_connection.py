@@ -15,13 +15,12 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-from kio.index import load_request_schema, load_response_schema
-
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.member.client_tokens import Login, first_message
 from coordinator.wire.codec import Api
 from coordinator.wire.decoder import Reader, WireError, entity_reader, read_whole
 from coordinator.wire.encoder import entity_writer
+from coordinator.wire.messages import load_request_schema, load_response_schema
 from coordinator.wire.oauth.tokens import OAUTHBEARER, SEPARATOR
 from coordinator.wire.sasl import HASHES, check_iterations, scram_keys
 

@@ -14,7 +14,6 @@ from enum import IntEnum
 from functools import cache
 from typing import Any
 
-from kio.index import load_request_schema, load_response_schema
 from kio.schema.index import api_key_map
 
 from coordinator.core.events import HeartbeatResponse
@@ -34,6 +33,7 @@ from coordinator.wire.decoder import (
     read_whole,
 )
 from coordinator.wire.encoder import EncodedList, EncodedPart, EntityWriter, Values, entity_writer
+from coordinator.wire.messages import load_request_schema, load_response_schema
 from coordinator.wire.session import Session
 
 __all__ = [

@@ -8,11 +8,11 @@ import struct
 from dataclasses import fields, is_dataclass
 from datetime import timedelta
 
-from kio.index import load_request_schema, load_response_schema
 from kio.serial import entity_reader, entity_writer
 
 from coordinator.wire.codec import Api
 from coordinator.wire.decoder import field_shape
+from coordinator.wire.messages import load_request_schema, load_response_schema
 
 PATIENCE_S = 60.0
 

@@ -44,9 +44,10 @@ from coordinator.wire.apis.group_apis import (
 from coordinator.wire.call import Call, Cluster, respond_with
 from coordinator.wire.codec import Api, Request, Values
 
-ADDS_SINCE, ABORTABLE_SINCE, LOADING_SINCE = 5, 4, 2
-"""Versions of TxnOffsetCommit: whose producers leave it to us to add the partition; that know
-TRANSACTION_ABORTABLE; that know COORDINATOR_LOAD_IN_PROGRESS."""
+STALE_SINCE, ADDS_SINCE, ABORTABLE_SINCE, LOADING_SINCE = 6, 5, 4, 2
+"""Versions of TxnOffsetCommit: that know STALE_MEMBER_EPOCH and GROUP_ID_NOT_FOUND, and name topics
+by their ids; whose producers leave it to us to add the partition; that know TRANSACTION_ABORTABLE;
+that know COORDINATOR_LOAD_IN_PROGRESS."""
 TRIES = 3
 """How often a transaction may end between the question whether it is open, and its offsets."""
 FOR_CLIENTS = {
@@ -118,7 +119,7 @@ class TransactionApis:
     def commit(self, request: Request, cluster: Cluster) -> Call:
         """TxnOffsetCommit; an error of the whole request is that of each partition that exists."""
         asked, version = request.body, request.version
-        topics = find_names(asked.topics, version, cluster)
+        topics = find_names(asked.topics, cluster)
         refused = find_missing(topics, cluster)
         named = by_topic(topics, refused)
         producer = Producer(int(asked.producer_id), int(asked.producer_epoch))
@@ -141,6 +142,7 @@ class TransactionApis:
                 as_kafka=True,
             ),
             producer,
+            knows_stale=version >= STALE_SINCE,
         )
         transactional_id = asked.transactional_id
 

@@ -179,13 +179,13 @@ class RequestedTopic(NamedTuple):
     partitions: Sequence[Any]
 
 
-def find_names(topics: Iterable[Any], version: int, cluster: Cluster) -> list[RequestedTopic]:
+def find_names(topics: Iterable[Any], cluster: Cluster) -> list[RequestedTopic]:
     """Return the topics of a request with their names, and with what it says of partitions."""
     found = []
     for topic in topics:
         fetched = hasattr(topic, "partition_indexes")
         partitions = topic.partition_indexes if fetched else topic.partitions
-        if version < IDS_SINCE:
+        if not hasattr(topic, "topic_id"):
             found.append(RequestedTopic(topic.name, None, partitions))
         else:
             known = cluster.topics().by_id.get(from_uuid(topic.topic_id))
@@ -245,7 +245,7 @@ def by_topic(topics: Iterable[RequestedTopic], but: Container[Place]) -> dict[st
 def offset_commit(request: Request, cluster: Cluster) -> Call:
     """OffsetCommit; an error of the whole request is that of each partition that exists."""
     asked = request.body
-    topics = find_names(asked.topics, request.version, cluster)
+    topics = find_names(asked.topics, cluster)
     epoch = asked.generation_id_or_member_epoch
     knows_epochs = request.version >= EPOCHS_SINCE
     if not knows_epochs and epoch >= 0 and not cluster.has_classic_members:  # (G-120)
@@ -294,7 +294,7 @@ def read_offsets(named: Mapping[str, Iterable[Any]]) -> dict[str, dict[int, Comm
 
 def offset_delete(request: Request, cluster: Cluster) -> Call:
     """OffsetDelete."""
-    topics = find_names(request.body.topics, request.version, cluster)
+    topics = find_names(request.body.topics, cluster)
     missing = find_missing(topics, cluster)
     named = by_topic(topics, missing)
     wanted = {name: [one.partition_index for one in found] for name, found in named.items()}
@@ -350,8 +350,7 @@ def offset_fetch(request: Request, cluster: Cluster) -> Call:
     """OffsetFetch of one group or, since version 8, of several; of no topics, it means all."""
     groups = getattr(request.body, "groups", [request.body])
     topics = [
-        None if group.topics is None else find_names(group.topics, request.version, cluster)
-        for group in groups
+        None if group.topics is None else find_names(group.topics, cluster) for group in groups
     ]
     events = [
         OffsetFetch(

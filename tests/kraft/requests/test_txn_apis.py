@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import asyncio
 from types import SimpleNamespace
+from uuid import UUID
 
 import pytest
 from kio.schema.errors import ErrorCode as Code
 
-from coordinator.core.events import OffsetFetch
+from coordinator.core.events import Heartbeat, OffsetFetch
 from coordinator.core.java_hash import place_of
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.kraft.metadata_image import Endpoint
 from coordinator.kraft.registration import TOPIC
 from coordinator.kraft.replica_apis import Leaders
 from coordinator.kraft.requests.txn_apis import TRANSACTIONS, TransactionApis
-from coordinator.wire.codec import Api, Request, encode
+from coordinator.wire.call import to_uuid
+from coordinator.wire.codec import Api, Request, decode, encode
 from tests.kraft.leads import TOPIC_ID
 from tests.kraft.test_transactions import UNSTABLE, Node
+from tests.support.wire_client import read_response, request_frame
 
 from .nodes import GROUP, READ, TRANSACTION, WRITE, Person, allow
 from .nodes import TOPIC as RESOURCE_TOPIC
@@ -102,12 +105,20 @@ class Asked:
         )  # fmt: skip
         usual = {
             "transactional_id": "tx", "group_id": "g", "producer_id": 7, "producer_epoch": 0,
-            "topics": [SimpleNamespace(name=topic, partitions=[one])],
+            "topics": [self.named(version, topic, [one])],
         }  # fmt: skip
         if version >= 3:
             usual |= {"generation_id": -1, "member_id": "", "group_instance_id": None}
         values = await self.answer(Api.TXN_OFFSET_COMMIT, version, SimpleNamespace(**usual | given))
         return values["topics"][0]["partitions"][0]["error_code"]
+
+    def named(self, version, topic, partitions):
+        """A topic as a version of the request names it."""
+        if version < 6:
+            return SimpleNamespace(name=topic, partitions=partitions)
+        known = self.groups.coordinator.topics.by_name.get(topic)
+        topic_id = to_uuid(known.key.topic_id) if known else UUID(int=9)
+        return SimpleNamespace(topic_id=topic_id, partitions=partitions)
 
     async def end(self, *numbers, version=2, topic=TOPIC, **given):
         """The errors of WriteTxnMarkers of some partitions, one marker."""
@@ -137,7 +148,7 @@ def run(folder, work):
     asyncio.run(begin())
 
 
-@pytest.mark.parametrize("version", range(6))
+@pytest.mark.parametrize("version", range(7))
 def test_offsets_wait_for_the_end_of_their_transaction(tmp_path, version):
     async def work(asked):
         assert await asked.commit(version) == 0
@@ -153,6 +164,53 @@ def test_offsets_wait_for_the_end_of_their_transaction(tmp_path, version):
         assert asked.groups.answers()["g", 0] == (5, 5)
 
     run(tmp_path, work)
+
+
+STALE = {
+    "no member": ({"member_id": "m", "generation_id": 3}, Code.unknown_member_id),
+    "another epoch": ({"member_id": "own", "generation_id": 99}, Code.stale_member_epoch),
+    "no group": ({"group_id": "g0", "member_id": "m", "generation_id": 3}, Code.group_id_not_found),
+}
+
+
+@pytest.mark.parametrize(("given", "code"), STALE.values(), ids=STALE)
+def test_errors_that_came_with_version_6(tmp_path, given, code):
+    """Before, a client knew one code for a wrong epoch and for a group that is gone."""
+
+    async def work(asked):
+        joins = {"rebalance_timeout_ms": 60_000, "subscribed_topic_names": ["orders"]}
+        asked.groups.run(Heartbeat("g", "own", 0, topic_partitions={}, **joins))
+        assert await asked.commit(6, **given) == code
+        known = code if code == Code.unknown_member_id else Code.illegal_generation
+        assert await asked.commit(5, **given) == known
+        assert await asked.commit(6, topic="nowhere") == Code.unknown_topic_id
+        assert await asked.commit(6, partition=99) == Code.unknown_topic_or_partition
+
+    run(tmp_path, work)
+
+
+def test_version_6_is_read_and_written():
+    """As version 5 but for the topic, whose id takes the name's place."""
+    partition = {
+        "partition_index": 1, "committed_offset": 5, "committed_leader_epoch": -1,
+        "committed_metadata": "x",
+    }  # fmt: skip
+    words = {
+        "transactional_id": "tx", "group_id": "g", "producer_id": 7, "producer_epoch": 0,
+        "generation_id": 3, "member_id": "m", "group_instance_id": None,
+        "topics": [{"name": "t" * 15, "topic_id": UUID(int=1), "partitions": [partition]}],
+    }  # fmt: skip
+    five, six = (request_frame(Api.TXN_OFFSET_COMMIT, v, **words)[8:] for v in (5, 6))
+    assert six == five.replace(b"\x10" + b"t" * 15, UUID(int=1).bytes)
+    versions = {Api.TXN_OFFSET_COMMIT: (0, 6)}
+    request = decode(request_frame(Api.TXN_OFFSET_COMMIT, 6, **words)[4:], versions=versions)
+    (topic,) = request.body.topics
+    assert (topic.topic_id, topic.partitions[0].committed_offset) == (UUID(int=1), 5)
+    outcome = [{"partition_index": 1, "error_code": Code.unknown_topic_id}]
+    values = {"topics": [{"name": None, "topic_id": UUID(int=1), "partitions": outcome}]}
+    _, found = read_response(encode(request, values), Api.TXN_OFFSET_COMMIT, 6)
+    assert found.topics[0].topic_id == UUID(int=1)
+    assert found.topics[0].partitions[0].error_code is Code.unknown_topic_id
 
 
 VERDICTS = {
@@ -275,7 +333,7 @@ def test_markers_that_are_late_or_old(tmp_path):
 # Over the wire -----------------------------------------------------------------------------------
 
 
-def over_the_wire(client, group):
+def over_the_wire(client, node, group):
     place = {
         "partition_index": 0, "committed_offset": 5, "committed_leader_epoch": -1,
         "committed_metadata": None,
@@ -283,7 +341,7 @@ def over_the_wire(client, group):
     found = client.ask(
         Api.TXN_OFFSET_COMMIT, transactional_id="tx", group_id=group, producer_id=7,
         producer_epoch=2, generation_id=-1, member_id="", group_instance_id=None,
-        topics=[{"name": "orders", "partitions": [place]}],
+        topics=[{"topic_id": node.image.topic_ids["orders"], "partitions": [place]}],
     )  # fmt: skip
     return int(found.topics[0].partitions[0].error_code)
 
@@ -291,13 +349,13 @@ def over_the_wire(client, group):
 def test_a_producer_needs_rights(secured):
     group = secured.group()
     with Person(secured, "ann") as ann:
-        assert over_the_wire(ann, group) == 53
+        assert over_the_wire(ann, secured, group) == 53
         allow(secured, "User:ann", TRANSACTION, "tx", WRITE)
-        assert over_the_wire(ann, group) == 30
+        assert over_the_wire(ann, secured, group) == 30
         allow(secured, "User:ann", GROUP, group, READ)
-        assert over_the_wire(ann, group) == 29
+        assert over_the_wire(ann, secured, group) == 29
         allow(secured, "User:ann", RESOURCE_TOPIC, "orders", READ)
-        assert over_the_wire(ann, group) == 15, "no broker leads __transaction_state"
+        assert over_the_wire(ann, secured, group) == 15, "no broker leads __transaction_state"
 
 
 def test_markers_over_the_wire(plain):
