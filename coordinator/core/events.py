@@ -443,8 +443,7 @@ class ResolveRegexes:
     group_id: str
     regexes: tuple[str, ...]
     find_visible: FindVisible | None = None
-    """Of the request that has them resolved: topics that its client may not describe are left out,
-    for all members of the group, as in Kafka (G-84)."""
+    """Of the request that has them resolved; it counts for all members, as in Kafka (G-84)."""
 
 
 @dataclass(frozen=True, slots=True)

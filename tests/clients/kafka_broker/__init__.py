@@ -49,7 +49,11 @@ class Kafka:
     ----------
     address
         Where it is.
+    version
+        Of Kafka.
     """
+
+    version = "4.4.0"
 
     def __init__(self, folder, topics, settings=()):
         self.folder, self.topics, self.settings = folder, topics, settings
@@ -99,7 +103,11 @@ class Kafka:
         return True
 
     def _run(self, command, *words):
-        environment = {"KAFKA_LIB": str(cache_folder() / "kafka-4.4.0"), "JAVA_OPTS": "-Xmx512m"}
+        environment = {
+            "KAFKA_VERSION": self.version,
+            "KAFKA_LIB": str(cache_folder() / f"kafka-{self.version}"),
+            "JAVA_OPTS": "-Xmx512m",
+        }
         done = subprocess.run(
             [BROKER, command, str(self.folder / "kafka"), *words],
             check=False, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
@@ -114,7 +122,7 @@ class SecondBroker(Kafka):
 
     def __init__(self, folder, first):
         super().__init__(folder, {})
-        self.first = first
+        self.first, self.version = first, first.version
 
     def __enter__(self):
         self.start()
