@@ -6,7 +6,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import pairwise
-from typing import Any, NamedTuple, TypeAlias, get_args, get_origin
+from typing import Any, NamedTuple, TypeAlias, TypeVar, get_args, get_origin
 
 import msgspec
 import numpy as np
@@ -36,6 +36,7 @@ LONG = 1_000
 """So many rows of one kind are worth columns."""
 HEAD = 2
 """Fields of a range before its numbers: the topic's name and its id."""
+Value = TypeVar("Value")
 Decoder: TypeAlias = Callable[[pa.Array, "ValueCache"], list[Any]]
 
 
@@ -50,9 +51,8 @@ class ValueCache:
 
     def texts(self, column: pa.Array) -> list[str | None]:
         """Return a column of strings."""
-        words, codes = _dictionary_encode(column)
-        shared = apply(self._texts.setdefault, words, words)
-        return apply(shared.__getitem__, codes)
+        words, codes = _number_values(column)
+        return _spread(apply(self._texts.setdefault, words, words), codes)
 
     def ids(self, column: pa.Array) -> list[str | None]:
         """Return a column of strings of which hardly two are equal."""
@@ -61,13 +61,13 @@ class ValueCache:
 
     def names(self, column: pa.Array) -> list[tuple[str, ...]]:
         """Return a column of JSON lists of names."""
-        words, codes = _dictionary_encode(column)
+        words, codes = _number_values(column)
         lists = []
         for text in words:
             if text not in self._names and text is not None:
                 self._names[text] = msgspec.json.decode(text, type=tuple[str, ...])
             lists.append(self._names.get(text or "", ()))
-        return apply(lists.__getitem__, codes)
+        return _spread(lists, codes)
 
     def keys(self, ranges: pa.StructArray) -> tuple[list[TopicKey], Longs]:
         """Return the distinct topics of a column of ranges, and which of them each range has."""
@@ -323,14 +323,15 @@ def _decode_plain(array: pa.Array, _seen: ValueCache) -> list[Any]:
     return list(array.to_numpy(zero_copy_only=False).tolist())
 
 
-def _dictionary_encode(column: pa.Array | pa.ChunkedArray) -> tuple[list[str | None], list[int]]:
-    """Return the distinct values of a column, and for each row which of them it has."""
-    values, codes = _number_values(column)
-    return values, codes.tolist()
+def _spread(values: list[Value], codes: Ints) -> list[Value]:
+    """Return the value of each row; of most columns all rows have the same."""
+    if len(values) == 1:
+        return values * len(codes)
+    return apply(values.__getitem__, codes.tolist())
 
 
 def _number_values(column: pa.Array | pa.ChunkedArray) -> tuple[list[str | None], Ints]:
-    """Return the same, with the numbers as an array."""
+    """Return the distinct values of a column, and for each row which of them it has."""
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()
     if pa.types.is_dictionary(column.type) and not column.null_count:
