@@ -367,6 +367,10 @@ def parse(text: str, where: str) -> Config:
     except ConfigError as error:
         raise ConfigError(f"{where}: [kafka] {error}") from None
     for name, groups_own in config.node.groups.items():
+        if not name:
+            raise ConfigError(
+                f"{where}: node.groups has settings of a group without a name: give it"
+            )
         try:
             own_group_settings(config.kafka, groups_own)
         except ConfigError as error:

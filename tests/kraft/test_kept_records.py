@@ -325,6 +325,11 @@ def test_a_setting_that_a_node_cannot_give_a_group_is_refused(settings, wrong):
         parse(f"[node.groups.billing]\n{settings}", "muster.toml")
 
 
+def test_a_group_without_a_name_has_no_settings():
+    with pytest.raises(ConfigError, match="a group without a name"):
+        parse('[node.groups.""]\n"consumer.assignor.approval" = "manual"', "muster.toml")
+
+
 def test_a_node_gives_a_group_settings_of_every_type():
     found = parse('[node.groups.billing]\n"consumer.assignor.max.moves" = 100', "muster.toml")
     assert msgspec.to_builtins(found.node.groups) == {
