@@ -12,7 +12,7 @@ from coordinator.wire.codec import Api
 from tests.support.wire_client import Client
 
 PAUSE_S = 0.02
-"""Between two tries; a client of Kafka waits for 100 ms."""
+"""Between two tries, so that waits are measured to that; a client of Kafka waits for 100 ms."""
 ELSEWHERE = {
     ErrorCode.NOT_COORDINATOR,
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -24,8 +24,8 @@ GROUP_KEY = 0
 class Beater:
     """Sends heartbeats of settled members; one thread uses it."""
 
-    def __init__(self, addresses: Sequence[str]) -> None:
-        self._bootstrap = list(addresses)
+    def __init__(self, addresses: Sequence[str], pause_s: float = PAUSE_S) -> None:
+        self._bootstrap, self._pause_s = list(addresses), pause_s
         self._open: dict[str, Client] = {}
         self._owners: dict[str, str] = {}
 
@@ -70,7 +70,7 @@ class Beater:
             if code not in ELSEWHERE:
                 raise AssertionError(f"{group_id}: {ErrorCode(code).name}")
             self._owners.pop(group_id, None)
-            time.sleep(PAUSE_S)
+            time.sleep(self._pause_s)
         raise AssertionError(f"{group_id} was not answered for {patience_s} s")
 
     def find(self, group_id: str) -> str:

@@ -16,6 +16,8 @@ from coordinator import Coordinator
 from coordinator.storage.shards import Shards
 
 TITLE = "Shards and nodes"
+CLIENTS_PAUSE_S = 0.1
+"""As clients of Kafka: what they ask meanwhile takes of the node's core."""
 TEXT = """\
 With default settings, on this disk; elapsed, where it does not say CPU. *One node takes all*: a
 node starts on a store in shards; *first* is the first group that answers once it listens, *all* is
@@ -55,7 +57,7 @@ def taken(groups: int, count: int) -> Iterator[Figure]:
         asked = _one_of_each(groups, Shards(count))
         began = time.perf_counter()
         with Nodes(store) as nodes:
-            beater = Beater(nodes.start(1))
+            beater = Beater(nodes.start(1), CLIENTS_PAUSE_S)
             (node,) = nodes.processes()
             started, before = time.perf_counter(), cpu_s(node)
             beater.beat(spread_group_id(0), small_member_id(0))
