@@ -10,11 +10,13 @@ order, topic classes by first topic, partitions by number.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import numpy as np
 
 from assignors.arrays import LINE_BITS, Ints, Longs, count_by, expand_runs, offsets_of, sum_by
 from assignors.group_spec import GroupSpec
+from assignors.long_ranges.defragment import swap_ranges
 from assignors.long_ranges.keep_long import (
     Givers,
     LineRanges,
@@ -50,6 +52,7 @@ def materialize(
     owned: ArrayOwnership,
     max_moves: int | None = None,
     long_ranges: int = LONG_RANGES,
+    defragment: int = 0,
 ) -> PartitionRanges:
     """Carry out a plan.
 
@@ -59,6 +62,8 @@ def materialize(
         Most partitions to take from live owners; None for as many as the plan says.
     long_ranges
         Partitions of the largest group whose ranges are kept long.
+    defragment
+        Of such a group, how many partitions more may be moved for fewer ranges.
     """
     holdings = owned.holdings(plan.cells)
     line = PartitionLine.of(plan.cells.problem.topic_class, group.partitions)
@@ -85,7 +90,17 @@ def materialize(
         gained = _limit_moves(group, line, gained, before - holdings.low, max_moves)
     columns = _merge_ranges(group, line, stays, gained)
     verdict = Verdict(partial, plan.moved, plan.exact)
+    if defragment and long and not partial:
+        most = defragment
+        if max_moves is not None:
+            most = min(most, max_moves - int((before - load).sum()))
+        swapped = _swap_ranges(line, holdings.class_, columns, most)
+        verdict = replace(verdict, swapped=swapped is not columns)
+        columns = swapped
     return PartitionRanges(group.member_ids, group.topics, *columns, verdict)
+
+
+_Columns: TypeAlias = tuple[Ints, Ints, Ints, Ints]
 
 
 @dataclass(frozen=True, slots=True)
@@ -410,3 +425,17 @@ def _merge_ranges(
     key = (member.astype(np.int64) << LINE_BITS) + line.by_name[topic] + first
     order = np.argsort(key, kind="stable")  # sorted runs: a merge
     return merge_touching(member[order], topic[order], first[order], count[order])
+
+
+def _swap_ranges(line: PartitionLine, class_: Longs, columns: _Columns, most: int) -> _Columns:
+    """Swap ranges of members that subscribe alike; return the same columns if none is swapped."""
+    member, topic, first, count = (column.astype(np.int64) for column in columns)
+    order = np.argsort(line.start[topic] + first)
+    member, topic, first, count = member[order], topic[order], first[order], count[order]
+    found = swap_ranges(LineRanges(member, line.start[topic] + first, count, topic), class_, most)
+    if len(found.whose) == len(member):
+        return columns
+    first = found.start - line.start[found.topic]
+    order = np.argsort((found.whose << LINE_BITS) + line.by_name[found.topic] + first)
+    rows = (found.whose, found.topic, first, found.count)
+    return merge_touching(*(column[order].astype(np.int32) for column in rows))

@@ -29,3 +29,9 @@ def parse_share(value: str, name: str) -> Fraction:
         raise SpecError(f'{name} is {value!r}: give a share such as "5%"')
     digits = found[2] or ""
     return Fraction(int(found[1] + digits), 100 * 10 ** len(digits))
+
+
+def check_defragment(value: object) -> None:
+    """Refuse a budget of moves for longer ranges that is not a number of partitions."""
+    if type(value) is not int or value < 0:
+        raise SpecError(f"defragment is {value!r}: give a whole number of partitions, 0 or more")

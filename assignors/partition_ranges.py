@@ -44,6 +44,8 @@ class Verdict:
         Fewest moves any assignment within the assignor's promise needs; None when not computed.
     exact
         False when the plan was larger than `exact_edges`; `moved_minimum` is then a lower bound.
+    swapped
+        Whether partitions were swapped so that members have fewer ranges.
     softness
         Why soft constraints were given up together, other than for balance; None if they were not.
     """
@@ -52,6 +54,7 @@ class Verdict:
     moved_minimum: int | None = None
     exact: bool = True
     softness: str | None = None
+    swapped: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)

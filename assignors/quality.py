@@ -21,7 +21,8 @@ from assignors.prior_ownership import CAUSES, SubscribedPairs
 OVER_SHARE = "owner above its share"
 EXCHANGED = "exchanged for another topic"
 UNOWNED = "nobody owned it"
-REASONS = (OVER_SHARE, EXCHANGED, UNOWNED, *CAUSES)
+SWAPPED = "swapped for longer ranges"
+REASONS = (OVER_SHARE, EXCHANGED, UNOWNED, *CAUSES, SWAPPED)
 """Why a partition changed hands, or got an owner."""
 _DENSE = 8
 """How many places a run there may be at most for counting them to be quicker than sorting runs."""
@@ -193,7 +194,7 @@ def report(group: GroupSpec, ranges: PartitionRanges) -> Report:
         ranges=len(ranges),
         ranges_max=int(held.max(initial=0)),
         members=pa.table(columns, schema=MEMBERS_SCHEMA),
-        changes=changed.table(group, owned, loads),
+        changes=changed.table(group, owned, loads, swapped=verdict.swapped),
         certificate=certify(group, ranges),
     )
 
@@ -228,7 +229,7 @@ class _Changes:
         changed = previous != taker
         return cls(start[changed], count[changed], previous[changed], taker[changed], topic_start)
 
-    def table(self, group: GroupSpec, owned: Longs, loads: Longs) -> pa.Table:
+    def table(self, group: GroupSpec, owned: Longs, loads: Longs, *, swapped: bool) -> pa.Table:
         """Name members, topics and reasons."""
         topic = np.searchsorted(self.topic_start, self.start, side="right") - 1
         released = group.released
@@ -242,6 +243,10 @@ class _Changes:
         over = np.append(owned - loads, 0)[self.owner] > 0
         reason = np.where(self.owner < 0, 2, np.where(over, 0, 1))
         reason = np.where(let_go, 3 + cause, reason)
+        if swapped:  # only swaps take from a member for one of its class what it need not give
+            class_ = np.append(group.member_class, -1)
+            alike = (reason == 1) & (class_[self.owner] == class_[self.taker])
+            reason = np.where(alike, REASONS.index(SWAPPED), reason)
         before = group.member_ids.take(pa.array(self.owner, mask=self.owner < 0))
         former = released.owner.take(pa.array(np.where(let_go, row, 0), mask=~let_go))
         return pa.table(

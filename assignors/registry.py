@@ -31,6 +31,7 @@ def _make_sticky(
     max_moves: int | None = None,
     exact_edges: int = EXACT_EDGES,
     long_ranges: int = LONG_RANGES,
+    defragment: int = 0,
     *,
     tolerance: str | None = None,
     max_moved_weight: float | None = None,
@@ -44,7 +45,7 @@ def _make_sticky(
     improvement of 0% unless another is given.
     """
     if (tolerance, max_moved_weight, rack, improvement, least_share) == (None,) * 5:
-        return StickyAssignor(imbalance, max_moves, exact_edges, long_ranges)
+        return StickyAssignor(imbalance, max_moves, exact_edges, long_ranges, defragment)
     if imbalance != 0:
         raise SpecError(
             f"imbalance {imbalance!r} counts partitions, and the other options weigh them: "

@@ -12,7 +12,7 @@ from assignors.compressed_problem import CompressedProblem
 from assignors.errors import SpecError
 from assignors.group_spec import GroupSpec
 from assignors.materialize import materialize
-from assignors.option_values import EXACT_EDGES, LONG_RANGES
+from assignors.option_values import EXACT_EDGES, LONG_RANGES, check_defragment
 from assignors.ownership import ArrayOwnership
 from assignors.partition_ranges import PartitionRanges
 from assignors.plan import solve_sticky_plan
@@ -36,6 +36,8 @@ class StickyAssignor:
         Arcs of the largest network to solve exactly.
     long_ranges
         Partitions of the largest group whose ranges are kept long, with a member for each 128.
+    defragment
+        Of such a group, how many partitions more may be moved so that members have fewer ranges.
 
     Raises
     ------
@@ -46,17 +48,19 @@ class StickyAssignor:
     name: ClassVar[str] = "sticky"
     knows_loads: ClassVar[bool] = False
     options: ClassVar[tuple[str, ...]] = (
-        "imbalance", "max_moves", "exact_edges", "long_ranges",
+        "imbalance", "max_moves", "exact_edges", "long_ranges", "defragment",
     )  # fmt: skip
     spark_twin: ClassVar[str] = "spark_jobs.assignors.sticky:TWIN"
     imbalance: int | str = 0
     max_moves: int | None = None
     exact_edges: int = EXACT_EDGES
     long_ranges: int = LONG_RANGES
+    defragment: int = 0
 
     def __post_init__(self) -> None:
         """Refuse options that are not of their form."""
         parse_imbalance(self.imbalance)
+        check_defragment(self.defragment)
         if self.max_moves is not None and (type(self.max_moves) is not int or self.max_moves < 0):
             raise SpecError(
                 f"max_moves is {self.max_moves!r}: give a whole number of partitions, 0 or more"
@@ -75,7 +79,7 @@ class StickyAssignor:
         owned = ArrayOwnership(group)
         allowed = parse_imbalance(self.imbalance)
         plan = solve_sticky_plan(CompressedProblem.of(group), allowed, owned, self.exact_edges)
-        return materialize(group, plan, owned, self.max_moves, self.long_ranges)
+        return materialize(group, plan, owned, self.max_moves, self.long_ranges, self.defragment)
 
 
 def parse_imbalance(value: int | str, name: str = "imbalance") -> int | Fraction:

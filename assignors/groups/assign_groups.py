@@ -224,6 +224,8 @@ def _find_plain(groups: GroupSet, assignor: Assignor) -> Bools:
         return none_of_them
     if isinstance(assignor, RangeAssignor):
         return all_of_them
+    if getattr(assignor, "defragment", 0):  # each has a budget of its own
+        return none_of_them
     if isinstance(assignor, UniformAssignor | StickyAssignor | WeightedAssignor):
         return np.asarray(np.diff(groups.classes) == 1) & _are_alike(groups, assignor)
     return none_of_them

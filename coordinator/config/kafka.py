@@ -170,12 +170,14 @@ _GROUP_BOUNDED = {
     "consumer.assignment.interval.ms": "assignment_interval_ms",
 }
 ENGINE = "consumer.assignor.engine"
+_COUNTS = ("consumer.assignor.max.moves", "consumer.assignor.defragment")
 KAFKAS_OF_GROUPS = (*_GROUP_BOUNDED, "consumer.assignor.offload.enable")
 """Settings of groups that Kafka has, too."""
 GROUP_NAMES = (
     *KAFKAS_OF_GROUPS,
     "consumer.assignor.imbalance",
     "consumer.assignor.max.moves",
+    "consumer.assignor.defragment",
     "consumer.assignor.max.moved.weight",
     "consumer.assignor.tolerance",
     "consumer.assignor.improvement",
@@ -193,7 +195,7 @@ def setting_types() -> dict[str, type]:
     return (
         {name: type(getattr(node, field)) for name, field in _NAMES.items()}
         | dict.fromkeys(GROUP_NAMES, str)
-        | dict.fromkeys((*_GROUP_BOUNDED, "consumer.assignor.max.moves"), int)
+        | dict.fromkeys((*_GROUP_BOUNDED, *_COUNTS), int)
         | {"consumer.assignor.offload.enable": bool}
     )
 
@@ -248,6 +250,7 @@ def group_defaults(config: KafkaConfig) -> dict[str, str | None]:
         "consumer.assignor.offload.enable": "true",
         "consumer.assignor.imbalance": "0",
         "consumer.assignor.max.moves": None,  # as many as it takes
+        "consumer.assignor.defragment": "0",
         "consumer.assignor.max.moved.weight": None,
         "consumer.assignor.tolerance": "1%",
         "consumer.assignor.improvement": "5%",
@@ -290,7 +293,7 @@ def _find_bound(config: KafkaConfig, name: str, text: str) -> str | None:
         return None if re.fullmatch(pattern, text) else wanted
     if name == "consumer.assignor.offload.enable":
         return None if text in {"true", "false"} else "true or false"
-    if name == "consumer.assignor.max.moves":
+    if name in _COUNTS:
         return None if _number(name, text) >= 0 else "0 or more"
     if name in _CHOICES:
         return None if text in _CHOICES[name] else _list_choices(_CHOICES[name])

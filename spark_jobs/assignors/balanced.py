@@ -34,6 +34,7 @@ def assign_balanced(
     max_moves: int | None = None,
     exact_edges: int = EXACT_EDGES,
     long_ranges: int = LONG_RANGES,
+    defragment: int = 0,
 ) -> FrameAssignment:
     """Assign with the fewest moves within an imbalance. An imbalance of 0 is uniform."""
     if previous is None:
@@ -45,7 +46,7 @@ def assign_balanced(
     resolved = resolve_claims(group, claims)
     sizes = int(group.classes.size.sum()), int(group.problem.partitions.sum())
     if keeps_long(*sizes, long_ranges):
-        assignor = StickyAssignor(imbalance, max_moves, exact_edges, long_ranges)
+        assignor = StickyAssignor(imbalance, max_moves, exact_edges, long_ranges, defragment)
         done = assign_on_driver(work_session, assignor, collect_group(group, resolved))
         return replace(done, held=None)  # it has no rows of those who left
     owned = FrameOwnership(group, resolved)

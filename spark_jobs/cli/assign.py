@@ -81,6 +81,9 @@ Imbalance = Annotated[
 MaxMoves = Annotated[
     int | None, typer.Option(help="sticky, weighted: the most partitions to take from live owners.")
 ]
+Defragment = Annotated[
+    int | None, typer.Option(help="uniform, sticky: the most partitions to swap for longer ranges.")
+]
 MaxMovedWeight = Annotated[
     float | None, typer.Option(help="weighted: the most weight to take from live owners.")
 ]
@@ -146,6 +149,7 @@ AssignorName = Annotated[
     str | None, typer.Option(help=f"{', '.join(BUILT_IN)}, …", show_default=DEFAULT)
 ]
 
+Plot = Annotated[str | None, typer.Option(help="Draw loads and moves to FILE.png or FILE.svg.")]
 Title = Annotated[str | None, typer.Option(help="The title of the plot.", show_default="assignor")]
 RunId = Annotated[
     str | None, typer.Option(help="The id of this run; a repeated run writes nothing.")
@@ -164,6 +168,7 @@ def assign(
     assignor: AssignorName = None,
     imbalance: Imbalance = None,
     max_moves: MaxMoves = None,
+    defragment: Defragment = None,
     max_moved_weight: MaxMovedWeight = None,
     tolerance: Tolerance = None,
     rack: Rack = None,
@@ -177,9 +182,7 @@ def assign(
         bool, typer.Option("--report", help="Print loads, moves and their reasons.")
     ] = False,
     json_: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
-    plot: Annotated[
-        str | None, typer.Option(help="Draw loads and moves to FILE.png or FILE.svg.")
-    ] = None,
+    plot: Plot = None,
     title: Title = None,
     run_id: RunId = None,
     allow_empty: AllowEmpty = False,
@@ -194,7 +197,7 @@ def assign(
     """
     settings = load_config(config)
     own = _given(
-        max_moved_weight=max_moved_weight, tolerance=tolerance, rack=rack,
+        defragment=defragment, max_moved_weight=max_moved_weight, tolerance=tolerance, rack=rack,
         improvement=improvement, least_share=least_share,
     )  # fmt: skip
     tables = _given(owned=owned, previous=previous, partitions=partitions, constraints=constraints)

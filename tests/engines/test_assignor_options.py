@@ -73,6 +73,7 @@ def test_options_follow_from_settings():
         "consumer.assignor.tolerance": "2%",
         "consumer.assignor.max.moved.weight": "1.5",
         "consumer.assignor.least.share": "80%",
+        "consumer.assignor.defragment": "6",
     }
     config = Config(plan=PlanConfig(exact_edges=9, long_ranges=8))
 
@@ -80,8 +81,8 @@ def test_options_follow_from_settings():
         return AssignorOptions.of_target(assignor, settings | more, config).arguments()
 
     assert arguments("range") == arguments("anothers") == {}
-    assert arguments("uniform") == {"exact_edges": 9, "long_ranges": 8}
-    of_plan = {"exact_edges": 9, "long_ranges": 8}
+    assert arguments("uniform") == {"exact_edges": 9, "long_ranges": 8, "defragment": 6}
+    of_plan = {"exact_edges": 9, "long_ranges": 8, "defragment": 6}
     assert arguments("sticky") == {"imbalance": "5%", "max_moves": 7, **of_plan}
     weighted = {
         "max_moves": 7, "tolerance": "2%", "max_moved_weight": 1.5, "least_share": "80%",

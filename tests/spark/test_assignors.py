@@ -35,7 +35,7 @@ CUT = {
     "sticky per class": (MIXED, "sticky", {"imbalance": 1, "exact_edges": 0, **NOT_LONG}),
 }
 
-LONG = [("uniform", {}), ("sticky", {"imbalance": "30%", "max_moves": 9})]
+LONG = [("uniform", {"defragment": 60}), ("sticky", {"imbalance": "30%", "max_moves": 9})]
 
 
 def compare(spark, given, assignor, options, parts=None, **how):

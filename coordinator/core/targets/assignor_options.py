@@ -24,6 +24,7 @@ def _read_imbalance(text: str) -> str | int:
 _SETTINGS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "imbalance": (IMBALANCE, _read_imbalance),
     "max_moves": (MAX_MOVES, int),
+    "defragment": ("consumer.assignor.defragment", int),
     "max_moved_weight": ("consumer.assignor.max.moved.weight", float),
     "tolerance": ("consumer.assignor.tolerance", str),
     "rack": ("consumer.assignor.rack", str),
@@ -45,7 +46,7 @@ class AssignorOptions:
         Of sticky and weighted: the most partitions to take from live owners; None for as many as
         it takes.
     weighted
-        Of weighted: its own options by name, without those that were not given.
+        Of weighted: its own options by name, without those that were not given; and `defragment`.
     exact_edges
         Of uniform and sticky: the setting `plan.exact_edges`.
     long_ranges
