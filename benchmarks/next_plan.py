@@ -54,7 +54,10 @@ def run(bench: Bench) -> Section:
 def _all(sizes: Sizes) -> Iterator[Figure]:
     topics = groups.equal(sizes.members * sizes.each, sizes.topics)
     group = groups.group_of(topics, groups.spread_over(sizes.members, 1))
-    planned, rng = PlannedGroup.plan(group, get_assignor("uniform")), np.random.default_rng(1)
+    planned, rng = (
+        PlannedGroup.plan(group, get_assignor("uniform", long_ranges=0)),
+        np.random.default_rng(1),
+    )
     names, subscribed = group.member_ids, group.topics.to_pylist()
     changes = {
         "one joins": _join(names, subscribed, 1, rng),
@@ -85,7 +88,7 @@ def _apart(sizes: Sizes, rng: np.random.Generator) -> Iterator[Figure]:
     """Measure a group with a subscription for each topic."""
     topics = groups.apart(sizes.members * sizes.each, sizes.topics, sizes.topics)
     group = groups.group_of(topics, groups.spread_over(sizes.members, sizes.topics))
-    planned = PlannedGroup.plan(group, get_assignor("uniform"))
+    planned = PlannedGroup.plan(group, get_assignor("uniform", long_ranges=0))
     one = _join(group.member_ids, group.topics[:1].to_pylist(), 1, rng)
     yield _continued(APART, planned, one)
     before = planned.group(), planned.assignment()

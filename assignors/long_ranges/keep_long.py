@@ -15,8 +15,8 @@ import numpy as np
 from assignors.arrays import Bools, Longs, count_by, offsets_of, rank_in_runs, sum_by
 from assignors.option_values import LONG_RANGES_A_MEMBER
 
-SHORTEST = 2
-"""Ends of ranges in the shortest window: one alone is rather that of its owner's shortest range."""
+WORTH = 3
+"""Of the least window: 1 for each cell, and 1 more for a whole range, or where it gives several."""
 ANY_SIZE = 1 << 62
 """So many partitions at the most: ranges of groups of any size are kept long."""
 ROUNDS = 3
@@ -104,7 +104,8 @@ def give_windows(ranges: LineRanges, givers: Givers) -> Given:
     fits = _find_first(certain[whose[cells]] == 0, givers.class_[whose[cells]], givers.more)
     cells, window = cells[fits], window[fits]
     if len(cells):
-        cells = cells[np.bincount(window)[window] >= SHORTEST]
+        worth = 1 + (is_whole[cells] | (certain[whose[cells]] > 1))
+        cells = cells[np.bincount(window, weights=worth)[window] >= WORTH]
     giver, size = whose[cells], size[cells]
     freely = np.zeros(len(certain), dtype=np.bool_)
     freely[giver[certain[giver] == 0]] = True

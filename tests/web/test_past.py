@@ -222,11 +222,11 @@ def test_a_store_that_was_left_shows_what_happened_in_it(tmp_path):
 
 def test_a_partition_says_who_had_it_since_when_and_why(store):
     client = browse(store)
-    page = " ".join(client.get("/partition?id=billing&topic=orders&partition=6").text.split())
+    page = " ".join(client.get("/partition?id=billing&topic=orders&partition=7").text.split())
     texts = " ".join(re.sub("<[^>]+>", "", page).split())
     assert "It has no owner. m3" in texts
     assert re.search(r"m3\S* lost it 2026-03-01 \S+ UTC: session timeout\.", texts)
-    rows = rows_of(client.get("/partition?id=billing&topic=orders&partition=6"))
+    rows = rows_of(client.get("/partition?id=billing&topic=orders&partition=7"))
     assert [(row[0][:2], row[3], row[5]) for row in rows] == [
         ("m3", "subscription changed (m2)", "session timeout (m3)"),
         ("m2", "topics changed (orders grew from 6 to 8 partitions)", "subscription changed (m2)"),

@@ -53,7 +53,8 @@ def slow_give(ranges, certain, may, more):  # noqa: PLR0912
         gives = [at for at in window if certain[cells[at][1]]]
         free = [at for at in window if at not in gives][: more - spent]
         spent += len(free)
-        if len(gives) + len(free) >= 2:
+        more_than_one = [cells[at][3] or certain[cells[at][1]] > 1 for at in gives + free]
+        if len(more_than_one) + sum(more_than_one) >= 3:
             freely.update(cells[at][1] for at in free)
             taken.update((cells[at][1], at) for at in gives + free)
     for whose, at in taken.items():
