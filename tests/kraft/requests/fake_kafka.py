@@ -9,7 +9,7 @@ import threading
 from coordinator.kraft.links import SENT
 from coordinator.kraft.requests.broker_apis import TO_BROKERS, TO_CONTROLLERS
 from coordinator.member.client_settings import ClientSettings
-from coordinator.wire.codec import LENGTH, Api, decode, encode
+from coordinator.wire.codec import LENGTH, Api, decode, decode_body, encode
 
 SERVED = {
     **TO_BROKERS,
@@ -93,7 +93,7 @@ class FakeKafka:
     def _serve(self, one):
         with contextlib.suppress(OSError), one.makefile("rb") as reader:
             while head := reader.read(LENGTH.size):
-                request = decode(reader.read(LENGTH.unpack(head)[0]), versions=SERVED)
+                request = read(reader.read(LENGTH.unpack(head)[0]))
                 self.asked.append(request)
                 found = self.answers[request.api](request.body)
                 if found is None:  # it breaks off
@@ -104,7 +104,15 @@ class FakeKafka:
 
 def opened(envelope):
     """The request in an Envelope: its API, version, number and body."""
-    return decode(envelope.request_data, versions=SERVED)
+    return read(envelope.request_data)
+
+
+def read(frame):
+    """A request, also a long one."""
+    request = decode(frame, versions=SERVED)
+    if request.unread:
+        decode_body(request)
+    return request
 
 
 def enveloped(request, **fields):

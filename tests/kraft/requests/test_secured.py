@@ -212,6 +212,29 @@ def test_what_changes_the_cluster_goes_to_the_controller_as_the_client(secured, 
     assert bytes(envelope.client_host_address) == bytes([127, 0, 0, 1])
 
 
+def test_very_many_topics_are_made_in_one_envelope(secured, kafka):
+    """As one admin asks for them, with their settings: half a megabyte, and as many answers."""
+    settings = [{"name": f"segment.bytes.{n}", "value": "9" * 20} for n in range(5)]
+    topics = [NEW_TOPIC | {"name": f"topic-{n}", "configs": settings} for n in range(2_000)]
+
+    def answer(envelope):
+        sent = opened(envelope)
+        assert len(sent.body.topics) == 2_000
+        assert len(envelope.request_data) > 400_000
+        made = [
+            {"name": one.name, "topic_id": UUID(int=7), "error_code": 0, "error_message": None,
+             "topic_config_error_code": 0, "num_partitions": 3, "replication_factor": 2,
+             "configs": []}
+            for one in sent.body.topics
+        ]  # fmt: skip
+        return enveloped(sent, topics=made)
+
+    kafka.answers[Api.ENVELOPE] = answer
+    with Person(secured, "ann") as ann:
+        found = ann.ask(Api.CREATE_TOPICS, topics=topics, timeout=9_000, validate_only=False)
+    assert [one.name for one in found.topics] == [one["name"] for one in topics]
+
+
 def test_another_controller_is_asked_once_the_first_is_none_any_longer(secured, kafka):
     answers = iter([{"error_code": 41, "response_data": None}, None])
 
