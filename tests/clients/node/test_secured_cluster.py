@@ -293,6 +293,7 @@ def serve_them(safe, one, two, node, port):
         ask(safe, port, (SCRAM, "ann", "wrong"), Api.METADATA, 12, **names)
     with pytest.raises((GroupError, OSError)):
         ask(safe, port, None, Api.METADATA, 12, **names)
+    assert found_by_pattern(safe, port, ANN) == 1
     # Administration by way of the node.
     admin = safe.admin(here)
     add_user(admin, "eve")
@@ -332,6 +333,26 @@ def serve_them(safe, one, two, node, port):
     until(lambda: NODE not in leaders_of(safe, two), node.said, 60)
     produce(safe.user(one.address, "ann"), 5, start=40)
     assert consume(safe.user(one.address, "ann"), 5) == set(range(40, 45))
+
+
+def found_by_pattern(safe, port, login):
+    """How many topics a regular expression gives a member; it is resolved beside the answers."""
+    beat = {
+        "group_id": "billing", "member_id": "patterns", "member_epoch": 0, "instance_id": None,
+        "rack_id": None, "rebalance_timeout": 60_000, "subscribed_topic_names": None,
+        "subscribed_topic_regex": ".*", "server_assignor": None, "topic_partitions": [],
+    }  # fmt: skip
+    api = Api.CONSUMER_GROUP_HEARTBEAT
+    beat["member_epoch"] = ask(safe, port, login, api, 1, **beat).member_epoch
+    last, found = time.monotonic() + 30, 0
+    while not found and time.monotonic() < last:
+        time.sleep(0.3)
+        answer = ask(safe, port, login, api, 1, **beat)
+        assert not int(answer.error_code), answer
+        beat |= {"member_epoch": answer.member_epoch, "topic_partitions": None}
+        found = len(answer.assignment.topic_partitions) if answer.assignment else 0
+    ask(safe, port, login, api, 1, **beat | {"member_epoch": -1})
+    return found
 
 
 def logs_in(safe, port, login, names):
