@@ -266,11 +266,28 @@ class Coordinator(ServiceRequests):
         self._inner.read_requests()
 
     def decide_plan(self, event: DecidePlan) -> Answer:
-        """Decide what another process asks of a plan, which is answered by a record."""
+        """Decide what another process asks of a plan, which is answered by a record.
+
+        Parameters
+        ----------
+        event
+            The request; of a refusal, the record says why.
+
+        Returns
+        -------
+        Answer
+            As `submit` has it.
+        """
         return self._inner.decide_plan_here(event)
 
     def forward_plans(self, decide: Callable[[DecidePlan], Answer]) -> None:
-        """Have another decide what processes ask of plans: a node, whose history this is."""
+        """Have another decide what processes ask of plans: a node, whose history this is.
+
+        Parameters
+        ----------
+        decide
+            Returns the answer once it is kept; raises a GroupError to be asked again.
+        """
         self._inner.decide_plan = decide
 
     @property
