@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 import tomllib
+from functools import cache
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -41,6 +42,7 @@ def statements() -> dict:
     }
 
 
+@cache
 def tests_by_id() -> dict[str, list[str]]:
     """Return the tests, as room/file::function, by the statements that their markers name."""
     found: dict[str, list[str]] = {}
