@@ -8,6 +8,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+import pyarrow as pa
+
 from coordinator.core.state.groups import State
 from coordinator.core.state.replay import replay_all
 from coordinator.storage.record_log import Batch
@@ -44,6 +46,8 @@ class LoadedState:
                 self.began = self.began or batch.position
                 self.position = batch.position
             rest.came(self.count - before)
+        if self.count - before >= MANY_RECORDS:  # Arrow keeps for itself what files were read into
+            pa.default_memory_pool().release_unused()
 
 
 class CollectorRest:
