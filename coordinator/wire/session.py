@@ -102,7 +102,7 @@ def principal_of(name: str) -> str:
 
 
 def subject_of(certificate: bytes | None) -> str | None:
-    """Return the name of a certificate's subject, as Java's X500Principal.getName() gives it.
+    """Return the name of a certificate's subject, as X500Principal.getName() of Java gives it.
 
     That is what Kafka makes a principal of. The most specific part is the first (RFC 2253).
 

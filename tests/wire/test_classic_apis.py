@@ -429,7 +429,7 @@ def test_garbage_is_an_event_or_refused():
             )
         with contextlib.suppress(WireError):
             request = decode(bytes(frame), versions=KNOWN)
-            call = CLASSIC_HANDLERS[request.api](request, None)
+            call = CLASSIC_HANDLERS[request.api](request, CLUSTER)
             with contextlib.suppress(GroupError):
                 for event in call.events:
                     check_types(event)

@@ -45,8 +45,10 @@ def has_commit(disk: Files, path: str, commit: Commit) -> bool:
 def names_files(table: DeltaTable, actions: Sequence[TableAction]) -> bool:
     """Whether a table has a data file that the actions add."""
     added = {action.path for action in actions if isinstance(action, AddAction)}
-    found = pa.table(table.get_add_actions(flatten=True))["path"].to_pylist() if added else []
-    return not added.isdisjoint(found)
+    if not added:
+        return False
+    found = pa.table(table.get_add_actions(flatten=True))
+    return len(found) > 0 and not added.isdisjoint(found["path"].to_pylist())
 
 
 def is_fresh(seen: Moment | None, trust_s: float) -> bool:

@@ -1,6 +1,6 @@
 """TxnOffsetCommit of version 6, which names topics by their ids (KIP-1319); kio has up to 5.
 
-As Kafka 4.4.0 has it: `common/message/TxnOffsetCommit*.json` in kafka-clients. Types are evaluated
+As Kafka 4.4.0 has it: `common/message/TxnOffsetCommit*.json` in its client jar. Types are evaluated
 here, not kept as texts, since they are read from the classes.
 """
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from deltalake.transaction import AddAction
 
 from coordinator.config import LogConfig
 from coordinator.core.state.records import OffsetCommitted
@@ -23,6 +24,8 @@ from coordinator.storage.record_log import (
     NewerLog,
     WriterFenced,
 )
+from coordinator.storage.tables.commit_reader import read_table_files
+from coordinator.storage.tables.entries import names_files
 from coordinator.storage.tables.filesystem import Filesystem
 from coordinator.storage.tables.read_table import ReadTable
 from coordinator.storage.tables.recovery import commit_file
@@ -337,3 +340,10 @@ def test_an_older_entry_that_is_damaged_behind_a_checkpoint_is_named(tmp_path, h
         Path(old).write_text(said.replace('"size":', '"size": '))
     with pytest.raises(CorruptLog, match=f"{old} is missing|{old} is damaged|does not follow"):
         claimed(tmp_path)
+
+
+def test_a_table_without_files_names_none(tmp_path):
+    """A first commit that may not have landed asks."""
+    DeltaTable.create(tmp_path, pa.schema([("position", pa.int64())]))
+    found = ReadTable(read_table_files(str(tmp_path)))
+    assert not names_files(found, [AddAction("a.parquet", 1, {}, 0, True, "{}")])
