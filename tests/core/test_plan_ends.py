@@ -7,7 +7,8 @@ import pytest
 from coordinator import GroupError
 from coordinator.core.plans.decide import WAITING_MAX
 from coordinator.history.frames import frame
-from tests.runtime.test_plans import MANUAL, running
+from coordinator.runtime.plan_tasks.weight_source import WeightTables
+from tests.runtime.test_plans import MANUAL, running, weights
 
 __all__ = ["running"]
 
@@ -78,3 +79,18 @@ def test_a_plan_that_expired_is_so_in_the_log_and_its_group_is_planned_again(run
         second.plan_id: "waiting",
     }
     assert one.approve_plan("g", second.plan_id)["moved"] == 3
+
+
+def test_a_plan_that_waits_is_not_lost_to_the_first_weights(running):
+    """Nor to any others, until it is decided: then they count."""
+    group = running(weights=WeightTables(weights(9.0, 1.0, 1.0, 1.0, 1.0, 1.0)))
+    group.coordinator.alter_group_config("g", MANUAL)
+    group.beat("m1")
+    group.beat("m2")
+    group.submitter.run()
+    (waiting,) = group.coordinator.waiting_plans("g")
+    group.poll()
+    assert group.coordinator.look(lambda state: state.loads) == {}
+    group.coordinator.approve_plan("g", waiting.plan_id, by="ann")
+    group.poll()
+    assert "g" in group.coordinator.look(lambda state: state.loads)

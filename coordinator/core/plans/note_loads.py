@@ -34,7 +34,7 @@ def note_loads(state: State, config: Config, event: ReportLoads, now_ms: int) ->
         return Result([Tombstone(LoadsNoted.kind, group_id)] if before else [])
     drained = before.drained if before is not None else ()
     loads = msgspec.structs.replace(loads, drained=drained, timestamp=now_ms)
-    ruled = before is None or rules_of(before) != rules_of(loads)
+    ruled = rules_of(before or LoadsNoted(group_id)) != rules_of(loads)
     weighed = before is None or before.weights != loads.weights
     due = before is None or not 0 <= now_ms - before.timestamp < config.weights.interval_ms
     waiting = group is not None and list_waiting(group, config, now_ms)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import random
 import shutil
 import signal
 import socket
@@ -189,8 +190,11 @@ CLUSTER_ID = "Mk9wZXJhdG9yQ2x1c3RlcQ"
 
 
 def free_pair():
-    """Return a port that is free as the next is: a broker's, and its controller's."""
-    for port in PORTS:
+    """Return a port that is free as the next is: a broker's, and its controller's.
+
+    Another one each time: clients of the last cluster, which may still ask, would begin in this one.
+    """
+    for port in random.sample(PORTS, len(PORTS)):
         try:
             with socket.create_server(("127.0.0.1", port)):
                 socket.create_server(("127.0.0.1", port + 1)).close()
