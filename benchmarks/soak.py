@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
+from types import MappingProxyType
 
 import numpy as np
 
@@ -88,7 +89,7 @@ def run(bench: Bench) -> Section:
     for (shape, topics), (size, churn) in product(shapes.items(), CHURNS.items()):
         name = f"{shape}, {size}"
         bench.say(f"soak: {name}")
-        life = _live(topics, sizes, churn)
+        life = _live(topics, sizes.members, sizes.epochs, churn)
         figures.append(Figure.of(f"ranges a member, {name}", life.mean[-1:], "ranges", GOAL))
         figures.append(Figure.of(f"one assignment, {name}", life.cpu_ms))
         seen = [f"{number(a)} ({b})" for a, b in zip(life.mean, life.most, strict=True)]
@@ -123,37 +124,36 @@ RULES: dict[str, dict[str, int]] = {"long ranges": {}, "by order": {"long_ranges
 
 
 def _live_one_by_one(small: Small, options: dict[str, int]) -> Life:
+    """Let one member leave or join at a time, by chance, within the bounds of a group."""
     usual = (small.least + small.most) // 2
-    assignor, rng = get_assignor("uniform", **options), np.random.default_rng(1)
+
+    def churn(now: int, usual: int, rng: np.random.Generator) -> tuple[int, int]:  # noqa: ARG001
+        joins = now <= small.least or (now < small.most and bool(rng.integers(2)))
+        return int(not joins), int(joins)
+
     topics = groups.apart(usual * small.each, 4 * small.classes, small.classes)
-    members = groups.spread_over(usual, small.classes)
-    past = Past(members, assignor.assign(groups.group_of(topics, members)))
-    life = Life([], [], [], [])
-    for epoch in range(1, small.epochs[-1] + 1):
-        size = len(past.members)
-        joins = size <= small.least or (size < small.most and bool(rng.integers(2)))
-        now = past.members.churned(int(not joins), int(joins), rng)
-        target, samples = assign_ms(assignor, groups.group_of(topics, now, past), 0.0, least=1)
-        past = Past(now, target)
-        life.cpu_ms.extend(samples)
-        if epoch in small.epochs:
-            life.look(np.bincount(target.member, minlength=len(now)))
-    return life
+    return _live(topics, usual, small.epochs, churn, options)
 
 
-def _live(topics: Topics, sizes: Sizes, churn: Churn) -> Life:
-    """Assign again and again, each time after 1 % of the members left and others joined."""
-    assignor, rng = get_assignor("uniform"), np.random.default_rng(1)
-    members = groups.spread_over(sizes.members, len(topics.subscriptions))
+def _live(
+    topics: Topics,
+    usual: int,
+    epochs: Sequence[int],
+    churn: Churn,
+    options: Mapping[str, int] = MappingProxyType({}),
+) -> Life:
+    """Assign again and again, each time after some members left and others joined."""
+    assignor, rng = get_assignor("uniform", **options), np.random.default_rng(1)
+    members = groups.spread_over(usual, len(topics.subscriptions))
     past = Past(members, assignor.assign(groups.group_of(topics, members)))
     life = Life([], [], [], [])
-    for epoch in range(1, sizes.epochs[-1] + 1):
-        leave, join = churn(len(past.members), sizes.members, rng)
+    for epoch in range(1, epochs[-1] + 1):
+        leave, join = churn(len(past.members), usual, rng)
         now = past.members.churned(leave, join, rng)
         target, samples = assign_ms(assignor, groups.group_of(topics, now, past), 0.0, least=1)
         past = Past(now, target)
         life.cpu_ms.extend(samples)
-        if epoch in sizes.epochs:
+        if epoch in epochs:
             life.look(np.bincount(target.member, minlength=len(now)))
     return life
 

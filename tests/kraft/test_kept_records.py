@@ -114,6 +114,14 @@ class World:
     def plans(self):
         return {row["plan_id"]: row["status"] for row in frame(self.store, "plans").to_pylist()}
 
+    def join_two(self):
+        """The plan that the second one's join waits for, once it is kept."""
+        self.beat("a")
+        self.beat("a", "b")
+        plan = self.waiting()
+        until(lambda: self.plans() == {plan.plan_id: "waiting"})
+        return plan
+
     def waiting(self):
         """The plan that waits for approval."""
         found = []
@@ -207,10 +215,7 @@ def test_the_next_term_has_the_plans_weights_and_drains_of_the_last(world):
 def test_a_history_that_opens_later_brings_what_it_kept_and_gets_what_it_missed(world):
     with world.history() as history:
         world.lead()
-        world.beat("a")
-        world.beat("a", "b")
-        plan = world.waiting()
-        until(lambda: world.plans() == {plan.plan_id: "waiting"})
+        plan = world.join_two()
         until(lambda: world.group in history.look(lambda state: state.settings))
     world.node.leader.keeper.send([Audited("other", "denied", "User:bob")])
     world.node.leader.catalog._own.clear()
@@ -226,10 +231,7 @@ def test_what_could_not_be_read_is_restored_when_the_history_opens(world):
     world.node.leader.keeper._store = None
     with world.history() as history:
         world.lead()
-        world.beat("a")
-        world.beat("a", "b")
-        plan = world.waiting()
-        until(lambda: world.plans() == {plan.plan_id: "waiting"})
+        plan = world.join_two()
         until(lambda: world.group in history.look(lambda state: state.settings))
     world.node.leader.catalog._own.clear()
     led = world.lead(leader_epoch=10)
@@ -297,10 +299,7 @@ def test_groups_do_not_wait_for_a_history_that_hangs(world):
     """What it has is restored once it answers."""
     with world.history() as history:
         world.lead()
-        world.beat("a")
-        world.beat("a", "b")
-        plan = world.waiting()
-        until(lambda: world.plans() == {plan.plan_id: "waiting"})
+        plan = world.join_two()
         going_on = threading.Event()
         hangs = threading.Thread(target=lambda: history.look(lambda _: going_on.wait(30)))
         hangs.start()
