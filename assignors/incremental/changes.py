@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -63,7 +64,10 @@ class GroupChanges:
     topics
         Topics that are new or have another number of partitions.
     removed_topics
-        Topics that are gone.
+        Topics that are gone; no one subscribes to them any longer.
+    lists
+        Topics that members subscribed to before the changes, and those that all who subscribed to
+        just these do after them: as when a topic comes that all of them name.
     renamed
         Members that stay under another id, with all else that they have: the next incarnation of
         each static member by the id of the one before.
@@ -74,6 +78,7 @@ class GroupChanges:
     resubscribed: Sequence[SubscribedMembers] = ()
     topics: Mapping[str, int] = field(default_factory=dict)
     removed_topics: Sequence[str] = ()
+    lists: Sequence[tuple[Collection[str], Collection[str]]] = ()
     renamed: Mapping[str, str] = field(default_factory=dict)
 
     def shortened(self) -> GroupChanges:
@@ -103,7 +108,7 @@ def change_group(group: GroupSpec, owned: PartitionRanges, changes: GroupChanges
             "build the group again"
         )
     topics, partitions = _change_topics(group, changes)
-    lists = [_keep_topics(group, at, topics) for at in range(group.class_count)]
+    lists = _list_topics(group, changes, topics)
     subscription = group.member_class.astype(np.int64)
     for members in changes.resubscribed:
         subscription[_find(group.member_ids, members.member_ids)] = len(lists)
@@ -165,11 +170,26 @@ def _change_topics(group: GroupSpec, changes: GroupChanges) -> tuple[pa.StringAr
     return parse_topics_table(pa.table({"topic": names, "partitions": counts}))
 
 
-def _keep_topics(group: GroupSpec, class_: int, topics: pa.StringArray) -> Longs:
-    """Return a class's topics, without those that are gone, among the topics after the changes."""
-    low, high = group.class_offsets[class_ : class_ + 2].tolist()
-    at = _look_up(group.topics.take(pa.array(group.class_topics[low:high])), topics)
-    return at[at >= 0]
+def _list_topics(group: GroupSpec, changes: GroupChanges, topics: pa.StringArray) -> list[Longs]:
+    """Return what each class subscribes to, among the topics after the changes."""
+    to = {frozenset(before): after for before, after in changes.lists}
+    if len(to) < len(changes.lists):
+        raise SpecError("lists of topics change twice: give each list of before once")
+    found = []
+    for low, high in pairwise(group.class_offsets.tolist()):
+        names = group.topics.take(pa.array(group.class_topics[low:high]))
+        at = _look_up(names, topics)
+        after = to.get(frozenset(names.to_pylist())) if to else None
+        if after is not None:
+            at = _look_up(pa.array(after, pa.string()), topics)
+            if (at < 0).any():
+                unknown = list(after)[int(np.flatnonzero(at < 0)[0])]
+                raise SpecError(
+                    f"a list of topics changes to one with {unknown!r}, which is not in topics: "
+                    "add it to topics, or leave it out"
+                )
+        found.append(at[at >= 0])
+    return found
 
 
 def _subscribe(members: SubscribedMembers, topics: pa.StringArray) -> Longs:

@@ -11,20 +11,29 @@ import pyarrow.compute as pc
 
 from assignors.arrays import Longs
 from assignors.incremental.changes import SubscribedMembers
-from assignors.incremental.equal_members import EqualMembers, order_keys, read_texts
+from assignors.incremental.equal_members import (
+    EqualMembers,
+    Newcomers,
+    order_keys,
+    read_texts,
+)
 from assignors.incremental.member_order import Texts
-from assignors.incremental.next_plan import Bounds, Newcomers, NextPlan, plan_next
+from assignors.incremental.next_plan import Bounds, NextPlan, plan_next
 from assignors.incremental.rename_members import rename_members
+from assignors.incremental.subscribed_topics import SubscribedTopics
+
+_NO_TEXTS, _NO_PLACES = np.zeros(0, dtype=np.object_), np.zeros(0, dtype=np.int64)
+_NO_MEMBERS = Newcomers(_NO_TEXTS, _NO_TEXTS, _NO_PLACES)
 
 
 @dataclass(slots=True)
 class ClassChanges:
-    """Everything that changed for one class: members by name, topics by number."""
+    """Everything that changed for one class; without topics, these are as before."""
 
     left: list[str] = field(default_factory=list)
     joined: list[SubscribedMembers] = field(default_factory=list)
     renamed: dict[str, str] = field(default_factory=dict)
-    partitions: dict[int, int] = field(default_factory=dict)
+    topics: SubscribedTopics | None = None
 
 
 def plan_class(held: EqualMembers, changes: ClassChanges, bounds: Bounds) -> NextPlan | None:
@@ -37,11 +46,19 @@ def plan_class(held: EqualMembers, changes: ClassChanges, bounds: Bounds) -> Nex
     if left is None or joined is None:
         return None
     newcomers, held = joined
-    partitions = held.partitions
-    if changes.partitions:
-        partitions = partitions.copy()
-        partitions[list(changes.partitions)] = list(changes.partitions.values())
-    return plan_next(held, left[0], newcomers, partitions, bounds)
+    return plan_next(held, left[0], newcomers, changes.topics or held.topics, bounds)
+
+
+def plan_new_class(changes: ClassChanges, bounds: Bounds, block: int) -> NextPlan | None:
+    """Return the first plan of a class that no member had; None if a member comes twice."""
+    assert changes.topics is not None, "what they subscribe to"
+    nothing = EqualMembers.of_newcomers(_NO_MEMBERS, block)
+    joined = _list_joined(nothing, changes.joined, _NO_PLACES)
+    if joined is None:
+        return None
+    newcomers, known = joined
+    held = replace(EqualMembers.of_newcomers(newcomers, block), statics=known.statics)
+    return plan_next(held, _NO_PLACES, _NO_MEMBERS, changes.topics, bounds)
 
 
 def _find_left(held: EqualMembers, left: Sequence[str]) -> tuple[Longs, EqualMembers] | None:
@@ -50,7 +67,7 @@ def _find_left(held: EqualMembers, left: Sequence[str]) -> tuple[Longs, EqualMem
     None if one is unknown: `change_group` says which.
     """
     if not left:
-        return np.zeros(0, dtype=np.int64), held
+        return _NO_PLACES, held
     ids, instances = pa.array(left, pa.string()), held.instances_of(left)
     static = held.statics.keys() & set(left)
     if static:
@@ -69,8 +86,7 @@ def _list_joined(
     `change_group` says which.
     """
     if not joined:
-        none = np.zeros(0, dtype=np.object_)
-        return Newcomers(none, none, np.zeros(0, dtype=np.int64)), held
+        return _NO_MEMBERS, held
     ids = pa.concat_arrays([members.member_ids for members in joined])
     instances = pa.concat_arrays([members.names("instance_ids") for members in joined])
     racks = pa.concat_arrays([members.names("racks") for members in joined])

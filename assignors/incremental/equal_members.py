@@ -13,12 +13,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from assignors.arrays import Ints, Longs, expand_runs, offsets_of, sum_segments
+from assignors.arrays import Ints, Longs, expand_runs, offsets_of, sort_distinct, sum_segments
 from assignors.group_spec import GroupSpec
+from assignors.incremental.known_topics import KnownTopics
 from assignors.incremental.layered_columns import LayeredColumns
 from assignors.incremental.member_order import MemberOrder, Texts
-from assignors.materialize import PartitionLine
+from assignors.incremental.subscribed_topics import SubscribedTopics
 from assignors.partition_ranges import PartitionRanges
+from assignors.plan import ABOVE_ALL
 
 _STATIC, _DYNAMIC, _END = "\x00", "\x01", "\x00\x00"
 _GARBAGE_MAX = 2
@@ -48,6 +50,23 @@ class Owned(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Newcomers:
+    """Members that join, in order.
+
+    Attributes
+    ----------
+    keys, racks
+        Their keys in the order, and their racks.
+    before
+        The place before which each belongs.
+    """
+
+    keys: Texts
+    racks: Texts
+    before: Longs
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class EqualMembers:
     """Members with equal subscriptions, and their ranges.
 
@@ -56,12 +75,8 @@ class EqualMembers:
 
     Attributes
     ----------
-    topics, partitions
-        Names in order, and the number of partitions of each.
-    subscribed, subscribed_names
-        Numbers and names of the topics that every member subscribes to.
-    line
-        The partitions of these topics in one row.
+    topics
+        What every member subscribes to.
     statics
         Instance ids of static members, by member id.
     order
@@ -69,14 +84,11 @@ class EqualMembers:
     versions
         Columns: first row of `ranges`, number of them, rack.
     ranges
-        Columns: topic, first, count; those of a version are in canonical order.
+        Columns: topic, first, count; those of a version are in canonical order, and come after
+        those of earlier versions.
     """
 
-    topics: pa.StringArray
-    partitions: Longs
-    subscribed: Ints
-    subscribed_names: frozenset[str]
-    line: PartitionLine
+    topics: SubscribedTopics
     statics: dict[str, str]
     order: MemberOrder
     versions: LayeredColumns
@@ -84,9 +96,15 @@ class EqualMembers:
 
     @classmethod
     def of_classes(
-        cls, group: GroupSpec, owned: PartitionRanges, block: int
+        cls, group: GroupSpec, topics: KnownTopics, owned: PartitionRanges, block: int
     ) -> tuple[EqualMembers, ...]:
-        """Take the members of each class of a group, and what they own."""
+        """Take the members of each class of a group, and what they own.
+
+        Parameters
+        ----------
+        topics
+            Those of the group, in its order.
+        """
         keys, racks = order_keys(group.member_ids, group.instance_ids), read_texts(group.racks)
         loads, lengths = owned.loads(), np.bincount(owned.member, minlength=group.member_count)
         starts = offsets_of(lengths)
@@ -98,17 +116,14 @@ class EqualMembers:
         found = []
         for number in range(group.class_count):
             rows = group.class_order[slice(*group.class_members[number : number + 2].tolist())]
-            topics = group.class_topics[slice(*group.class_offsets[number : number + 2].tolist())]
+            listed = group.class_topics[slice(*group.class_offsets[number : number + 2].tolist())]
+            names = frozenset(group.topics.take(pa.array(listed)).to_pylist())
             ranges = expand_runs(starts[rows], lengths[rows])
             mine = offsets_of(lengths[rows])
             numbers = np.arange(len(rows), dtype=np.int64)
             found.append(
                 cls(
-                    group.topics,
-                    group.partitions,
-                    topics,
-                    frozenset(group.topics.take(pa.array(topics)).to_pylist()),
-                    lay_line(topics, group.partitions),
+                    SubscribedTopics.of(names, listed.astype(np.int64), topics.partitions),
                     dict(instances[at] for at in rows.tolist() if at in instances)
                     if instances
                     else {},
@@ -120,6 +135,46 @@ class EqualMembers:
                 )
             )
         return tuple(found)
+
+    @classmethod
+    def of_newcomers(cls, joined: Newcomers, block: int) -> EqualMembers:
+        """Take members that subscribe to nothing yet."""
+        count = len(joined.keys)
+        none, no_ranges = np.zeros(count, dtype=np.int64), np.zeros(0, dtype=np.int32)
+        return cls(
+            SubscribedTopics.of(frozenset(), none[:0], none[:0]),
+            {},
+            MemberOrder.of(joined.keys, np.arange(count, dtype=np.int64), none, block),
+            LayeredColumns.of(none, none, joined.racks),
+            LayeredColumns.of(no_ranges, no_ranges, no_ranges),
+        )
+
+    def holders_beyond(self, order: MemberOrder, ends: Longs) -> Longs:
+        """Return the places of members that own partitions at or beyond the end of a topic.
+
+        It looks at all ranges, but only at the topics of most of them.
+
+        Parameters
+        ----------
+        order
+            Members with their versions.
+        ends
+            By topic; `ABOVE_ALL` for those that all members may own whole.
+        """
+        ended = ends < ABOVE_ALL
+        rows = []
+        for start, (topic, first, count) in zip(
+            self.ranges.starts, self.ranges.layers, strict=False
+        ):
+            some = np.flatnonzero(ended[topic])
+            rows.append(start + some[first[some] + count[some] > ends[topic[some]]])
+        starts = np.concatenate([layer[0] for layer in self.versions.layers])
+        versions = np.searchsorted(starts, np.concatenate(rows), side="right") - 1
+        place_of = np.full(len(starts), -1, dtype=np.int64)
+        places, numbers = order.all_places()
+        place_of[numbers] = places
+        found = place_of[versions]
+        return sort_distinct(found[found >= 0])
 
     def ranges_of(self, versions: Longs) -> tuple[Longs, list[Ints]]:
         """Return how many ranges each version has, and the ranges: topic, first, count."""
@@ -137,7 +192,7 @@ class EqualMembers:
         if not len(racks):
             return self, np.zeros(0, dtype=np.int64)
         none = np.zeros(len(racks), dtype=np.int64)
-        held = replace(self, versions=self.versions.extended(none, none, racks))
+        held = replace(self, versions=self.versions.extended(none + len(self.ranges), none, racks))
         return held, np.arange(len(self.versions), len(held.versions))
 
     def with_ranges(
@@ -181,13 +236,6 @@ class EqualMembers:
         versions = self.order.read(places)[0]
         keys = self.order.read_keys(places)
         return Owned(keys, *self.ranges_of(versions), self.versions.rows(versions)[2])
-
-
-def lay_line(subscribed: Ints, partitions: Longs) -> PartitionLine:
-    """Put all partitions of these topics, which are one topic class, in one row."""
-    topic_class = np.full(len(partitions), -1, dtype=np.int64)
-    topic_class[subscribed[partitions[subscribed] > 0]] = 0
-    return PartitionLine.of(topic_class, partitions)
 
 
 def read_texts(column: pa.StringArray) -> Texts:

@@ -89,6 +89,12 @@ class MemberOrder:
         """Return keys and numbers of all members."""
         return np.concatenate(self.keys), np.concatenate(self.numbers)
 
+    def all_places(self) -> tuple[Longs, Longs]:
+        """Return the places of all members, ascending, and their numbers."""
+        lengths = np.array([len(keys) for keys in self.keys], dtype=np.int64)
+        starts = np.arange(len(lengths), dtype=np.int64) << _INDEX_BITS
+        return expand_runs(starts, lengths), np.concatenate(self.numbers)
+
     def all_within(self, least: int, most: int) -> Longs:
         """Return the places of all members with a load in [least, most], ascending."""
         return self._places_within(np.flatnonzero(self._counts_within(least, most)), least, most)
@@ -109,7 +115,9 @@ class MemberOrder:
 
     def find(self, keys: Texts) -> tuple[Longs, Bools]:
         """Return where each key, ascending, is or belongs, and whether it is there."""
-        at, there = np.empty(len(keys), dtype=np.int64), np.empty(len(keys), dtype=np.bool_)
+        at, there = np.zeros(len(keys), dtype=np.int64), np.zeros(len(keys), dtype=np.bool_)
+        if not self.keys:
+            return at, there
         if len(keys) < len(self.heads):
             block = np.maximum(np.searchsorted(self.heads, keys, side="right") - 1, 0)
         else:  # fewer comparisons of texts

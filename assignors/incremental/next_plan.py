@@ -21,8 +21,9 @@ from assignors.arrays import (
     sort_distinct,
     sum_by,
 )
-from assignors.incremental.equal_members import EqualMembers, lay_line
-from assignors.incremental.member_order import MemberOrder, Texts
+from assignors.incremental.equal_members import EqualMembers, Newcomers
+from assignors.incremental.member_order import MemberOrder
+from assignors.incremental.subscribed_topics import SubscribedTopics
 from assignors.materialize import PartitionLine
 from assignors.partition_ranges import cut_at, merge_touching, overlay
 from assignors.plan import ABOVE_ALL
@@ -30,23 +31,6 @@ from assignors.water_level import count_drops_needed, fill_loads, lower_loads
 
 Bounds = Callable[[int, int], tuple[int, int]]
 """From partitions and members to the least and the greatest load that a member may have."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Newcomers:
-    """Members that join, in order.
-
-    Attributes
-    ----------
-    keys, racks
-        Their keys in the order, and their racks.
-    before
-        The place before which each belongs.
-    """
-
-    keys: Texts
-    racks: Texts
-    before: Longs
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -89,9 +73,9 @@ class _Drops:
 
 
 def plan_next(
-    held: EqualMembers, left: Longs, joined: Newcomers, partitions: Longs, bounds: Bounds
+    held: EqualMembers, left: Longs, joined: Newcomers, topics: SubscribedTopics, bounds: Bounds
 ) -> NextPlan:
-    """Make the plan after some members left and others joined, and topics have grown.
+    """Make the plan after some members left and others joined, and topics are others.
 
     Parameters
     ----------
@@ -99,26 +83,67 @@ def plan_next(
         Places of members, ascending.
     joined
         Who is new.
-    partitions
-        (topics,) at least as many as before.
+    topics
+        What every member subscribes to from now on.
     """
     pool = [held.ranges_of(held.order.read(left)[0])[1]] if len(left) else []
-    if partitions is not held.partitions:
-        grown = np.flatnonzero(partitions > held.partitions)
-        pool.append([grown, held.partitions[grown], (partitions - held.partitions)[grown]])
-        line = lay_line(held.subscribed, partitions)
-        held = replace(held, partitions=partitions, line=line)
-        pool[-1] = [column[np.isin(grown, held.subscribed)] for column in pool[-1]]
+    ends = None
+    if topics is not held.topics:
+        pool, ends = _change_topics(held.topics, topics, pool)
+        held = replace(held, topics=topics)
     held, numbers = held.with_members(joined.racks)
     order = held.order.changed(left, joined.before, joined.keys, numbers)
-    total = held.line.length
+    clipped = left[:0]
+    if ends is not None:
+        clipped = held.holders_beyond(order, ends)
+        held, order = _clip(held, order, clipped, ends)
+    total = topics.line.length
     drops = _find_drops(held, order, total, *bounds(total, len(order)))
     order = order.put(drops.places, drops.keeps)
     pool.append([drops.given.topic, drops.given.first, drops.given.count])
-    start, length = _lay_pool(held.line, pool)
+    start, length = _lay_pool(topics.line, pool)
     takers, wants = _find_wants(order, int(length.sum()))
     held, order, touched = _give(held, order, drops, (takers, wants), (start, length))
+    touched = _join(touched, clipped)
     return NextPlan(replace(held, order=order), touched, int(drops.given.count.sum()))
+
+
+def _change_topics(
+    had: SubscribedTopics, has: SubscribedTopics, pool: list[list[Ints]]
+) -> tuple[list[list[Ints]], Longs | None]:
+    """Return a pool after topics changed, and where topics end; None if all grow.
+
+    What a topic grows by is in the pool. What it no longer has is not.
+    """
+    size = len(has.partitions)
+    before, after = had.sizes(size), has.sizes(size)
+    grown = np.flatnonzero(after > before)
+    ends = np.where(after < before, after, ABOVE_ALL) if (after < before).any() else None
+    if ends is not None:
+        pool = [_clip_ranges(part, ends) for part in pool]
+    return [*pool, [grown, before[grown], (after - before)[grown]]], ends
+
+
+def _clip_ranges(ranges: list[Ints], ends: Longs) -> list[Ints]:
+    """Return what topics still have of ranges; what is empty stays."""
+    topic, first, count = ranges
+    return [topic, first, np.clip(ends[topic] - first, 0, count)]
+
+
+def _clip(
+    held: EqualMembers, order: MemberOrder, places: Longs, ends: Longs
+) -> tuple[EqualMembers, MemberOrder]:
+    """Take from members what topics no longer have."""
+    if not len(places):
+        return held, order
+    versions, _ = order.read(places)
+    lengths, ranges = held.ranges_of(versions)
+    topic, first, count = _clip_ranges(ranges, ends)
+    some = np.flatnonzero(count)
+    who = np.repeat(np.arange(len(places)), lengths)[some]
+    columns = tuple(column[some].astype(np.int32) for column in (topic, first, count))
+    held, fresh = held.with_ranges(versions, np.bincount(who, minlength=len(places)), columns)
+    return held, order.put(places, sum_by(who, columns[2], len(places)), fresh)
 
 
 def _find_drops(held: EqualMembers, order: MemberOrder, total: int, low: int, high: int) -> _Drops:
@@ -156,6 +181,8 @@ def _find_drops(held: EqualMembers, order: MemberOrder, total: int, low: int, hi
 def _lay_pool(line: PartitionLine, parts: list[list[Ints]]) -> tuple[Longs, Longs]:
     """Return what members get, as pieces of the line: the longest first, then by place."""
     topic, first, count = (np.concatenate(column) for column in zip(*parts, strict=True))
+    if not count.all():
+        topic, first, count = (column[count > 0] for column in (topic, first, count))
     start, length = line.start[topic] + first, count.astype(np.int64)
     by_place = np.argsort(start, kind="stable")
     start, length = start[by_place], length[by_place]
@@ -196,7 +223,7 @@ def _give(
     greatest = np.argsort(-amount, kind="stable")
     piece, want, at, size = overlay(pool[1], amount[greatest], int(amount.sum()))
     start = pool[0][piece] + at - offsets_of(pool[1])[:-1][piece]
-    line = held.line
+    line = held.topics.line
     new = line.topics[np.searchsorted(line.ends, start, side="right")]
     kept = drops.kept
     columns = (

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import Enum
 from fractions import Fraction
 from typing import TypeGuard
 
@@ -12,10 +11,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from assignors.arrays import PARTITIONS_MAX, Longs, sum_by
 from assignors.group_spec import GroupSpec
 from assignors.incremental.changes import GroupChanges, change_group
+from assignors.incremental.full_plan import FullPlan
 from assignors.incremental.member_order import BLOCK
+from assignors.incremental.resolve_changes import PAIRS_MAX, ResolvedChanges, resolve_changes
 from assignors.incremental.separate_classes import SeparateClasses, join_owned
 from assignors.long_ranges.keep_long import keeps_long
 from assignors.partition_ranges import PartitionRanges, Verdict
@@ -23,24 +23,6 @@ from assignors.plan import bound_equal_loads
 from assignors.registry import Assignor
 from assignors.sticky import StickyAssignor, parse_imbalance
 from assignors.uniform import UniformAssignor
-
-
-class FullPlan(Enum):
-    """Why a plan was made from nothing, that is, by looking at all members."""
-
-    FIRST = "there is no plan before it"
-    ASSIGNOR = "only uniform and sticky, without max_moves, continue from their last plan"
-    LOADS = "the group has weights, capacities or constraints"
-    LONG = "ranges of so small a group are kept long, for which all are looked at"
-    SUBSCRIPTIONS = "members have different subscriptions with a common topic, or change them"
-    CLASSES = "there are very many subscriptions and topics"
-    TOPICS = "a topic is new, smaller or gone"
-    NAMES = "a member is looked for among all"
-    NOTHING = "members of a subscription, or partitions for them, are not there, before or after"
-
-
-_PAIRS_MAX = 1 << 21
-"""Subscriptions by topics: each has columns of all topics, a few dozen bytes each."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -103,10 +85,8 @@ class PlannedGroup:
 
         It would too if a change names a member that is unknown, or one as new that is not.
         """
-        if self._held is not None:
-            return self._find_obstacle_in(self._held, _simplify(self._held, changes))
-        assert self._whole is not None
-        return _find_obstacle(self._whole[0], self.assignor) or FullPlan.FIRST
+        found = self._resolve(changes)
+        return found if isinstance(found, FullPlan) else None
 
     def after(self, changes: GroupChanges) -> PlannedChange:
         """Return the group with its next plan; this one stays as it is.
@@ -116,32 +96,37 @@ class PlannedGroup:
         SpecError
             As `change_group`, and as the assignor.
         """
-        held = self._held
-        if held is None:
-            return self._plan_all(changes, None)
-        moves = _simplify(held, changes)
-        why = self._find_obstacle_in(held, moves)
-        if why is not None:
-            return self._plan_all(changes, why)
-        plans = held.plan(moves, self._bounds)
+        done = self.follow(changes)
+        return self._plan_all(changes, done) if isinstance(done, FullPlan) else done
+
+    def follow(self, changes: GroupChanges) -> PlannedChange | FullPlan:
+        """Return the same if the plan continues from this one; else why it does not."""
+        found = self._resolve(changes)
+        if isinstance(found, FullPlan):
+            return found
+        assert self._held is not None
+        plans = self._held.plan(found, self._bounds)
         if plans is None:
-            return self._plan_all(changes, FullPlan.NAMES)
+            return FullPlan.NAMES
         verdict = Verdict(moved_minimum=plans.moved)
         planned = PlannedGroup(self.assignor, verdict, None, None, plans.held)
         changed = plans.held.ranges_of(join_owned(plans.touched), verdict)
         return PlannedChange(planned, changed)
 
-    def _find_obstacle_in(self, held: SeparateClasses, changes: GroupChanges) -> FullPlan | None:
+    def _resolve(self, changes: GroupChanges) -> ResolvedChanges | FullPlan:
+        if self._held is None:
+            assert self._whole is not None
+            return _find_obstacle(self._whole[0], self.assignor) or FullPlan.FIRST
         assert isinstance(self.assignor, UniformAssignor | StickyAssignor)
-        after = _count_after(held, changes)
-        if keeps_long(*after, self.assignor.long_ranges):
-            return FullPlan.LONG
-        return _find_obstacle_in(held, changes)
+        found = resolve_changes(self._held, changes)
+        if isinstance(found, FullPlan):
+            return found
+        long = keeps_long(found.members, found.partitions, self.assignor.long_ranges)
+        return FullPlan.LONG if long else found
 
-    def _plan_all(self, changes: GroupChanges, why: FullPlan | None) -> PlannedChange:
+    def _plan_all(self, changes: GroupChanges, why: FullPlan) -> PlannedChange:
         before = (self.group(), self.assignment()) if self._whole is None else self._whole
         group = change_group(*before, changes)
-        why = why or _find_obstacle(before[0], self.assignor) or FullPlan.FIRST
         planned = PlannedGroup.plan(group, self.assignor, why)
         return PlannedChange(planned, planned.assignment())
 
@@ -227,57 +212,14 @@ def _find_obstacle(group: GroupSpec, assignor: Assignor) -> FullPlan | None:
     partitions = int(group.partitions[group.subscribed_topics()].sum())
     if keeps_long(group.member_count, partitions, assignor.long_ranges):
         return FullPlan.LONG
-    classes = np.arange(group.class_count).repeat(np.diff(group.class_offsets))
-    if len(np.unique(group.class_topics)) < len(classes):
+    if len(np.unique(group.class_topics)) < len(group.class_topics):
         return FullPlan.SUBSCRIPTIONS
-    if group.class_count * len(group.topics) > _PAIRS_MAX:
+    if group.class_count * len(group.topics) > PAIRS_MAX:
         return FullPlan.CLASSES
-    each = sum_by(classes, group.partitions[group.class_topics], group.class_count)
-    return None if len(each) and each.all() else FullPlan.NOTHING
+    return None if group.member_count else FullPlan.NOTHING
 
 
 def _continues(assignor: Assignor) -> TypeGuard[UniformAssignor | StickyAssignor]:
     if isinstance(assignor, StickyAssignor):
         return assignor.max_moves is None
     return isinstance(assignor, UniformAssignor)
-
-
-def _simplify(held: SeparateClasses, changes: GroupChanges) -> GroupChanges:
-    """Return the same changes as members that leave, join or only get another id."""
-    changes = changes.shortened()
-    return held.as_moves(changes) if changes.resubscribed else changes
-
-
-def _find_obstacle_in(held: SeparateClasses, changes: GroupChanges) -> FullPlan | None:
-    """Return why some changes need a plan from nothing."""
-    joined = (held.class_of(members.subscribed) for members in changes.joined)
-    if changes.resubscribed or any(at is None for at in joined):
-        return FullPlan.SUBSCRIPTIONS
-    if held.is_emptied(changes.left):
-        return FullPlan.NOTHING
-    if changes.removed_topics:
-        return FullPlan.TOPICS
-    if not changes.topics:
-        return None
-    at = _look_up(held.topics, changes.topics)
-    more = np.array(list(changes.topics.values()), dtype=np.int64) - held.partitions[at]
-    grows = (at >= 0).all() and (more >= 0).all()
-    total = sum(one.line.length for one in held.classes)
-    return None if grows and total + more.sum() <= PARTITIONS_MAX else FullPlan.TOPICS
-
-
-def _count_after(held: SeparateClasses, changes: GroupChanges) -> tuple[int, int]:
-    """Return how many members there are after some changes, and partitions for them."""
-    members = sum(len(one.order) for one in held.classes) - len(set(changes.left))
-    members += sum(len(one.member_ids) for one in changes.joined)
-    partitions = sum(one.line.length for one in held.classes)
-    grown = {name: to for name, to in changes.topics.items() if name in held.class_of_topic}
-    if grown:
-        partitions += sum(grown.values()) - int(held.partitions[_look_up(held.topics, grown)].sum())
-    return members, partitions
-
-
-def _look_up(known: pa.StringArray, names: Iterable[str]) -> Longs:
-    """Return the places of names, −1 for one that is not there."""
-    at = pc.index_in(pa.array(names, pa.string()), value_set=known)
-    return np.asarray(pc.fill_null(at, -1), dtype=np.int64)

@@ -5,9 +5,8 @@ See docs/design/algorithm.md#the-next-plan.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import chain
 
 import numpy as np
@@ -16,10 +15,12 @@ import pyarrow as pa
 from assignors.arrays import Longs, expand_runs, offsets_of
 from assignors.group_spec import GroupSpec
 from assignors.incremental.changes import GroupChanges, SubscribedMembers
-from assignors.incremental.class_changes import ClassChanges, plan_class
+from assignors.incremental.class_changes import ClassChanges, plan_class, plan_new_class
 from assignors.incremental.equal_members import EqualMembers, Owned, order_keys, read_keys
+from assignors.incremental.known_topics import KnownTopics
 from assignors.incremental.member_order import MemberOrder, Texts
 from assignors.incremental.next_plan import Bounds
+from assignors.incremental.resolve_changes import ResolvedChanges
 from assignors.partition_ranges import PartitionRanges, Verdict
 
 _BLOCKS_MAX = 3
@@ -33,49 +34,63 @@ class SeparateClasses:
 
     Attributes
     ----------
-    topics, partitions
-        Names in order, and the number of partitions of each.
+    topics
+        All topics.
     classes
-        The members of each class.
+        The members of each class, by its number.
+    lists, number_of_list
+        What the members of each class subscribe to, and the other way round.
     class_of_topic
         By the name of each topic that a class subscribes to.
+    members, partitions
+        How many there are in all.
     statics
         Instance ids of static members, by member id.
     directory
         All members in order, with the number of their class; None where there is one class.
     """
 
-    topics: pa.StringArray
-    partitions: Longs
-    classes: tuple[EqualMembers, ...]
+    topics: KnownTopics
+    classes: dict[int, EqualMembers]
+    lists: dict[int, frozenset[str]]
+    number_of_list: dict[frozenset[str], int]
     class_of_topic: dict[str, int]
+    members: int
+    partitions: int
     statics: dict[str, str]
     directory: MemberOrder | None
 
     @classmethod
     def of(cls, group: GroupSpec, owned: PartitionRanges, block: int) -> SeparateClasses:
         """Take a group, and what its members own."""
-        classes = EqualMembers.of_classes(group, owned, block)
+        topics = KnownTopics.of(group.topics, group.partitions)
+        classes = dict(enumerate(EqualMembers.of_classes(group, topics, owned, block)))
+        lists = {at: one.topics.names for at, one in classes.items()}
         directory, statics = None, classes[0].statics
         if len(classes) > 1:
             keys = np.empty(group.member_count, dtype=np.object_)
-            keys[group.class_order] = np.concatenate([one.order.all()[0] for one in classes])
+            keys[group.class_order] = np.concatenate(
+                [one.order.all()[0] for one in classes.values()]
+            )
             number, none = group.member_class.astype(np.int64), np.zeros(len(keys), dtype=np.int64)
             directory = MemberOrder.of(keys, number, none, block)
-            statics = dict(chain.from_iterable(one.statics.items() for one in classes))
+            statics = dict(chain.from_iterable(one.statics.items() for one in classes.values()))
         return cls(
-            group.topics,
-            group.partitions,
+            topics,
             classes,
-            {name: at for at, one in enumerate(classes) for name in one.subscribed_names},
+            lists,
+            {names: at for at, names in lists.items()},
+            {name: at for at, names in lists.items() for name in names},
+            group.member_count,
+            sum(one.topics.line.length for one in classes.values()),
             statics,
             directory,
         )
 
-    def class_of(self, subscribed: Iterable[str]) -> int | None:
-        """Return the class with a subscription; None if none has it."""
-        at = self.class_of_topic.get(next(iter(subscribed), ""))
-        return None if at is None or self.classes[at].subscribed_names != set(subscribed) else at
+    @property
+    def sole(self) -> int | None:
+        """The number of the only class that there ever was; None: a directory knows classes."""
+        return next(iter(self.classes)) if self.directory is None else None
 
     def instances_of(self, member_ids: Sequence[str]) -> pa.StringArray:
         """Return the instance id of each of some members; null: it has none, or is not there."""
@@ -89,34 +104,17 @@ class SeparateClasses:
             return _NO_NUMBERS
         keys = order_keys(pa.array(member_ids, pa.string()), self.instances_of(member_ids))
         order = np.argsort(keys)
-        where = self.classes[0].order if self.directory is None else self.directory
+        sole = self.sole
+        where = self.directory if sole is None else self.classes[sole].order
+        assert where is not None, "more than one class"
         places, there = where.find(keys[order])
         found = np.full(len(keys), -1, dtype=np.int64)
         at = order[there]
-        found[at] = 0 if self.directory is None else where.read(places[there])[0]
+        found[at] = where.read(places[there])[0] if sole is None else sole
         return found
 
-    def as_moves(self, changes: GroupChanges) -> GroupChanges:
-        """Return changes in which who changes to another class leaves the one and joins the other.
-
-        They stay as they are where none has the subscription, or a member leaves as well.
-        """
-        left, joined, gone = [*changes.left], [*changes.joined], set(changes.left)
-        for members in changes.resubscribed:
-            number = self.class_of(members.subscribed)
-            ids = members.member_ids.to_pylist()
-            if number is None or not gone.isdisjoint(ids):
-                return changes
-            at = self.classes_of(ids).tolist()
-            going = [one for one, had in zip(ids, at, strict=True) if had != number]
-            if going:
-                columns = (self.instances_of(going), self._racks_of(going))
-                ids = pa.array(going, pa.string())
-                joined.append(SubscribedMembers(ids, members.subscribed, *columns))
-            left += going
-        return replace(changes, left=left, joined=joined, resubscribed=())
-
-    def _racks_of(self, member_ids: Sequence[str]) -> pa.StringArray:
+    def racks_of(self, member_ids: Sequence[str]) -> pa.StringArray:
+        """Return the rack of each of some members; null: it has none, or is not there."""
         owned = self.owned_by(member_ids)
         ids = read_keys(owned.keys, static=bool(self.statics))[0].to_pylist()
         racks = dict(zip(ids, owned.racks.tolist(), strict=True))
@@ -124,8 +122,7 @@ class SeparateClasses:
 
     def subscriptions_of(self, member_ids: Sequence[str]) -> list[frozenset[str] | None]:
         """Return the names of topics that members subscribe to; None: a member is not there."""
-        names = [*(one.subscribed_names for one in self.classes), None]
-        return [names[at] for at in self.classes_of(member_ids).tolist()]
+        return [self.lists.get(at) for at in self.classes_of(member_ids).tolist()]
 
     def find_unsubscribed(self, ranges: PartitionRanges) -> str | None:
         """Return a member that has a topic of another class; None if there is none."""
@@ -136,53 +133,55 @@ class SeparateClasses:
         wrong = self.classes_of(ids)[ranges.member] != np.array(by_topic, np.int64)[ranges.topic]
         return ids[int(ranges.member[wrong][0])] if wrong.any() else None
 
-    def is_emptied(self, left: Sequence[str]) -> bool:
-        """Tell whether a class has no members that stay."""
-        if self.directory is None:
-            return len(left) >= len(self.classes[0].order)
-        at, gone = np.unique(self.classes_of(left), return_counts=True)
-        pairs = zip(at.tolist(), gone.tolist(), strict=True)
-        return any(
-            number >= 0 and len(self.classes[number].order) <= some for number, some in pairs
-        )
-
-    def plan(self, changes: GroupChanges, bounds: Bounds) -> ClassPlans | None:
+    def plan(self, found: ResolvedChanges, bounds: Bounds) -> ClassPlans | None:
         """Plan the classes that changes touch; None if a change names a member that is not so."""
-        each = self._split(changes)
-        if each is None:
-            return None
-        classes, statics = list(self.classes), self.statics
-        touched: list[Owned] = []
-        moved = 0
-        for at, of_class in each.items():
-            plan = plan_class(classes[at], of_class, bounds)
+        classes, touched, moved = self.classes.copy(), [], 0
+        for at, of_class in found.each.items():
+            if at in found.ended:
+                del classes[at]
+                continue
+            if at in classes:
+                plan = plan_class(classes[at], of_class, bounds)
+            else:
+                plan = plan_new_class(of_class, bounds, self._block)
             if plan is None:
                 return None
             touched.append(plan.held.owned_at(plan.touched))
             moved += plan.moved
             classes[at] = plan.held.swept()
-        directory = self.directory
-        if directory is None:
-            statics = classes[0].statics
-        else:
-            directory = self._redirect(directory, each)
-            gone = {*changes.left, *changes.renamed}
-            if not gone.isdisjoint(statics):
-                statics = {one: at for one, at in statics.items() if one not in gone}
-            for at in each:
-                new = classes[at].statics
-                if new is not self.classes[at].statics and not new.keys() <= statics.keys():
-                    statics = statics | new
-        partitions = self.partitions
-        if changes.topics:
-            partitions = partitions.copy()
-            partitions[self._find_topics(changes.topics)] = list(changes.topics.values())
-        held = replace(
-            self, partitions=partitions, classes=tuple(classes), statics=statics,
-            directory=directory,
-        )  # fmt: skip
-        touched += held.with_nothing(changes)
+        directory = self._direct(found)
+        held = SeparateClasses(
+            found.topics,
+            classes,
+            found.lists,
+            found.number_of_list,
+            found.class_of_topic,
+            found.members,
+            found.partitions,
+            self._find_statics(found, classes),
+            directory,
+        )
+        touched += held.with_nothing(found.changes)
         return ClassPlans(held, touched, moved)
+
+    @property
+    def _block(self) -> int:
+        return next(iter(self.classes.values())).order.block
+
+    def _find_statics(
+        self, found: ResolvedChanges, classes: dict[int, EqualMembers]
+    ) -> dict[str, str]:
+        """Return the instance ids of static members after changes."""
+        if self.directory is None and classes.keys() == self.classes.keys():
+            return next(iter(classes.values())).statics
+        statics, gone = self.statics, {*found.changes.left, *found.changes.renamed}
+        if not gone.isdisjoint(statics):
+            statics = {one: at for one, at in statics.items() if one not in gone}
+        for at in found.each.keys() - found.ended:
+            new = classes[at].statics
+            if new and not new.keys() <= statics.keys():
+                statics = statics | new
+        return statics
 
     def with_nothing(self, changes: GroupChanges) -> list[Owned]:
         """Return members that left and joined again, and got nothing: plans do not touch them."""
@@ -195,46 +194,17 @@ class SeparateClasses:
         none = join_owned([]).ranges
         return [Owned(owned.keys[some], owned.lengths[some], none, owned.racks[some])]
 
-    def _find_topics(self, names: Iterable[str]) -> list[int]:
-        """Return the numbers of topics that are there."""
-        return [self.topics.index(name).as_py() for name in names]
-
-    def _split(self, changes: GroupChanges) -> dict[int, ClassChanges] | None:
-        """Return what changed in each class that changes; None where members are not as named.
-
-        Who subscribes to another class leaves the one and joins the other, with nothing.
-        """
-        each: defaultdict[int, ClassChanges] = defaultdict(ClassChanges)
-        if self.directory is None:
-            each[0].left, each[0].renamed = list(changes.left), dict(changes.renamed)
-        else:
-            for name, at in zip(changes.renamed, self.classes_of([*changes.renamed]), strict=True):
-                each[int(at)].renamed[name] = changes.renamed[name]
-            for name, at in zip(changes.left, self.classes_of(changes.left), strict=True):
-                each[int(at)].left.append(name)
-        for members in changes.joined:
-            number = self.class_of(members.subscribed)
-            assert number is not None, "an obstacle"
-            each[number].joined.append(members)
-        for name, count in changes.topics.items():
-            number = self.class_of_topic.get(name)
-            if number is not None:
-                each[number].partitions[self._find_topics([name])[0]] = count
-        if -1 in each or not self._are_new(changes):
-            return None
-        return each
-
-    def _are_new(self, changes: GroupChanges) -> bool:
-        """Tell whether who comes is not there yet, in any class, or leaves."""
-        if self.directory is None:
-            return True  # its class looks
-        joined = [one for some in changes.joined for one in some.member_ids.to_pylist()]
-        coming = [*joined, *changes.renamed.values()]
-        if len(set(coming)) < len(coming):
-            return False
-        at = self.classes_of(coming)
-        left = set(changes.left)
-        return all(one in left for one, there in zip(coming, at >= 0, strict=True) if there)
+    def _direct(self, found: ResolvedChanges) -> MemberOrder | None:
+        """Return the directory after changes, if there is or was more than one class."""
+        directory = self.directory
+        if directory is None:
+            if found.lists.keys() <= self.classes.keys():
+                return None
+            ((number, only),) = self.classes.items()
+            keys = only.order.all()[0]
+            none = np.zeros(len(keys), dtype=np.int64)
+            directory = MemberOrder.of(keys, none + number, none, self._block)
+        return self._redirect(directory, found.each)
 
     def _redirect(self, directory: MemberOrder, each: dict[int, ClassChanges]) -> MemberOrder:
         """Return the directory after changes."""
@@ -267,12 +237,10 @@ class SeparateClasses:
 
     def all_owned(self) -> Owned:
         """Return all members, in order, and what they own."""
+        parts = [self.classes[at].all_owned() for at in sorted(self.classes)]
         if self.directory is None:
-            return self.classes[0].all_owned()
-        number = self.directory.all()[1]
-        return _put_in_order(
-            [one.all_owned() for one in self.classes], np.argsort(number, kind="stable")
-        )
+            return parts[0]
+        return _put_in_order(parts, np.argsort(self.directory.all()[1], kind="stable"))
 
     def owned_by(self, member_ids: Sequence[str]) -> Owned:
         """Return those of some members that are there, and what they own."""
@@ -291,17 +259,18 @@ class SeparateClasses:
         member = np.repeat(np.arange(len(owned.lengths), dtype=np.int32), owned.lengths)
         ids = read_keys(owned.keys, static=bool(self.statics))[0]
         topic, first, count = owned.ranges
-        return PartitionRanges(ids, self.topics, member, topic, first, count, verdict)
+        place = self.topics.places[topic]
+        return PartitionRanges(ids, self.topics.names, member, place, first, count, verdict)
 
     def group(self) -> GroupSpec:
         """Return the group, with what its members own."""
         owned = self.all_owned()
         ids, instances = read_keys(owned.keys, static=bool(self.statics))
         ranges = self.ranges_of(owned, Verdict())
-        number = np.zeros(len(ids), dtype=np.int64)
+        number, numbers = np.zeros(len(ids), dtype=np.int64), sorted(self.classes)
         if self.directory is not None:
-            number = self.directory.all()[1]
-        lists = [one.subscribed for one in self.classes]
+            number = np.searchsorted(numbers, self.directory.all()[1])
+        lists = [self.topics.places[self.classes[at].topics.numbers] for at in numbers]
         return GroupSpec.from_columns(
             member_id=ids,
             instance_id=instances,
@@ -309,8 +278,8 @@ class SeparateClasses:
             subscription=number,
             list_offsets=offsets_of(np.array([len(one) for one in lists], dtype=np.int64)),
             list_topics=np.concatenate(lists),
-            topics=self.topics,
-            partitions=self.partitions,
+            topics=self.topics.names,
+            partitions=self.topics.partitions[self.topics.numbers],
             owner=ids.take(pa.array(ranges.member)),
             owned_topic=ranges.topic,
             owned_first=ranges.first.astype(np.int64),

@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
+from operator import attrgetter
 
-import numpy as np
 import pyarrow as pa
 
 from assignors import GroupSpec, PartitionRanges
 from assignors.incremental.changes import GroupChanges, SubscribedMembers
+from assignors.incremental.full_plan import FullPlan
 from assignors.incremental.planned_group import PlannedChange, PlannedGroup
 from coordinator.core.state.groups import ChangePlace, TopicList
 from coordinator.core.state.partition_spans import Spans, count_partitions, subtract_spans
@@ -23,8 +24,9 @@ from coordinator.core.state.records import MemberMetadata, Record, TargetMember
 from coordinator.core.state.target_candidate import TargetCandidate
 from coordinator.core.targets.assignor_options import AssignorOptions
 from coordinator.core.targets.basis import AssignorInput, Basis
-from coordinator.core.targets.compute_here import list_spans
+from coordinator.core.targets.compute_here import keep_topics, list_spans
 from coordinator.core.targets.validate import check_moves, refusal
+from coordinator.engines.changed_topics import ChangedTopics
 
 COMPARED_LEAST = 1_000
 """So many members are compared with a plan however small the group is."""
@@ -40,6 +42,8 @@ class KeptPlan:
         What it was made with.
     mark
         Where the group's changes were when its input was prepared.
+    lists
+        The lists of names that members had, as they named them, and perhaps others.
     planned
         The group as planned.
     proposed
@@ -51,6 +55,7 @@ class KeptPlan:
     options: AssignorOptions
     topics: TopicList
     mark: ChangePlace
+    lists: frozenset[tuple[str, ...]]
     planned: PlannedGroup
     proposed: Mapping[str, Spans]
     before: KeptPlan | None = None
@@ -71,7 +76,9 @@ class KeptPlan:
         if planned.find_obstacle(GroupChanges()) is not None:
             return None
         proposed = _list_proposed(changes)
-        return cls(basis.options, found.listed, found.prepared, planned, proposed)
+        names = map(attrgetter("subscribed_topic_names"), found.metas.values())
+        lists = frozenset({id(listed): listed for listed in names}.values())
+        return cls(basis.options, found.listed, found.prepared, lists, planned, proposed)
 
     def follow(self, basis: Basis) -> tuple[TargetCandidate, KeptPlan] | None:
         """Compute the next target from this plan; None: compute it from nothing.
@@ -85,29 +92,31 @@ class KeptPlan:
         if found.prepared is None or not _is_plain(found):
             return None
         starts = (self, self.before) if self._is_installed(found) else (self.before,)
-        known = ((start, start.list_changes(basis)) for start in starts if start is not None)
-        start, listed = next(
-            (
-                (start, listed)
-                for start, listed in known
-                if listed is not None and start.planned.find_obstacle(listed) is None
-            ),
-            (self, None),
-        )
-        if listed is None:
-            return None
-        done = start.planned.after(listed)
-        if done.planned.full is not None:
-            return None
-        start.check(found.listed, listed, done)
-        records, moved = _list_records(basis, listed, done.changed)
+        for start in starts:
+            since = None if start is None else start.list_changes(basis)
+            if start is None or since is None:
+                continue
+            done = start.planned.follow(since.changes)
+            if not isinstance(done, FullPlan):
+                return start.continue_with(basis, since, done)
+        return None
+
+    def continue_with(
+        self, basis: Basis, since: Since, done: PlannedChange
+    ) -> tuple[TargetCandidate, KeptPlan]:
+        """Return the next target, and its plan, which was made from this one."""
+        found, changes = basis.input, since.changes
+        assert found.prepared is not None, "follow looks"
+        self.check(since, done)
+        records, moved = _list_records(basis, changes, done.changed)
         kept = KeptPlan(
             basis.options,
             found.listed,
             found.prepared,
+            self.lists | since.lists,
             done.planned,
             _list_proposed(records),
-            replace(start, before=None),
+            replace(self, before=None),
         )
         return basis.candidate(moved, changes=records), kept
 
@@ -119,12 +128,12 @@ class KeptPlan:
                 return False
         return True
 
-    def list_changes(self, basis: Basis) -> GroupChanges | None:
+    def list_changes(self, basis: Basis) -> Since | None:
         """Compare the group with the plan; None: it is otherwise than planned."""
         found = basis.input
         named = self.mark.until(found.restored)
-        grown = self._list_growth(found.listed)
-        if named is None or grown is None or basis.options != self.options:
+        topics = ChangedTopics.of(self.topics, found.listed, self.lists)
+        if named is None or topics is None or basis.options != self.options:
             return None
         names = {*named, *(one for one in self.proposed if found.targets.get(one) is None)}
         if len(names) > max(COMPARED_LEAST, len(found.metas) // 4):
@@ -167,23 +176,27 @@ class KeptPlan:
         moving = [
             meta
             for meta, names in zip(known.values(), had_names, strict=True)
-            if not subscriptions.is_of(meta, names)
+            if not subscriptions.is_of(meta, topics.relist(names))
         ]
         heirs_moving = {meta.member_id for meta in moving if meta.member_id not in known}
         renamed = {old: new for old, new in renamed.items() if new not in heirs_moving}
         joined += (meta for meta in moving if meta.member_id in heirs_moving)
         moving = [meta for meta in moving if meta.member_id not in heirs_moving]
-        return GroupChanges(
+        changes = GroupChanges(
             left=sorted(left - renamed.keys()),
             joined=subscriptions.group(joined),
             resubscribed=subscriptions.group(moving),
-            topics=grown,
+            topics=topics.sizes,
+            removed_topics=sorted(topics.removed),
+            lists=topics.relisted(),
             renamed=renamed,
         )
+        named_now = {meta.subscribed_topic_names for meta in chain(joined, known.values())}
+        return Since(changes, topics, frozenset(named_now))
 
-    def check(self, topics: TopicList, changes: GroupChanges, done: PlannedChange) -> None:
+    def check(self, since: Since, done: PlannedChange) -> None:
         """Check the members whose ranges a plan changed (K-47)."""
-        has = done.changed
+        has, changes = done.changed, since.changes
         formerly = {new: old for old, new in changes.renamed.items()}
         names = [formerly.get(name, name) for name in has.member_ids.to_pylist()]
         had = self.planned.assignment_of([*names, *changes.left])
@@ -192,21 +205,16 @@ class KeptPlan:
             raise refusal(
                 f"member {other!r} owns partitions of a topic to which it does not subscribe"
             )
-        more = topics.counts - self.topics.counts
-        grown = np.flatnonzero(more)
-        check_moves(had, (grown, self.topics.counts[grown], more[grown]), has)
+        check_moves(since.topics.renumber(had), since.topics.grown(), has)
 
-    def _list_growth(self, topics: TopicList) -> dict[str, int] | None:
-        """Return topics that have another number of partitions; None: topics came or went."""
-        if topics is self.topics:
-            return {}
-        if not topics.keys.equals(self.topics.keys):
-            return None
-        return {
-            topic.key.name: topic.partitions
-            for topic, before in zip(topics, self.topics, strict=True)
-            if topic.partitions != before.partitions
-        }
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Since:
+    """What changed since a plan: the group, its topics, and the lists of names that came."""
+
+    changes: GroupChanges
+    topics: ChangedTopics
+    lists: frozenset[tuple[str, ...]]
 
 
 class _Subscriptions:
@@ -259,15 +267,16 @@ def _list_records(
 ) -> tuple[list[TargetMember], int]:
     """Return a record for each member that has another target, or had none, and the moves."""
     records, moved, had = [], 0, basis.input.targets
-    for member_id, spans in list_spans(changed, basis.input.listed.keys):
+    topics = basis.input.listed.keys
+    for member_id, spans in list_spans(changed, topics):
         before = had.get(member_id)
         if before is None or before != spans:
             records.append(TargetMember(basis.group_id, member_id, spans))
-            moved += count_partitions(subtract_spans(before or (), spans))
+            moved += count_partitions(subtract_spans(keep_topics(before or (), topics), spans))
     seen = set(changed.member_ids.to_pylist())
     for member_id in chain.from_iterable(one.member_ids.to_pylist() for one in changes.joined):
         before = had.get(member_id)
         if member_id not in seen and (before is None or before):  # what an heir of others lost
             records.append(TargetMember(basis.group_id, member_id))
-            moved += count_partitions(before or ())
+            moved += count_partitions(keep_topics(before or (), topics))
     return sorted(records, key=lambda record: record.member_id), moved

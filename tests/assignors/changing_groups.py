@@ -39,23 +39,125 @@ class ChangingGroup:
     def spec(self):
         return {"topics": self.topics, "members": self.members}
 
-    def draw_growth(self):
+    def draw_topics(self):
+        """Topics come, go and shrink, and lists change, while members come and go."""
+        shapes = [self._add_topic, self._shrink, self._remove, self._add_list, self._end_list]
+        shape = self.draw.choice([*shapes, self._move_topic, self._replace_list])()
+        some = [*shape.get("joined", ()), *shape.get("resubscribed", ())]
+        but = {name for one in some for name in one.member_ids.to_pylist()}
+        growth = self.draw_growth(calm=True, but={*but, *shape.get("left", ())})
+        shape["left"] = [*shape.get("left", ()), *growth.left]
+        shape["joined"] = [*shape.get("joined", ()), *growth.joined]
+        shape["resubscribed"] = [*shape.get("resubscribed", ()), *growth.resubscribed]
+        shape["topics"] = shape.get("topics", {}) | growth.topics
+        return GroupChanges(renamed=growth.renamed, **shape)
+
+    def _invent(self):
+        name = f"{self.draw.choice('asz')}{self.draw.randint(0, 10**6)}"
+        self.topics[name] = self.draw.randint(0, 20)
+        return name
+
+    def _add_topic(self):
+        """All of a list subscribe to a topic that comes; or no one does."""
+        name = self._invent()
+        added = {"topics": {name: self.topics[name]}}
+        if self.draw.random() < 0.3:
+            return added
+        before = self.draw.choice(self.lists)
+        return added | {"lists": [self._relist(before, [name, *before])]}
+
+    def _shrink(self):
+        topic = self.draw.choice(list(self.topics))
+        self.topics[topic] = self.draw.randint(0, self.topics[topic])
+        return {"topics": {topic: self.topics[topic]}}
+
+    def _remove(self):
+        """A topic goes, but not the last of a list."""
+        last = {names[0] for names in self.lists if len(names) == 1}
+        spare = sorted(self.topics.keys() - last)
+        if not spare:
+            return {}
+        topic = self.draw.choice(spare)
+        del self.topics[topic]
+        for names in [one for one in self.lists if topic in one]:
+            self._relist(names, [name for name in names if name != topic])
+        return {"removed_topics": [topic]}
+
+    def _add_list(self):
+        """Members of a new list join: all its topics are new, or no one subscribed to them."""
+        free = self.topics.keys() - {name for names in self.lists for name in names}
+        names = self.draw.sample(sorted(free), self.draw.randint(0, len(free)))
+        names = names or [self._invent()]
+        self.lists = [*self.lists, names]
+        joined = self._new(self.draw.randint(1, 5), subscribed=names)
+        self.members |= joined
+        return {"topics": {name: self.topics[name] for name in names}, "joined": _list(joined)}
+
+    def _move_topic(self):
+        """A topic passes from one list to another, whose members own nothing of it."""
+        givers = [names for names in self.lists if len(names) > 1]
+        if not givers or len(self.lists) < 2:
+            return {}
+        one = self.draw.choice(givers)
+        other = self.draw.choice([names for names in self.lists if names is not one])
+        topic = self.draw.choice(one)
+        return {
+            "lists": [
+                self._relist(one, [name for name in one if name != topic]),
+                self._relist(other, [*other, topic]),
+            ]
+        }
+
+    def _replace_list(self):
+        """Each member of a list changes to the same other one, which keeps some of its topics."""
+        before = self.draw.choice(self.lists)
+        after = [*self.draw.sample(before, self.draw.randint(0, len(before))), self._invent()]
+        names = self._named(before)
+        self._relist(before, after)
+        new = SubscribedMembers.of(*names, subscribed=after)
+        return {"topics": {after[-1]: self.topics[after[-1]]}, "resubscribed": [new]}
+
+    def _end_list(self):
+        """All members of a list leave; perhaps others come."""
+        if len(self.lists) < 2:
+            return {}
+        ended = self.draw.choice(self.lists)
+        left = self._named(ended)
+        if len(left) == len(self.members):
+            return {}
+        self._forget(left)
+        if self.draw.random() < 0.7:
+            self.lists = [names for names in self.lists if names is not ended]
+        return {"left": left}
+
+    def _named(self, listed):
+        some = self.members.items()
+        return [name for name, one in some if sorted(one["subscribed"]) == sorted(listed)]
+
+    def _relist(self, before, after):
+        for name in self._named(before):
+            self.members[name]["subscribed"] = after
+        self.lists = [after if names is before else names for names in self.lists]
+        return before, after
+
+    def draw_growth(self, calm=False, but=()):
         """Members leave, others join or have another id, topics grow: all in one change."""
         draw = self.draw
-        renamed = self._rename() if draw.random() < 0.2 else {}
+        renamed = self._rename() if draw.random() < 0.2 and not calm else {}
         left = draw.sample(
             list(self.members), min(len(self.members), draw.choice([0, 0, 1, 1, 2, 10]))
         )
         stays = [draw.choice(some) for some in self._by_list(self.members)]
-        left = [name for name in left if name not in stays]
+        left = [name for name in left if name not in stays and name not in but]
         resubscribed = []
         for name in draw.sample(list(self.members), min(len(self.members), 3)):
-            if name not in left and name not in stays and not renamed and draw.random() < 0.1:
+            spare = name not in left and name not in stays and not renamed and not calm
+            if spare and draw.random() < 0.1:
                 self.members[name]["subscribed"] = draw.choice(self.lists)
                 names = self.members[name]["subscribed"]
                 resubscribed.append(SubscribedMembers.of(name, subscribed=names))
         self._forget(left)
-        joined = self._new(draw.choice([0, 0, 1, 1, 2, 10, 40]), but=[*left, *renamed])
+        joined = self._new(draw.choice([0, 0, 1, 1, 2, 10, 40]), but=[*left, *renamed, *but])
         if draw.random() < 0.2:
             joined |= {name: {"subscribed": draw.choice(self.lists)} for name in left[:2]}
         self.members |= joined

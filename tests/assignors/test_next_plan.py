@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from assignors import GroupSpec, SpecError, get_assignor
-from assignors.incremental.changes import GroupChanges, SubscribedMembers
-from assignors.incremental.planned_group import FullPlan, PlannedGroup
+from assignors.incremental.changes import GroupChanges, SubscribedMembers, change_group
+from assignors.incremental.full_plan import FullPlan
+from assignors.incremental.planned_group import PlannedGroup
 from tests.assignors.changing_groups import ChangingGroup
 from tests.support.longer import EVERY
 
@@ -43,6 +44,17 @@ def test_members_come_and_go_and_topics_grow(name, options, seed, lists):
         assert planned.full is None
 
 
+@pytest.mark.parametrize(("name", "options"), CONTINUED, ids=str)
+@given(seed=SEEDS, lists=st.integers(1, 4))
+@settings(max_examples=1000 if EVERY else 8)
+def test_topics_come_and_go_and_lists_change(name, options, seed, lists):
+    """No two lists have a topic in common, before or after."""
+    group = ChangingGroup(seed, name, options, lists=lists)
+    for _ in range(8):
+        planned = group.follow(group.draw_topics())
+        assert planned.full is None
+
+
 @pytest.mark.parametrize(("name", "options"), FULL, ids=str)
 @given(seed=SEEDS, lists=st.integers(1, 3))
 @settings(max_examples=200 if EVERY else 3)
@@ -52,38 +64,81 @@ def test_any_change_gives_the_rows_of_the_plan_from_nothing(name, options, seed,
         group.follow(group.draw_any())
 
 
+def other(name, *listed):
+    return SubscribedMembers.of(name, subscribed=listed)
+
+
 WHY = {
-    "subscriptions": (GroupChanges(resubscribed=[SubscribedMembers.of("a", subscribed=["x"])]), {}),
-    "a second class": (GroupChanges(joined=[SubscribedMembers.of("z", subscribed=["x"])]), {}),
-    "a new topic": (GroupChanges(topics={"z": 1}), {}),
-    "a smaller topic": (GroupChanges(topics={"x": 1}), {}),
-    "a topic is gone": (GroupChanges(removed_topics=["x"]), {}),
-    "no member is left": (GroupChanges(left=["a", "b"]), {}),
-    "a limit of moves": (GroupChanges(left=["a"]), {"max_moves": 1}),
-    "a small group": (GroupChanges(left=["a"]), {"long_ranges": 256}),
+    "one of two subscribes to less": GroupChanges(resubscribed=[other("a", "x")]),
+    "a second class": GroupChanges(joined=[other("z", "x")]),
+    "a class in two": GroupChanges(resubscribed=[other("a", "x"), other("b", "y")]),
+    "no member is left": GroupChanges(left=["a", "b"]),
+    "a limit of moves": GroupChanges(left=["a"]),
+    "a small group": GroupChanges(left=["a"]),
 }
 
 
 @pytest.mark.parametrize(
     ("case", "why"),
     [
-        ("subscriptions", FullPlan.SUBSCRIPTIONS),
+        ("one of two subscribes to less", FullPlan.SUBSCRIPTIONS),
         ("a second class", FullPlan.SUBSCRIPTIONS),
-        ("a new topic", FullPlan.TOPICS),
-        ("a smaller topic", FullPlan.TOPICS),
-        ("a topic is gone", FullPlan.TOPICS),
+        ("a class in two", FullPlan.SUBSCRIPTIONS),
         ("no member is left", FullPlan.NOTHING),
         ("a limit of moves", FullPlan.ASSIGNOR),
         ("a small group", FullPlan.LONG),
     ],
 )
 def test_a_plan_from_nothing_says_why(case, why):
-    changes, options = WHY[case]
-    planned = PlannedGroup.plan(two_members(), get_assignor("sticky", **NOT_LONG | options))
+    options = {"a limit of moves": {"max_moves": 1}, "a small group": {"long_ranges": 256}}
+    options = NOT_LONG | options.get(case, {})
+    planned = PlannedGroup.plan(two_members(), get_assignor("sticky", **options))
     assert planned.full is FullPlan.FIRST
-    assert planned.after(changes).planned.full is why
+    assert planned.after(WHY[case]).planned.full is why
     if why not in {FullPlan.ASSIGNOR, FullPlan.LONG}:
         assert planned.after(GroupChanges(left=["a"])).planned.full is None
+
+
+CONTINUES = {
+    "a new topic": GroupChanges(topics={"z": 1}),
+    "a smaller topic": GroupChanges(topics={"x": 1}),
+    "an empty topic": GroupChanges(topics={"x": 0, "y": 0}),
+    "a topic is gone": GroupChanges(removed_topics=["x"]),
+    "all topics are gone": GroupChanges(removed_topics=["x", "y"]),
+    "a topic for all": GroupChanges(topics={"z": 1}, lists=[(["x", "y"], ["x", "y", "z"])]),
+    "no member lists it": GroupChanges(lists=[(["x"], ["y"])]),
+    "all subscribe to less": GroupChanges(resubscribed=[other("a", "x"), other("b", "x")]),
+    "one leaves, one has less": GroupChanges(left=["b"], resubscribed=[other("a", "x")]),
+    "all subscribe to another": GroupChanges(
+        left=["b"], topics={"z": 2}, lists=[(["x", "y"], ["z"])]
+    ),
+    "others come": GroupChanges(
+        left=["a", "b"], joined=[SubscribedMembers.of("c", "a", subscribed=["x"])]
+    ),
+    "a member without topics": GroupChanges(joined=[SubscribedMembers.of("c", subscribed=[])]),
+}
+
+
+@pytest.mark.parametrize("case", CONTINUES)
+def test_a_plan_continues_where_no_topic_is_shared(case):
+    assignor = get_assignor("uniform", **NOT_LONG)
+    planned = PlannedGroup.plan(two_members(), assignor)
+    changes = CONTINUES[case]
+    done = planned.after(changes)
+    assert done.planned.full is None
+    expected = assignor.assign(change_group(planned.group(), planned.assignment(), changes))
+    assert done.planned.assignment() == expected
+
+
+def test_after_very_many_topics_have_come_and_gone_a_plan_is_made_from_nothing():
+    planned = PlannedGroup.plan(two_members(), get_assignor("uniform", **NOT_LONG))
+    found = []
+    for at in range(600):
+        name, gone = f"t{at}", [f"t{at - 1}"] if at else []
+        planned = planned.after(GroupChanges(topics={name: 1}, removed_topics=gone)).planned
+        found.append(planned.full)
+    assert found.count(FullPlan.TOPICS) == 1
+    assert found.count(None) == 599
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,7 @@ LISTS = [
     (("a", "b"),),
     (("a",), ("b",)),
     (("a",), ("a", "nowhere"), ("b",)),
+    (("a", "new"), ("b",), ("later",)),
     (("a",), ("a", "b")),
 ]
 """What members subscribe to; lists of the last have a topic in common."""
@@ -116,6 +117,20 @@ class LivingGroup:
         self.sizes[topic] += self.draw.randint(0, 9)
         self._resize(topic)
 
+    def change_topic(self):
+        """A topic that some may name comes; or one goes, unless it was always there, or shrinks."""
+        topic = self.draw.choice(["a", "new", "later"])
+        if topic not in self.sizes:
+            self.serial += 1
+            self.sizes[topic] = self.draw.randint(0, 20)
+            self._resize(topic, f"id-{topic}{self.serial}")
+        elif topic != "a" and self.draw.random() < 0.5:
+            del self.sizes[topic]
+            replay(self.state, Tombstone(TopicChanged.kind, name=topic))
+        else:
+            self.sizes[topic] = self.draw.randint(0, self.sizes[topic])
+            self._resize(topic, self.state.topics[topic].key.topic_id)
+
     def do_odd(self):
         """What keeps a target from continuing from the last plan."""
         draw = self.draw
@@ -140,6 +155,7 @@ class LivingGroup:
             odd = not self.calm and self.draw.random() < 0.03
             usual = [self.join, self.join, self.leave, self.leave, self.return_static, self.grow]
             usual += [self.resubscribe] if self.draw.random() < 0.3 else []
+            usual += [self.change_topic] if self.draw.random() < 0.3 else []
             self.do_odd() if odd else self.draw.choice(usual)()
 
     def prepare(self):
@@ -187,7 +203,7 @@ def test_a_target_is_the_same_from_the_last_plan_and_from_nothing(assignor, seed
         group.compute()
 
 
-@given(seed=st.integers(0, 2**32), lists=st.sampled_from(LISTS[:3]))
+@given(seed=st.integers(0, 2**32), lists=st.sampled_from(LISTS[:4]))
 @settings(max_examples=100 if EVERY else 10)
 def test_what_happens_daily_is_continued_from_the_last_plan(seed, lists):
     group = LivingGroup(seed, calm=True, lists=lists)
@@ -209,13 +225,13 @@ def test_a_plan_that_gives_a_partition_twice_is_refused(monkeypatch):
     group.join()
     basis = group.basis(group.prepare())
     assert kept.follow(basis) is not None
-    after = type(kept.planned).after
+    follow = type(kept.planned).follow
 
     def lose_some(planned, changes):
-        done = after(planned, changes)
+        done = follow(planned, changes)
         done.changed.count[0] -= 1
         return done
 
-    monkeypatch.setattr(type(kept.planned), "after", lose_some)
+    monkeypatch.setattr(type(kept.planned), "follow", lose_some)
     with pytest.raises(GroupError, match="do not own together"):
         kept.follow(basis)

@@ -127,7 +127,7 @@ def diff_targets(
     for member_id, part in list_spans(ranges.of_members(differs), topics):
         record = TargetMember(group_id, member_id, part)
         held = old.targets.get(member_id) or ()
-        moved += count_partitions(subtract_spans(_keep_topics(held, topics), record.spans))
+        moved += count_partitions(subtract_spans(keep_topics(held, topics), record.spans))
         records.append(record)
     return sorted(records, key=lambda record: record.member_id), moved
 
@@ -161,7 +161,7 @@ def _cut_by_member(spans: SpanColumns, counts: Longs) -> Iterator[Spans]:
         yield flat[start:stop]
 
 
-def _keep_topics(spans: Spans, topics: TopicKeys) -> Spans:
+def keep_topics(spans: Spans, topics: TopicKeys) -> Spans:
     """Return the spans of these topics."""
     if not isinstance(spans, SpanColumns):
         return tuple(span for span in spans if span[0] in topics.places)
