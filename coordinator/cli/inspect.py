@@ -33,6 +33,7 @@ from coordinator.history.view_rows import (
 )
 from coordinator.history.watched import list_unread, read_watched, tell_watched
 from coordinator.storage.record_log import LostTarget
+from coordinator.storage.shards import shard_number
 from coordinator.trace.kafka_json import to_camel_case
 
 Group = Annotated[str, typer.Argument(help="The group's id.")]
@@ -85,6 +86,7 @@ def describe(
         raise reading.unknown(group)
     say_watched(reading)
     found |= {"position": reading.position, "at": format_time(reading.at_ms)}
+    found["shard"] = shard_number(reading.store)
     if wants_json(json_):
         print_json([to_camel_case(found)])
     else:

@@ -48,17 +48,20 @@ def print_facts(console: Console, row: Row) -> None:
 
 def print_groups(console: Console, rows: Sequence[Row]) -> None:
     """Print rows of `groups`."""
-    names = ("group_id", "state", "group_epoch", "assignment_epoch", "assignor", "members")
+    names = ["group_id", "state", "group_epoch", "assignment_epoch", "assignor", "members"]
+    if any(row["shard"] is not None for row in rows):
+        names.append("shard")
     print_rows(console, visible_values(rows[: ROWS_SHOWN + 1]), names)
 
 
 def print_description(console: Console, found: Row) -> None:
     """Print a group, its members, and its offsets if there are any."""
     found = visible_values(found)
+    of_shard = "" if found["shard"] is None else f" of shard {found['shard']}"
     console.print(
         f"{found['group_id']}: {found['group_state']}, group epoch {found['group_epoch']}, "
         f"assignment epoch {found['assignment_epoch']}, assignor {found['assignor_name'] or '-'}; "
-        f"as of position {found['position']}, {_format_time(found['at'])} UTC"
+        f"as of position {found['position']}{of_shard}, {_format_time(found['at'])} UTC"
     )
     members = [
         {

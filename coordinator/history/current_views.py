@@ -44,7 +44,7 @@ from coordinator.history.keyed_rows import (
     to_mask,
     to_numbers,
 )
-from coordinator.history.log_rows import LogRows
+from coordinator.history.log_rows import LogRows, repeat_shard
 from coordinator.history.view_schemas import GROUP_COLUMNS, VIEW_SCHEMAS
 from coordinator.history.watched import COLUMNS, find_watched
 from coordinator.storage.target_table import read_checked_rows
@@ -360,6 +360,7 @@ def read_groups(log: LogRows) -> pa.Table:
     for name, value in zip(("observed", "observed_since"), values, strict=True):
         one = pa.scalar(value, pa.int64() if name == "observed_since" else pa.string())
         found = found.append_column(name, pa.repeat(one, len(found)).cast(schema.field(name).type))
+    found = found.append_column("shard", repeat_shard(log, len(found)))
     return found.select(schema.names)
 
 

@@ -42,7 +42,7 @@ from coordinator.history.keyed_rows import (
     to_mask,
     to_numbers,
 )
-from coordinator.history.log_rows import LogRows
+from coordinator.history.log_rows import LogRows, repeat_shard
 from coordinator.history.ownership_view import read_assignment_history
 from coordinator.history.reason_codes import encode_reasons, list_codes
 from coordinator.history.view_schemas import VIEW_SCHEMAS
@@ -77,7 +77,9 @@ def read_events(log: LogRows) -> pa.Table:
     rows = pa.concat_tables(found)
     incarnation = ends.at(rows["group_id"], to_numbers(rows["position"]))
     place = SCHEMA.get_field_index("incarnation")
-    return rows.set_column(place, "incarnation", incarnation)
+    rows = rows.set_column(place, "incarnation", incarnation)
+    place = SCHEMA.get_field_index("shard")
+    return rows.set_column(place, "shard", repeat_shard(log, len(rows)))
 
 
 def _tell(

@@ -36,7 +36,7 @@ from coordinator.history import (
 from coordinator.history.functions import FUNCTIONS, call_function
 from coordinator.history.keyed_rows import combine_chunks
 from coordinator.history.log_reader import AsOf, LogReader, open_logs
-from coordinator.history.log_rows import LogRows
+from coordinator.history.log_rows import LogRows, repeat_shard
 from coordinator.history.view_schemas import OF_EACH_SHARD, TABLE_SCHEMAS, WITHOUT_GROUPS
 from coordinator.storage.record_log import CLAIM, LogError
 from coordinator.storage.record_schema import SCHEMA
@@ -155,6 +155,7 @@ def _read_log_pieces(log: LogRows) -> Iterator[pa.Table]:
             for name in rows.column_names
         }
         columns["recorded_at"] = columns.pop("at")
+        columns["shard"] = repeat_shard(log, len(rows))
         yield pa.table(columns, schema=TABLE_SCHEMAS["log"])
 
 
@@ -207,7 +208,7 @@ def _read_audit(log: LogRows) -> pa.Table:
     found["count"] = pc.fill_null(found["count"].cast(pa.int64()), 1)
     renamed = {"at": "recorded_at", "reason": "action", "owner": "principal"}
     columns = {renamed.get(name, name): column for name, column in found.items()}
-    return pa.table(columns | {"details": details})
+    return pa.table(columns | {"details": details, "shard": repeat_shard(log, len(rows))})
 
 
 class ViewDefinition(NamedTuple):

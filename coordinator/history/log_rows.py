@@ -23,6 +23,7 @@ from coordinator.history.log_reader import LogReader
 from coordinator.storage.data_files import AS_TEXT_ONCE
 from coordinator.storage.record_log import CorruptLog
 from coordinator.storage.record_schema import SCHEMA
+from coordinator.storage.shards import shard_number
 from coordinator.storage.tables.store_files import is_remote, refuse_silence, source_of
 
 logger = logging.getLogger("muster.coordinator")
@@ -60,6 +61,11 @@ class LogRows:
         self._reading = reading
         self._asked: set[tuple[str, ...]] = set()
         self._whole: dict[tuple[str, ...], pa.Table] = {}
+
+    @cached_property
+    def shard(self) -> int | None:
+        """Of which shard it is the log; None in a store of one, and of the root."""
+        return shard_number(self.store)
 
     @property
     def at_ms(self) -> int:
@@ -189,6 +195,11 @@ class LogRows:
             if rows <= SMALL_ROWS and left >= 0:
                 found.add(path)
         return frozenset(found)
+
+
+def repeat_shard(log: LogRows, count: int) -> pa.Array:
+    """Return the column `shard` of so many rows of a log."""
+    return pa.repeat(pa.scalar(log.shard, pa.int32()), count)
 
 
 def _is_text(value: object) -> bool:

@@ -1,7 +1,7 @@
 """The columns of each view and their Arrow types, in order; times are UTC.
 
 The views `log` and `targets` have the columns of those tables of the store, but for `at`, which is
-`recorded_at`.
+`recorded_at`, and for `shard`, which `log` has.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _COLUMNS = {
         "position": LONG, "recorded_at": TIME, "action": TEXT, "principal": TEXT,
         "client_id": TEXT, "client_host": TEXT, "group_id": TEXT, "operation": TEXT,
         "resource_type": TEXT, "resource_name": TEXT, "count": LONG,
-        "details": pa.map_(TEXT, TEXT),
+        "details": pa.map_(TEXT, TEXT), "shard": INT,
     },
     "current_assignments": {
         "group_id": TEXT, "member_id": TEXT, "instance_id": TEXT, "client_id": TEXT,
@@ -56,12 +56,12 @@ _COLUMNS = {
         "client_id": TEXT, "client_host": TEXT, "former_member_id": TEXT, "topic": TEXT,
         "topic_id": TEXT, "first_partition": INT, "last_partition": INT, "partition_count": INT,
         "reason": TEXT, "reason_codes": TEXTS, "reason_member_id": TEXT, "moved": LONG,
-        "seconds": REAL, "plan_id": TEXT,
+        "seconds": REAL, "plan_id": TEXT, "shard": INT,
     },
     "groups": {
         "group_id": TEXT, "incarnation": INT, "group_type": TEXT, "state": TEXT,
         "group_epoch": INT, "assignment_epoch": INT, "assignor": TEXT, "partial": pa.bool_(),
-        "members": LONG, "observed": TEXT, "observed_since": TIME,
+        "members": LONG, "observed": TEXT, "observed_since": TIME, "shard": INT,
     },
     "members": {
         "group_id": TEXT, "member_id": TEXT, "instance_id": TEXT, "rack_id": TEXT,
@@ -159,12 +159,13 @@ GROUP_COLUMNS = pa.schema(
     [
         column
         for column in VIEW_SCHEMAS["groups"]
-        if column.name not in {"incarnation", "observed", "observed_since"}
+        if column.name not in {"incarnation", "observed", "observed_since", "shard"}
     ]
 )
 """The columns of `groups` that follow from a group's last records alone."""
+_LOG = SCHEMA.remove(SCHEMA.get_field_index("at"))
 TABLE_SCHEMAS = {
-    "log": SCHEMA.remove(SCHEMA.get_field_index("at")).append(pa.field("recorded_at", TIME)),
+    "log": pa.schema([*_LOG, pa.field("recorded_at", TIME), pa.field("shard", INT)]),
     "targets": ARROW_SCHEMA,
 }
 """The schemas of the views that are a table of the store."""

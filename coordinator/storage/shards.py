@@ -97,6 +97,18 @@ def whole_of(store: str | os.PathLike[str]) -> tuple[str, str] | None:
     return whole, found["shard"] or ROOT
 
 
+def shard_number(store: str | os.PathLike[str]) -> int | None:
+    """Return which shard of a store of shards a store is; None for the root, and any other store.
+
+    Raises
+    ------
+    ConfigError
+        As `read_shards`.
+    """
+    whole = whole_of(store)
+    return None if whole is None or whole[1] == ROOT else int(whole[1])
+
+
 def read_shards(store: str | os.PathLike[str]) -> Shards | None:
     """Return the shards of a store; None where it is one.
 

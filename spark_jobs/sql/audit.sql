@@ -12,6 +12,7 @@ SELECT
     try_element_at(settings, 'resource_type') AS resource_type,
     try_element_at(settings, 'resource_name') AS resource_name,
     coalesce(CAST(try_element_at(settings, 'count') AS BIGINT), 1) AS count,
-    settings AS details
+    settings AS details,
+    $shard AS shard
 FROM $log
 WHERE kind = 'audit'

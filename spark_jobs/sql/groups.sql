@@ -86,7 +86,8 @@ SELECT
     partial,
     members,
     observed,
-    observed_since
+    observed_since,
+    $shard AS shard
 FROM once
 LEFT JOIN ended ON once.group_id = ended.group_id
 CROSS JOIN watched

@@ -24,7 +24,7 @@ from coordinator.core.reasons import OTHER, SEPARATOR, Reason
 from coordinator.history import VIEWS
 from coordinator.history.log_reader import AsOf, LogReader, open_logs
 from coordinator.storage.record_schema import SCHEMA
-from coordinator.storage.shards import places_of, read_shards
+from coordinator.storage.shards import places_of, read_shards, shard_number
 from coordinator.storage.tables.store_files import is_remote, root_of
 from coordinator.storage.tables.table_io import TableRef
 from coordinator.storage.target_table import has_targets
@@ -188,6 +188,8 @@ def _register_queries(
     names["targets_table"] = _table(store, "targets") if computed else NO_TARGETS.format(log=log)
     names |= _reason_names()
     names["position"] = str(NEWEST if position is None else position)
+    shard = shard_number(store)
+    names["shard"] = f"CAST({'NULL' if shard is None else shard} AS INT)"
     for name in TopologicalSorter(wanted).static_order():
         text = texts[name].substitute(names)
         if catalog is not None:

@@ -8,12 +8,14 @@ import time
 from datetime import UTC, datetime
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from assignors import SpecError
 from coordinator import Coordinator
 from coordinator.config import Config, ConfigError
 from coordinator.history import frame
+from coordinator.history.frames import frame_pieces
 from coordinator.history.log_reader import LogReader
 from coordinator.history.nodes_view import list_nodes
 from coordinator.shards.node import Node
@@ -119,6 +121,32 @@ def test_views_have_the_rows_of_all_shards(store):
     assert set(frame(store, "log")["group_id"].drop_null().to_pylist()) == set(GROUPS)
 
 
+def test_rows_say_which_shard_they_are_of(store):
+    own = {group_id: Shards(4).shard_of(group_id) for group_id in GROUPS}
+    for view in ("groups", "events"):
+        rows = frame(store, view)
+        found = zip(rows["group_id"].to_pylist(), rows["shard"].to_pylist(), strict=True)
+        assert set(found) == set(own.items())
+    log = frame(store, "log").filter(pc.equal(frame(store, "log")["kind"], "claim"))
+    assert set(log["shard"].to_pylist()) == set(own.values()), "a claim is of no group"
+    pieces = pa.concat_tables(frame_pieces(store, "log"))
+    assert set(pieces["shard"].to_pylist()) == set(own.values())
+    one = store_of(store, "g3")
+    for named in (one, f"{one}/", one.replace("/shards/", "/./shards/")):
+        assert frame(named, "groups")["shard"].unique().to_pylist() == [own["g3"]]
+
+
+def test_a_store_of_its_own_is_no_shard(tmp_path):
+    """Also one whose folder has the name of a shard, or of the root."""
+    for name in ("store", "shards/0004", "root"):
+        place = tmp_path / name
+        with Coordinator.open(place, topics={"t": 3}) as coordinator:
+            join(coordinator, "m", ("t",), "g")
+        for view in ("groups", "events", "log"):
+            assert frame(place, view)["shard"].unique().to_pylist() == [None], (name, view)
+            assert frame(place, view)["shard"].type == pa.int32()
+
+
 def test_a_position_is_of_one_log(store):
     with pytest.raises(SpecError, match=r"a position, and .* give a time, or name a group"):
         frame(store, "groups", as_of=3)
@@ -154,9 +182,12 @@ def test_where_one_log_is_meant_it_is_refused(store):
 
 def test_commands_read_all_shards(store, muster_here):
     listed = muster_here("groups", "--store", store)
-    assert [json.loads(line)["group_id"] for line in listed.stdout.splitlines()] == GROUPS
+    rows = [json.loads(line) for line in listed.stdout.splitlines()]
+    assert [row["group_id"] for row in rows] == GROUPS
+    assert [row["shard"] for row in rows] == [Shards(4).shard_of(one) for one in GROUPS]
     described = json.loads(muster_here("describe", "g4", "--store", store).stdout)
     assert described["groupId"] == "g4"
+    assert described["shard"] == Shards(4).shard_of("g4")
     assert b'"m"' in muster_here("history", "g4", "--store", store).stdout
     assert b"member joined" in muster_here("explain", "g2", "--store", store).stdout
     sound = json.loads(muster_here("verify", "--store", store).stdout)

@@ -12,7 +12,7 @@ from assignors import SpecError
 from coordinator.config import Config
 from coordinator.history import VIEWS, frame
 from coordinator.history.view_schemas import TABLE_SCHEMAS, VIEW_SCHEMAS
-from coordinator.storage.shards import make_shards, store_of
+from coordinator.storage.shards import Shards, make_shards, store_of
 from tests.conftest import ROOT
 from tests.spark.test_views import computed_views
 from tests.support.longer import longer
@@ -172,3 +172,10 @@ def test_views_of_a_store_of_shards_are_those_of_all_its_logs(spark, tmp_path):
             register(spark, root, **words)
     with pytest.raises(SpecError, match="is a position, and"):
         register(spark, root, 3)
+    named = store_of(root, "ledger")  # one of its shards, as SQL reads it
+    register(spark, named, engine="spark", only=["groups", "log"])
+    for view in ("groups", "log"):
+        rows = frame(named, view).to_pylist()
+        assert {row["shard"] for row in rows} == {Shards(13).shard_of("ledger")}
+        found = spark.table(view).toArrow().to_pylist()
+        assert sorted(map(str, found)) == sorted(map(str, rows)), view
