@@ -28,8 +28,8 @@ from coordinator.storage.shards import NODES, SHARDS_TOPIC
 MEASURED = Path(__file__).parent.parent / "docs" / "design" / "benchmarks.json"
 PUT, GET = 5e-6, 0.4e-6
 """Dollars a request, of a put or list and of a get or head."""
-RENEW_S, BEAT_S = 10.0, 2.0
-"""How often a node writes its file on an object store, and sends the root a heartbeat."""
+RENEW_S, LOOK_S = 10.0, 2.0
+"""How often a node writes its file on an object store, and the root looks at its log, twice."""
 INBOX_S, LEASE_PUT_S, LEASE_GET_S = 2.0, 2.0, 1.0
 DAY_S = 86_400
 
@@ -110,8 +110,10 @@ def plan(cluster: Cluster, costs: Costs) -> dict[str, str]:
     commits = min(c.members / c.commit_s, c.shards / c.linger_s)
     files = c.nodes * min(c.nodes, AGAIN) / RENEW_S
     puts = commits * costs.commit_puts + c.nodes * (2 / RENEW_S + 1 / INBOX_S) + 1 / LEASE_PUT_S
-    gets = files + c.nodes * (1 / LEASE_GET_S) + 2 * c.nodes / BEAT_S
-    lost, session_s = c.shards / c.nodes, c.ttl_s - BEAT_S
+    gets = files + c.nodes * (1 / LEASE_GET_S) + 2 / LOOK_S
+    root = config_of_nodes(Config(lease=LeaseConfig(ttl_ms=int(1000 * c.ttl_s)))).kafka
+    session_s, beat_s = root.session_timeout_ms / 1000, root.heartbeat_interval_ms / 1000
+    lost = c.shards / c.nodes
     each = -(-lost // (c.nodes - 1)) if c.nodes > 1 else float("inf")
     load_s = each * (c.members / c.shards) * costs.load_ms / 1000
     return {
@@ -126,7 +128,7 @@ def plan(cluster: Cluster, costs: Costs) -> dict[str, str]:
         "of these, for files of nodes": f"{files:,.0f}",
         "requests a day": f"{(puts * PUT + gets * GET) * DAY_S:,.0f} $",
         "shards that a dead node leaves": f"{lost:,.1f}",
-        "until all its groups are answered": f"{session_s:g} s + {BEAT_S:g} s + {load_s:.1f} s",
+        "until all its groups are answered": f"{session_s:g} s + {beat_s:g} s + {load_s:.1f} s",
     }
 
 

@@ -95,6 +95,7 @@ def sudden_end(load: Load) -> Iterator[Figure]:
             wait_for(nodes, 3)
             pairs = load.pairs()[: load.groups]
             drive(addresses, pairs, lambda beater, one: beater.beat(*one))
+            wait_for(nodes, 3)  # loads that are new may move shards
             owners = list_owners(str(store), nodes.config)
             its = {row["shard"] for row in owners if row["address"] == addresses[-1]}
             shards = Shards(load.shards)

@@ -28,8 +28,9 @@ logger = logging.getLogger("muster.shards")
 LEAST_SHARE = "consumer.assignor.least.share"
 """The setting that says how much each node has at least, of its even share."""
 
-BEATS = 5
-"""Heartbeats of a node in the time of a lease."""
+BEATS, RENEWALS = 10, 5
+"""Heartbeats of a node in the time of a lease, and renewals of the root's lease: a heartbeat asks
+the store for nothing, and with the next one a node learns what it has to take."""
 
 
 class _LeavesError(Exception):
@@ -128,8 +129,8 @@ class Root:
         """Coordinate the nodes until this one ends, or another has the root."""
         self._begin(opened)
         self.coordinator = opened
-        self._tell()
         self._moved()
+        self._tell()
         logger.info("coordinates the nodes of %s, by claim %d", self._root, opened.epoch)
         while not ending.wait(LOOK_S):
             if opened.status in LOST:
@@ -196,8 +197,7 @@ def set_least_share(root: Coordinator) -> None:
 
 def session_ms_of(config: Config) -> int:
     """Return for how long the root waits for a node that is not heard of."""
-    beat_ms = max(1, config.lease.ttl_ms // BEATS)
-    return max(3, config.lease.ttl_ms - 2 * beat_ms)
+    return max(3, config.lease.ttl_ms - 2 * max(1, config.lease.ttl_ms // RENEWALS))
 
 
 def config_of_nodes(config: Config) -> Config:
@@ -208,10 +208,16 @@ def config_of_nodes(config: Config) -> Config:
     may: what fences a node is the next claim of a shard, and no clock.
     """
     beat_ms, session_ms = max(1, config.lease.ttl_ms // BEATS), session_ms_of(config)
-    renew_ms = min(config.lease.renew_ms, beat_ms)
+    renew_ms = min(config.lease.renew_ms, max(1, config.lease.ttl_ms // RENEWALS))
     return replace(
         config_of_part(config),
-        lease=replace(config.lease, ttl_ms=session_ms, renew_ms=renew_ms),
+        lease=replace(
+            config.lease,
+            ttl_ms=session_ms,
+            renew_ms=renew_ms,
+            # Who had the root answers nothing that counts: a claim of a shard does.
+            check_ms=max(config.lease.check_ms, renew_ms),
+        ),
         weights=replace(config.weights, source=""),
         kafka=kafka_config(
             {

@@ -107,7 +107,7 @@ def test_nodes_learn_of_a_dead_one_before_its_lease_ends(ttl_ms):
     config = Config(lease=LeaseConfig(ttl_ms=ttl_ms))
     root = config_of_nodes(config)
     beat_ms, session_ms = root.kafka.heartbeat_interval_ms, root.kafka.session_timeout_ms
-    assert session_ms + beat_ms <= 0.8 * ttl_ms
+    assert session_ms + beat_ms <= 0.7 * ttl_ms
     assert session_ms >= 3 * beat_ms, "two beats may be lost"
     assert root.lease.ttl_ms == session_ms, "the root's holder is waited for as any node is"
     assert root.lease.ttl_ms >= 3 * root.lease.renew_ms

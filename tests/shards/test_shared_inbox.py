@@ -65,12 +65,14 @@ def test_an_idle_node_asks_an_object_store_little_whatever_its_shards(s3):
             one.here.claim(shard)
         time.sleep(1.0)
         s3.requests()
-        time.sleep(2.5)
-        asked = s3.requests()
+        began = time.monotonic()
+        time.sleep(6.0)
+        asked, took_s = s3.requests(), time.monotonic() - began
         for _ in range(200):  # clients ask who coordinates, which only the nodes' files say
             one._looked = 0.0
             one.looks[Api.FIND_COORDINATOR]()
         looked = [request for request in s3.requests() if "_nodes" in request]
     assert any("inbox" in request for request in asked)
+    assert len(asked) <= 2.5 * took_s + 3, "and once in ten seconds, the nodes' files"
     assert [request for request in asked if "shards" in request] == []
     assert 1 <= len(looked) <= 15

@@ -88,6 +88,8 @@ class TableFiles:
     ----------
     writers
         The last transaction number of each Delta application that wrote here.
+    digest
+        Of the entry of the version; None where that was not read.
     """
 
     folder: str
@@ -96,6 +98,7 @@ class TableFiles:
     metadata: LoggedAction = field(default_factory=dict)
     writers: dict[str, int] = field(default_factory=dict)
     files: dict[str, DataFile] = field(default_factory=dict)
+    digest: str | None = None
 
     def path(self, file: DataFile) -> str:
         """Return where a data file is."""
@@ -188,7 +191,7 @@ def read_next(table: TableFiles, version: int) -> TableFiles:
 
 def _apply_entries(table: TableFiles, versions: Sequence[int]) -> None:
     """Bring a table forward by entries that follow it, of which each must follow the one before."""
-    before = None
+    before = None  # what it follows may have been read in another moment
     for first in range(0, len(versions), TOGETHER):
         some = versions[first : first + TOGETHER]
         paths = [commit_file(table.folder, version) for version in some]
@@ -196,7 +199,8 @@ def _apply_entries(table: TableFiles, versions: Sequence[int]) -> None:
         for version, path, content in zip(some, paths, contents, strict=True):
             newest = version == versions[-1]
             table.apply(_read_linked(content, path, before, newest=newest), path)
-            table.version, before = version, digest_entry(content)
+            table.version = version
+            table.digest = before = digest_entry(content)
 
 
 def _refuse_nothing(folder: str) -> None:

@@ -494,6 +494,7 @@ class FencedTable:
     def _adopt(self, handle: DeltaTable) -> None:
         """Know a version, all of it or nothing: one with the digest of another breaks the chain."""
         version, epoch = handle.version(), read_number(self.path, handle, APP) or 0
-        unwritten, digest = find_unwritten(handle), read_digest(self._disk, self.path, version)
+        unwritten, digest = find_unwritten(handle), getattr(handle, "digest", None)  # a ReadTable's
+        digest = digest or read_digest(self._disk, self.path, version)
         self._handle, self.version, self.epoch = handle, version, epoch
         self._unwritten, self._digest, self.unsure = unwritten, digest, False

@@ -55,6 +55,11 @@ class ReadTable(DeltaTable):
         return open_delta(self._found.folder, self._found.version)._table  # noqa: SLF001
 
     @property
+    def digest(self) -> str | None:
+        """Of the entry of its version, as it was read; None where it was not."""
+        return self._found.digest
+
+    @property
     def table_uri(self) -> str:
         """Where it is."""
         return self._found.folder
