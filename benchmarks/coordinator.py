@@ -32,8 +32,8 @@ A commit reads nothing: it writes the data file and the entry of Delta's log, an
 their folders. One member joins 100,000: the store has a snapshot, so none is written meanwhile. The
 first join plans from nothing; each later one continues from the last plan, in 3 to 4 ms of CPU with
 its checks. The join and the installation wait for a running commit, and then for their own.
-Loading: each member has three records. Its metadata become Python objects; its target and what it
-holds stay columns, as the snapshot has them. A thread reads the next rows meanwhile.
+Loading: each member has three records, which stay columns, as the snapshot has them; of a member
+only its id becomes an object. A thread reads the next rows meanwhile.
 """
 
 

@@ -6,7 +6,6 @@ See docs/design/behaviours.md#offsets-list-describe-delete.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from operator import attrgetter
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -25,7 +24,6 @@ from coordinator.core.events import (
 )
 from coordinator.core.offsets import end_of_group, end_of_offset, places_of
 from coordinator.core.state.groups import GroupState, Member, State, Topic
-from coordinator.core.state.held_rules import copy_members
 from coordinator.core.state.partition_spans import Spans, drop_epochs, partitions_by, union
 from coordinator.core.state.records import (
     GroupConfigured,
@@ -33,6 +31,7 @@ from coordinator.core.state.records import (
     Record,
     Tombstone,
 )
+from coordinator.core.state.rows.member_table import copy_members
 from coordinator.errors import ErrorCode, GroupError
 
 OPERATIONS_UNKNOWN = -(2**31)
@@ -50,7 +49,7 @@ class GroupDescription(NamedTuple):
     """
 
     head: dict[str, object]
-    members: Sequence[Member] | None = None
+    members: Mapping[str, Member] | None = None
     """None: they are in `head` already."""
     targets: Mapping[str, Spans] = MappingProxyType({})
     topics: Mapping[str, Topic] = MappingProxyType({})
@@ -59,9 +58,10 @@ class GroupDescription(NamedTuple):
         """Return the group under Kafka's field names in snake case."""
         if self.members is None:
             return self.head
-        members = sorted(self.members, key=attrgetter("member_id"))
         return self.head | {
-            "members": list(map(self._member, members)),
+            "members": [
+                self._member(self.members[member_id]) for member_id in sorted(self.members)
+            ],
             "authorized_operations": OPERATIONS_UNKNOWN,
         }
 
@@ -120,7 +120,7 @@ def describe_group(state: State, config: Config, event: DescribeGroup) -> Result
         "assignment_epoch": group.assignment_epoch,
         "assignor_name": preferred_assignor(config, group.wishes),
     }
-    members = copy_members(group.members.values())
+    members = copy_members(group.members)
     if len(group.members) + len(group.names) <= MUCH:  # copies of all topics would take longer
         now = GroupDescription(head, members, group.targets, state.topics)
         return Result(response=GroupDescription(now.fields()))

@@ -17,7 +17,6 @@ from coordinator.core.events import Event, Heartbeat, OffsetCommit
 from coordinator.core.reasons import SEPARATOR
 from coordinator.core.state.classic_group import ClassicState
 from coordinator.core.state.groups import GroupState, State
-from coordinator.core.state.member_rows import count_owned
 from coordinator.core.state.records import (
     ClassicGroupWritten,
     GroupMetadata,
@@ -27,6 +26,7 @@ from coordinator.core.state.records import (
     TargetMetadata,
     Tombstone,
 )
+from coordinator.core.state.rows.member_table import count_all_owned
 from coordinator.core.state.transactions import OffsetPending
 from coordinator.core.watched.lags import find_lags
 from coordinator.errors import ErrorCode, GroupError
@@ -362,7 +362,7 @@ class _Groups:
         members: dict[str, int] = {}
         for group in groups:
             by_state[group.state.value] += 1
-            loads = list(map(count_owned, list(group.members.values())))
+            loads = count_all_owned(group.members)
             label = self._by_group.label(group.group_id)
             members[label] = members.get(label, 0) + len(loads)
             spread = max(loads) - min(loads) if loads else 0

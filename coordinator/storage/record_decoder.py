@@ -13,13 +13,20 @@ import numpy as np
 import pyarrow as pa
 
 from assignors.arrays import Ints, Longs
-from coordinator.core.state.member_rows import STATES, CurrentRows, TargetRows
+from coordinator.core.state.member_rows import (
+    META_FIELDS,
+    STATES,
+    CurrentRows,
+    MemberRows,
+    TargetRows,
+)
 from coordinator.core.state.partition_spans import MANY, Holding, Spans, TopicKey, shrink
 from coordinator.core.state.record_fields import Mark, take_apart
 from coordinator.core.state.records import (
     KINDS,
     PARTITION_METADATA,
     CurrentMember,
+    MemberMetadata,
     MemberState,
     Record,
     TargetMember,
@@ -37,6 +44,8 @@ LONG = 1_000
 HEAD = 2
 """Fields of a range before its numbers: the topic's name and its id."""
 Value = TypeVar("Value")
+Rows: TypeAlias = MemberRows | TargetRows | CurrentRows
+Column: TypeAlias = Callable[..., pa.Array]
 Decoder: TypeAlias = Callable[[pa.Array, "ValueCache"], list[Any]]
 
 
@@ -62,12 +71,16 @@ class ValueCache:
     def names(self, column: pa.Array) -> list[tuple[str, ...]]:
         """Return a column of JSON lists of names."""
         words, codes = _number_values(column)
+        return _spread(self.lists(words), codes)
+
+    def lists(self, words: list[str | None]) -> list[tuple[str, ...]]:
+        """Return lists of names of which each is JSON."""
         lists = []
         for text in words:
             if text not in self._names and text is not None:
                 self._names[text] = msgspec.json.decode(text, type=tuple[str, ...])
             lists.append(self._names.get(text or "", ()))
-        return _spread(lists, codes)
+        return lists
 
     def keys(self, ranges: pa.StructArray) -> tuple[list[TopicKey], Longs]:
         """Return the distinct topics of a column of ranges, and which of them each range has."""
@@ -122,7 +135,7 @@ def _find_runs(rows: pa.Table, long: int) -> list[tuple[int, int]]:
     return [(first, end) for first, end in pairwise(bounds) if end - first >= long]
 
 
-def decode_run(rows: pa.Table, seen: ValueCache) -> TargetRows | CurrentRows | None:
+def decode_run(rows: pa.Table, seen: ValueCache) -> Rows | None:
     """Return rows of one kind as columns; None where they are better records, one by one.
 
     They are about members of several groups, an older version wrote them without a column, or a
@@ -145,14 +158,49 @@ class _NoRun(Exception):  # noqa: N818 - no error
     """Rows are better records."""
 
 
+def _decode_members(
+    group_id: str, member_ids: pa.StringArray, column: Column, seen: ValueCache
+) -> MemberRows:
+    fields = [field for field in FIELDS[MemberMetadata.kind] if field.name in META_FIELDS]
+    columns = [
+        _code_values(column(field.column, field.optional), len(member_ids), field.column, seen)
+        for field in fields
+    ]
+    return MemberRows(group_id, member_ids, columns)
+
+
+def _code_values(
+    array: pa.Array | None, rows: int, name: str, seen: ValueCache
+) -> tuple[list[Any], Ints]:
+    """Return the distinct values of a column, each of which some row has, and each row's number."""
+    if array is None:
+        return [None], np.zeros(rows, np.int32)
+    words: list[Any]
+    codes: Ints
+    if pa.types.is_nested(array.type):
+        there = np.flatnonzero(array.is_valid().to_numpy(zero_copy_only=False))
+        codes = np.zeros(rows, np.int32)
+        codes[there] = 1 + np.arange(len(there))
+        words = [None, *_DECODERS[name](array.drop_null(), seen)]
+    else:
+        words, codes = _number_values(array)
+    counts = np.bincount(codes, minlength=len(words))
+    used = np.flatnonzero(counts)
+    if len(used) < len(words):
+        codes, words = (np.cumsum(counts > 0) - 1)[codes], [words[at] for at in used.tolist()]
+    if Mark.AS_JSON in COLUMN_TYPES[name].marks:
+        words = seen.lists(words)
+    return words, codes
+
+
 def _decode_targets(
-    group_id: str, member_ids: pa.StringArray, column: Callable[[str], pa.Array], seen: ValueCache
+    group_id: str, member_ids: pa.StringArray, column: Column, seen: ValueCache
 ) -> TargetRows:
     return TargetRows(group_id, member_ids, _decode_span_rows(column("target"), seen))
 
 
 def _decode_currents(
-    group_id: str, member_ids: pa.StringArray, column: Callable[[str], pa.Array], seen: ValueCache
+    group_id: str, member_ids: pa.StringArray, column: Column, seen: ValueCache
 ) -> CurrentRows:
     names, codes = _number_values(column("state"))
     states = np.array([STATES.index(_STATES[str(name)]) for name in names], np.int32)[codes]
@@ -161,12 +209,14 @@ def _decode_currents(
     return CurrentRows(group_id, member_ids, [*epochs, states], *held)
 
 
-def _whole(rows: pa.Table, name: str) -> pa.Array:
-    """Return a column of which every row has a value."""
+def _whole(rows: pa.Table, name: str, optional: bool = False) -> pa.Array | None:  # noqa: FBT001
+    """Return a column of which every row has a value, unless it is optional."""
     if name not in rows.column_names:
+        if optional:
+            return None
         raise _NoRun
     array = rows.column(name).combine_chunks()
-    if array.null_count:
+    if array.null_count and not optional:
         raise _NoRun
     return array
 
@@ -436,7 +486,8 @@ def _nested_decoder_of(column: ColumnType) -> Decoder:
     return partial(_decode_nested, type_=column.python)
 
 
-_DECODERS_OF_RUNS: dict[str | None, Callable[..., TargetRows | CurrentRows]] = {
+_DECODERS_OF_RUNS: dict[str | None, Callable[..., Rows]] = {
+    MemberMetadata.kind: _decode_members,
     TargetMember.kind: _decode_targets,
     CurrentMember.kind: _decode_currents,
 }

@@ -4,24 +4,32 @@ from __future__ import annotations
 
 import tracemalloc
 
+import msgspec
 import pyarrow as pa
 import pytest
+from hypothesis import given, reject
+from hypothesis import strategies as st
 
+from coordinator.config import Config
+from coordinator.core.consumer.steady_heartbeat import answer_steady_heartbeats
 from coordinator.core.state.groups import State
-from coordinator.core.state.held_rules import copy_members
-from coordinator.core.state.member_rows import CurrentRows, TargetRows
+from coordinator.core.state.member_rows import CurrentRows, MemberRows, TargetRows
 from coordinator.core.state.partition_spans import MANY, TopicKey
 from coordinator.core.state.records import (
+    ClassicMemberMetadata,
+    ClassicProtocol,
     CurrentMember,
     GroupMetadata,
     MemberMetadata,
     MembersAdvanced,
     MemberState,
+    RegexResolved,
     TargetMember,
     TargetMetadata,
     Tombstone,
 )
 from coordinator.core.state.replay import replay_all
+from coordinator.core.state.rows.member_table import copy_members
 from coordinator.core.state.state_records import records_of
 from coordinator.errors import IllegalStateError
 from coordinator.storage.record_decoder import ValueCache, decode_batches
@@ -31,6 +39,9 @@ from tests.support.fingerprint import fingerprint
 from tests.support.invariants import check
 
 A, B = TopicKey("a", "a-id"), TopicKey("b", "b-id")
+NAMES = (("a", "b"), ("b",), ())
+CLASSIC = ClassicMemberMetadata(9_000, (ClassicProtocol("range", b"1"), ClassicProtocol("sticky")))
+CONFIG = Config()
 REVOKES, WAITS = MemberState.UNREVOKED_PARTITIONS, MemberState.UNRELEASED_PARTITIONS
 
 
@@ -49,7 +60,26 @@ def current(number, group="g"):
 
 
 def members(numbers, group="g"):
-    return [MemberMetadata(group, f"m{number}") for number in numbers]
+    return [member(number, group) for number in numbers]
+
+
+def member(number, group="g"):
+    """One as Kafka's clients are; of some fields many have the same, of some each its own."""
+    plain = MemberMetadata(group, f"m{number}", subscribed_topic_names=NAMES[number % 3])
+    if number % 4 < 2:
+        return plain
+    return msgspec.structs.replace(
+        plain,
+        instance_id=f"i{number}" if number % 4 == 2 else None,
+        rack_id="rack",
+        client_id="client",
+        client_host=f"/10.0.0.{number}",
+        subscribed_topic_regex="a.*",
+        rebalance_timeout_ms=60_000,
+        server_assignor="uniform" if number % 8 == 3 else None,
+        classic_member_metadata=CLASSIC if number % 8 == 7 else None,
+        client_software="client 1.0",
+    )
 
 
 def batches(records, long=1):
@@ -64,7 +94,9 @@ def loaded(*parts, long=1):
     return state
 
 
-@pytest.mark.parametrize(("make", "kind"), [(target, TargetRows), (current, CurrentRows)])
+@pytest.mark.parametrize(
+    ("make", "kind"), [(member, MemberRows), (target, TargetRows), (current, CurrentRows)]
+)
 def test_rows_are_the_records_that_were_written(make, kind):
     records = [make(number) for number in range(20)]
     (batch,) = batches(records)
@@ -96,7 +128,7 @@ def test_what_lies_between_rows_stays_in_its_place():
     found = batches(records, long=5)
     assert [record for batch in found for record in batch.records] == records
     kinds = [type(batch.records) for batch in found]
-    assert kinds == [list, TargetRows, CurrentRows, list]
+    assert kinds == [MemberRows, TargetRows, CurrentRows, list]
     assert [batch.position for batch in found] == [8, 16, 22, 25]
 
 
@@ -106,7 +138,7 @@ def test_what_lies_between_rows_stays_in_its_place():
         [target(1), target(2, "h")],
         [Tombstone(TargetMember.kind, "g", "m1"), Tombstone(TargetMember.kind, "g", "m2")],
         [TargetMember("g", "m", tuple((A, 2 * n, 2 * n + 1) for n in range(MANY)))] * 2,
-        members(range(3)),
+        [RegexResolved("g", "a.*", ("a",), number, 7) for number in range(3)],
     ],
     ids=["of two groups", "tombstones", "very many ranges", "of another kind"],
 )
@@ -168,10 +200,10 @@ def test_a_group_of_rows_is_as_one_of_records(order, after):
 def test_a_copy_stays_as_it_is_while_members_advance():
     """Of a group of very many members it is described, elsewhere and later."""
     found = loaded(members(range(6)), [*map(target, range(6))], [*map(current, range(6))])
-    before = copy_members(found.groups["g"].members.values())
-    was = [(member.meta, member.current) for member in before]
+    before = copy_members(found.groups["g"].members)
+    was = [(member.meta, member.current) for member in before.values()]
     replay_all(found, [MembersAdvanced("g", 8, ("m1", "m4")), CurrentMember("g", "m2", 9)])
-    assert [(member.meta, member.current) for member in before] == was
+    assert [(member.meta, member.current) for member in before.values()] == was
     now = [member.epoch for member in found.groups["g"].members.values()]
     assert now == [3, 8, 9, 4, 8, 4]
 
@@ -207,3 +239,57 @@ def test_a_member_at_rest_costs_a_fifth_of_its_records():
         taken.append(tracemalloc.get_traced_memory()[0])
         tracemalloc.stop()
     assert taken[0] < taken[1] / 5, f"{taken} bytes as rows, and as records"
+
+
+EPOCHS = st.sampled_from([0, 3, 4, 5, 8, 9, 2**40])
+BEATS = st.lists(st.tuples(st.sampled_from([f"m{n}" for n in range(14)]), EPOCHS), max_size=30)
+CHANGED = st.lists(
+    st.one_of(
+        st.builds(current, st.integers(0, 11)),
+        st.builds(target, st.integers(0, 11)),
+        st.sampled_from([record for records in AFTER.values() for record in records]),
+    ),
+    max_size=6,
+)
+
+
+@given(beats=BEATS, changed=CHANGED, silent=st.booleans())
+def test_many_steady_heartbeats_are_answered_as_those_of_members_without_rows(
+    beats, changed, silent
+):
+    metas = [MemberMetadata("g", f"m{number}") for number in range(12)]
+    who = metas if silent else members(range(12))
+    held = [current(n) if n % 5 else CurrentMember("g", f"m{n}", 5) for n in range(12)]
+    parts = [who, [GroupMetadata("g", 9, 0), TargetMetadata("g", 9)]]
+    parts += [[*map(target, range(10))], held, changed]
+    ids, epochs = [member_id for member_id, _ in beats], [epoch for _, epoch in beats]
+    try:
+        plain = loaded(*parts, long=1_000)
+    except IllegalStateError:
+        reject()
+    rows, at = loaded(*parts), 0
+    while at < len(ids):
+        found = [
+            answer_steady_heartbeats(one, CONFIG, "g", ids, epochs, at) for one in (plain, rows)
+        ]
+        assert found[1] == found[0]
+        end, epoch, _, advanced = found[0]
+        for state in (plain, rows):
+            replay_all(state, [MembersAdvanced("g", epoch, advanced)])
+        at = max(end, at + 1)
+    assert fingerprint(rows) == fingerprint(plain)
+    check(rows)
+
+
+def test_very_many_steady_heartbeats_are_answered_at_once_between_those_that_are_not():
+    count = 1_000
+    held = [CurrentMember("g", f"m{n}", 3) for n in range(count)]
+    epochs = [GroupMetadata("g", 3, 0), TargetMetadata("g", 3)]
+    found = loaded([MemberMetadata("g", f"m{n}") for n in range(count)], epochs, held)
+    changed = range(0, count, 7)
+    replay_all(found, [CurrentMember("g", f"m{n}", 3) for n in changed])
+    ids, sent = [f"m{n}" for n in range(count)], [3] * count
+    assert answer_steady_heartbeats(found, CONFIG, "g", ids, sent)[0] == count
+    sent[500] = 2
+    assert answer_steady_heartbeats(found, CONFIG, "g", ids, sent)[0] == 500
+    assert answer_steady_heartbeats(found, CONFIG, "g", ids, sent, 501)[0] == count

@@ -13,15 +13,22 @@ import numpy as np
 import pyarrow as pa
 
 from coordinator.core.consumer.heartbeat import ENGINE_PREFIX
-from coordinator.core.state import held_rules, state_records
 from coordinator.core.state import replay as replaying
+from coordinator.core.state import state_records
 from coordinator.core.state.classic_group import ClassicState
 from coordinator.core.state.groups import HASH_BITS, Computation, State
-from coordinator.core.state.member_rows import STATES, CurrentRows, TargetRows
+from coordinator.core.state.member_rows import (
+    META_FIELDS,
+    STATES,
+    CurrentRows,
+    MemberRows,
+    TargetRows,
+)
 from coordinator.core.state.owner_columns import FREE
 from coordinator.core.state.partition_owners import claim_many, claim_runs
-from coordinator.core.state.records import CurrentMember, TargetMember
+from coordinator.core.state.records import CurrentMember, MemberMetadata, TargetMember
 from coordinator.core.state.replay import replay, replay_all
+from coordinator.core.state.rows import held_rules
 from coordinator.core.state.span_columns import SpanRows
 from coordinator.storage import loaded_state
 from tests.support.fingerprint import fingerprint
@@ -168,6 +175,15 @@ def _group_of(record):
     return getattr(record, "group_id", None)
 
 
+def _member_rows(group_id, records):
+    columns = []
+    for name in META_FIELDS:
+        known = {}
+        codes = [known.setdefault(getattr(one, name), len(known)) for one in records]
+        columns.append((list(known), np.array(codes, np.int32)))
+    return MemberRows(group_id, _ids(records), columns)
+
+
 def _target_rows(group_id, records):
     return TargetRows(group_id, _ids(records), _span_rows([one.spans for one in records], 2))
 
@@ -197,7 +213,11 @@ def _span_rows(rows, width):
 
 
 EPOCHS = ("member_epoch", "previous_member_epoch")
-_ROWS = {TargetMember: _target_rows, CurrentMember: _current_rows}
+_ROWS = {
+    MemberMetadata: _member_rows,
+    TargetMember: _target_rows,
+    CurrentMember: _current_rows,
+}
 
 
 def replayed(records):

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from coordinator.config import Config
 from coordinator.config.kafka import group_value
 from coordinator.core.events import Heartbeat, HeartbeatResponse, Result
@@ -16,7 +18,15 @@ from coordinator.core.state.groups import Group, Member, State
 from coordinator.core.state.member_rows import HeldRows
 from coordinator.core.state.partition_spans import MANY, drop_epochs
 from coordinator.core.state.records import MembersAdvanced, MemberState
+from coordinator.core.state.row_dict import NO_ROW
+from coordinator.core.state.rows.member_table import MemberDict
 from coordinator.core.state.target_assignment import Targets
+
+FEW, MOST = 64, 8_192
+"""Heartbeats of members in rows that are looked at together, at first and at most."""
+EPOCH_MAX = 2**31 - 1
+SILENT = {"client_id": "", "client_host": "", "classic_member_metadata": None}
+"""What is known of members whose heartbeats come from this process."""
 
 
 def find_steady_group(state: State, config: Config, group_id: str) -> tuple[Group, int] | None:
@@ -103,20 +113,75 @@ def answer_steady_heartbeats(
         return start, 0, 0, ()
     group, interval_ms = found
     epoch, members, targets = group.assignment_epoch, group.members, group.targets
+    rows = SteadyRows(group, members) if isinstance(members, MemberDict) else None
+    find = members.get
     advanced: dict[str, None] = {}
     at = start
-    for at in range(start, len(member_ids)):
+    while at < len(member_ids):
+        if rows is not None and (count := rows.answer(member_ids, member_epochs, at, advanced)):
+            at += count
+            continue
         member_id, sent = member_ids[at], member_epochs[at]
-        member = members.get(member_id)
+        member = find(member_id)
         if member is None or sent <= 0 or member_id in advanced or not _rests(group, member, sent):
             break
         if sent != epoch:
             if not _has_target(member, targets):
                 break
             advanced[member_id] = None
-    else:
-        at = len(member_ids)
+        at += 1
     return at, epoch, interval_ms, tuple(advanced)
+
+
+class SteadyRows:
+    """Answers the heartbeats of members that are rows: some at once, more as long as all can be.
+
+    After some that it cannot answer it rests, longer each time: others do it one by one.
+    """
+
+    def __init__(self, group: Group, members: MemberDict) -> None:
+        self._group = group
+        self._members = members
+        self._some = FEW
+        self._rest = 0
+        self._rests = 1
+
+    def answer(
+        self, ids: Sequence[str], epochs: Sequence[int], start: int, advanced: dict[str, None]
+    ) -> int:
+        """Return how many from one on are steady; note which of them advance."""
+        if self._rest:
+            self._rest -= 1
+            return 0
+        some = slice(start, start + self._some)
+        count, asked = self._count(ids[some], epochs[some], advanced), len(ids[some])
+        if count == asked:
+            self._some, self._rests = min(2 * self._some, MOST), 1
+        else:
+            self._some = FEW
+            self._rest = self._rests
+            self._rests = min(2 * self._rests, MOST) if count < FEW else 1
+        return count
+
+    def _count(self, ids: Sequence[str], epochs: Sequence[int], advanced: dict[str, None]) -> int:
+        group, table, rows = self._group, self._members.rows, self._members.look_up(ids)
+        if max(epochs) > EPOCH_MAX:
+            return 0
+        sent = np.array(epochs, np.int64)
+        metas = table.metas
+        steady = (rows != NO_ROW) & (sent > 0) & table.held.are_stable(rows, sent)
+        for name, value in SILENT.items():
+            steady &= metas.are(name, value, rows)
+        moves = steady & (sent != group.assignment_epoch)
+        if moves.any():
+            who = [ids[at] for at in np.flatnonzero(moves).tolist()]
+            targets = group.targets.find_rows(rows[moves], who)
+            if targets is None or len({*who, *advanced}) < len(who) + len(advanced):
+                return 0
+            steady[moves] = table.held.have_just(rows[moves], *targets)
+        count = len(ids) if steady.all() else int(np.argmin(steady))
+        advanced.update(dict.fromkeys(ids[at] for at in np.flatnonzero(moves[:count]).tolist()))
+        return count
 
 
 def _rests(
@@ -153,8 +218,6 @@ def _waits(group: Group, member: Member, epoch: int) -> bool:
 
 def _has_target(member: Member, targets: Targets) -> bool:
     """Whether a member has exactly its target."""
-    if isinstance(member.held, HeldRows) and member.held.has_just(member, targets):
-        return True
     assigned, target = member.current.assigned, targets.get(member.member_id, ())
     if len(assigned) != len(target):
         return len(assigned) > len(target) and drop_epochs(assigned) == target

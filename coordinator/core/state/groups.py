@@ -179,7 +179,7 @@ class Member:
     def epoch(self) -> int:
         """The member epoch: the target epoch it has reached; −2 while a static member is away."""
         held = self.held
-        return held.place(self)[0] if isinstance(held, HeldRows) else self.current.member_epoch
+        return held.place_of(self)[0] if isinstance(held, HeldRows) else self.current.member_epoch
 
     @property
     def is_classic(self) -> bool:
@@ -191,7 +191,7 @@ class Member:
         """Whether the member is in state STABLE."""
         held = self.held
         if isinstance(held, HeldRows):
-            return held.place(self)[1]
+            return held.place_of(self)[1]
         return self.current.state is MemberState.STABLE
 
 
@@ -262,7 +262,7 @@ class Group:
     assignment_timestamp: int = 0
     assignor: str = ""
     partial: bool = False
-    members: dict[str, Member] = field(default_factory=dict)
+    members: Shareable[str, Member] = field(default_factory=dict)
     instances: dict[str, str] = field(default_factory=dict)
     targets: Targets = field(default_factory=Targets)
     """The target assignment of each member that has one."""

@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from coordinator.core.state.groups import Group, Member, NameList, State, count_down
-from coordinator.core.state.records import CurrentMember, MemberMetadata, MemberState
+from coordinator.core.state.records import (
+    ClassicMemberMetadata,
+    CurrentMember,
+    MemberMetadata,
+    MemberState,
+)
 from coordinator.core.state.subscriptions import count_names
 
 STABLE = MemberState.STABLE
@@ -14,12 +19,16 @@ STABLE = MemberState.STABLE
 
 def share_names(state: State, group: Group, meta: MemberMetadata) -> NameList:
     """Return the shared list of a member's names, with the member counted."""
-    names = meta.subscribed_topic_names
+    return list_names(state, group, meta.subscribed_topic_names, 1)
+
+
+def list_names(state: State, group: Group, names: tuple[str, ...], members: int) -> NameList:
+    """Return the shared list of names, with so many more members counted."""
     listed = group.lists_by_id.get(id(names)) or group.lists.get(names)
     if listed is None:
         listed = group.lists[names] = group.lists_by_id[id(names)] = NameList(names)
         count_names(state, group, (), names)
-    listed.members += 1
+    listed.members += members
     return listed
 
 
@@ -65,6 +74,7 @@ def set_current(group: Group, member: Member, record: CurrentMember) -> None:
     if record.state is STABLE:
         count_stable(group, record.member_epoch, 1)
     member.held = record
+    group.members[member.member_id] = member  # its rows no longer count
 
 
 def count_member(group: Group, meta: MemberMetadata) -> None:
@@ -74,11 +84,16 @@ def count_member(group: Group, meta: MemberMetadata) -> None:
     if meta.server_assignor is not None:
         group.wishes[meta.server_assignor] += 1
     if meta.classic_member_metadata is not None:
-        group.classic_members += 1
-        protocols = meta.classic_member_metadata.supported_protocols
-        group.classic_protocols.update(protocol.name for protocol in protocols)
+        count_classic(group, meta.classic_member_metadata, 1)
     if meta.instance_id is not None:
         group.instances[meta.instance_id] = meta.member_id
+
+
+def count_classic(group: Group, classic: ClassicMemberMetadata, members: int) -> None:
+    """Count members that speak the classic protocol, all alike."""
+    group.classic_members += members
+    for protocol in classic.supported_protocols:
+        group.classic_protocols[protocol.name] += members
 
 
 def uncount_member(state: State, group: Group, member: Member) -> None:

@@ -7,26 +7,68 @@ they are, so that a member whose record does not change again never has it as an
 from __future__ import annotations
 
 from array import array
+from collections import Counter
 from collections.abc import Sequence
 from copy import copy
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 import pyarrow as pa
 
-from assignors.arrays import Ints
-from coordinator.core.state.owner_columns import Serials
+from assignors.arrays import Bools, Ints, Longs
 from coordinator.core.state.partition_spans import count_partitions
-from coordinator.core.state.records import CurrentMember, MemberState, TargetMember
+from coordinator.core.state.records import (
+    CurrentMember,
+    MemberMetadata,
+    MemberState,
+    TargetMember,
+)
 from coordinator.core.state.span_columns import SpanRows, to_array
 
 if TYPE_CHECKING:
     from coordinator.core.state.groups import Member
-    from coordinator.core.state.target_assignment import Targets
 
+META_FIELDS = MemberMetadata.__struct_fields__[2:]
+"""What columns have of a member besides its group and its id."""
+NOTHING = -1
 STATES = tuple(MemberState)
 STABLE = STATES.index(MemberState.STABLE)
 """What stands for a state in columns."""
+
+
+class MemberRows(Sequence[MemberMetadata]):
+    """Members of one group.
+
+    Parameters
+    ----------
+    columns
+        For each of `META_FIELDS` its distinct values, and the number of each row's.
+    """
+
+    def __init__(
+        self,
+        group_id: str,
+        member_ids: pa.StringArray,
+        columns: Sequence[tuple[Sequence[Any], Ints]],
+    ) -> None:
+        self.group_id = group_id
+        self.member_ids = member_ids
+        self.columns = columns
+
+    def __len__(self) -> int:
+        return len(self.member_ids)
+
+    @overload
+    def __getitem__(self, at: int) -> MemberMetadata: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> list[MemberMetadata]: ...
+
+    def __getitem__(self, at: int | slice) -> MemberMetadata | list[MemberMetadata]:
+        if isinstance(at, slice):
+            return [self[row] for row in range(*at.indices(len(self)))]
+        values = (values[codes[at]] for values, codes in self.columns)
+        return MemberMetadata(self.group_id, self.member_ids[at].as_py(), *values)
 
 
 class TargetRows(Sequence[TargetMember]):
@@ -87,87 +129,118 @@ class CurrentRows(Sequence[CurrentMember]):
     def __getitem__(self, at: int | slice) -> CurrentMember | list[CurrentMember]:
         if isinstance(at, slice):
             return [self[row] for row in range(*at.indices(len(self)))]
-        return _current_at(self, self.group_id, self.member_ids[at].as_py(), at)
-
-
-def _current_at(
-    rows: CurrentRows | HeldRows, group_id: str, member_id: str, row: int
-) -> CurrentMember:
-    epoch, previous, state = rows.numbers
-    held = rows.assigned.spans(row), rows.pending.spans(row)
-    at = int(epoch[row]), int(previous[row]), STATES[state[row]]
-    return CurrentMember(group_id, member_id, *at, *held)
+        member_id = self.member_ids[at].as_py()
+        epoch, previous, state = (column[at] for column in self.numbers)
+        held = self.assigned.spans(at), self.pending.spans(at)
+        numbers = int(epoch), int(previous), STATES[state]
+        return CurrentMember(self.group_id, member_id, *numbers, *held)
 
 
 class HeldRows:
-    """What members have that were loaded, and have since changed nothing but their epoch.
+    """What members of a table have: as they were loaded, or another epoch since.
 
-    Parameters
+    Attributes
     ----------
-    rows
-        What they had then.
-    serials
-        Of the members, no two alike.
+    first
+        The serial of the first row; the others follow in order.
+    place
+        Where each row's partitions are; NOTHING where it has none.
+    numbers
+        Each row's member epoch, the one before, and its state.
     """
 
-    __slots__ = ("_first", "_rows", "assigned", "numbers", "pending")
+    __slots__ = ("assigned", "first", "numbers", "pending", "place")
 
-    def __init__(self, rows: CurrentRows, serials: Serials) -> None:
-        self.assigned = rows.assigned
-        self.pending = rows.pending
-        self.numbers = [to_array(column) for column in rows.numbers]
-        self._first = int(serials.min())
-        self._rows: array[int] | None = None
-        """The row of each serial; None where they are in order."""
-        if (np.diff(serials) != 1).any():
-            places = np.zeros(int(serials.max()) - self._first + 1, np.int32)
-            places[serials - self._first] = np.arange(len(serials))
-            self._rows = to_array(places)
+    def __init__(self, first: int) -> None:
+        self.first = first
+        self.place = array("i")
+        self.numbers = [array("i"), array("i"), array("i")]
+        none = np.zeros(0, np.int32)
+        self.assigned = self.pending = SpanRows([], none, none, (none,) * 3)
+
+    def grow(self, count: int) -> None:
+        """Add so many rows of members that have nothing yet."""
+        self.place.extend(to_array(np.full(count, NOTHING, np.int32)))
+        for column, start in zip(self.numbers, (0, 0, STABLE), strict=True):
+            column.extend(to_array(np.full(count, start, np.int32)))
+
+    def are_new(self, rows: Longs) -> bool:
+        """Whether none of some members has had anything."""
+        columns = zip((self.place, *self.numbers), (NOTHING, 0, 0, STABLE), strict=True)
+        return all((np.asarray(column)[rows] == start).all() for column, start in columns)
+
+    def add(self, rows: Longs, found: CurrentRows) -> None:
+        """Let members that are new have what is in rows."""
+        for column, values in zip(self.numbers, found.numbers, strict=True):
+            np.asarray(column)[rows] = values
+        np.asarray(self.place)[rows] = len(self.assigned) + np.arange(len(rows))
+        self.assigned = self.assigned.join(found.assigned)
+        self.pending = self.pending.join(found.pending)
 
     def copy(self) -> HeldRows:
         """Return the same, to be read while members advance."""
         other = copy(self)
         other.numbers = [column[:] for column in self.numbers]
+        other.place = self.place[:]
         return other
 
     def row(self, member: Member) -> int:
         """Return where a member is."""
-        at = member.serial - self._first
-        return at if self._rows is None else self._rows[at]
+        return member.serial - self.first
 
     def current(self, member: Member) -> CurrentMember:
         """Return the record of a member."""
-        return _current_at(self, member.meta.group_id, member.member_id, self.row(member))
+        row = self.row(member)
+        epoch, previous, state = (column[row] for column in self.numbers)
+        at, who = self.place[row], (member.meta.group_id, member.member_id)
+        if at == NOTHING:
+            return CurrentMember(*who, epoch, previous, STATES[state])
+        held = self.assigned.spans(at), self.pending.spans(at)
+        return CurrentMember(*who, epoch, previous, STATES[state], *held)
 
-    def place(self, member: Member) -> tuple[int, bool]:
+    def place_of(self, member: Member) -> tuple[int, bool]:
         """Return a member's epoch, and whether it is STABLE there."""
         row, (epoch, _, state) = self.row(member), self.numbers
         return epoch[row], state[row] == STABLE
 
     def is_stable(self, member: Member, epoch: int) -> bool:
-        """Whether a member is STABLE at an epoch; every heartbeat asks: it calls nothing."""
-        row = member.serial - self._first
-        if self._rows is not None:
-            row = self._rows[row]
-        now, _, state = self.numbers
+        """Whether a member is STABLE at an epoch."""
+        row, (now, _, state) = self.row(member), self.numbers
         return now[row] == epoch and state[row] == STABLE
 
-    def has_just(self, member: Member, targets: Targets) -> bool:
-        """Whether a member is assigned its target, span by span, which may be one of rows too."""
-        row = targets.row(member.member_id)
-        return row is not None and self.assigned.has(self.row(member), *row)
+    def are_stable(self, rows: Longs, epochs: Longs) -> Bools:
+        """Return which members are STABLE at the epoch that is theirs."""
+        now, _, state = map(np.asarray, self.numbers)
+        stable: Bools = (now[rows] == epochs) & (state[rows] == STABLE)
+        return stable
 
-    def advance(self, member: Member, epoch: int) -> tuple[int, bool]:
-        """Let a member be STABLE at an epoch which changes nothing for it; return its old place."""
-        row, (now, previous, state) = self.row(member), self.numbers
-        old = now[row], state[row] == STABLE
-        previous[row], now[row], state[row] = now[row], epoch, STABLE
-        return old
+    def have_just(self, rows: Longs, targets: SpanRows, at: Longs) -> Bools:
+        """Return which members are assigned their target, span by span; NOTHING is no span."""
+        return self.assigned.are_alike(np.asarray(self.place)[rows], targets, at)
+
+    def advance(self, rows: Longs, epoch: int) -> Counter[int]:
+        """Let members, each once, be STABLE at an epoch which changes nothing for them.
+
+        Returns
+        -------
+        Counter
+            How many more STABLE members there are now at each epoch.
+        """
+        now, previous, state = map(np.asarray, self.numbers)
+        before, was_stable = now[rows], state[rows] == STABLE
+        previous[rows], now[rows], state[rows] = before, epoch, STABLE
+        epochs, counts = np.unique(before[was_stable], return_counts=True)
+        more = Counter({epoch: len(rows)})
+        more.subtract(dict(zip(epochs.tolist(), counts.tolist(), strict=True)))
+        return more
+
+    def partitions(self, rows: Longs) -> Longs:
+        """Return how many partitions some members are assigned."""
+        at = np.asarray(self.place)[rows]
+        found: Longs = np.append(self.assigned.partitions(), 0)[at]  # of NOTHING, it is the last
+        return found
 
 
 def count_owned(member: Member) -> int:
     """Return how many partitions a member is assigned."""
-    held = member.held
-    if isinstance(held, HeldRows):
-        return held.assigned.partitions(held.row(member))
     return count_partitions(member.current.assigned)

@@ -25,7 +25,6 @@ from coordinator.core.state.groups import (
     Watched,
     exhaust,
 )
-from coordinator.core.state.held_rules import RULES_FOR_ROWS, advance_rows
 from coordinator.core.state.member_counts import (
     add_members,
     count_member,
@@ -64,6 +63,7 @@ from coordinator.core.state.records import (
     Tombstone,
     TopicChanged,
 )
+from coordinator.core.state.rows.held_rules import RULES_FOR_ROWS, advance_rows
 from coordinator.core.state.subscriptions import (
     count_names,
     end_subscriptions,
@@ -127,6 +127,7 @@ def note_waiting(state: State, group_id: str, member_id: str) -> None:
     group, member = state.groups.get(group_id), _find(state, group_id, member_id)
     if group is not None and member is not None and member.current.state is UNRELEASED:
         member.looked_at = group.revision
+        group.members[member_id] = member
 
 
 def note_topics(state: State, *, more: bool) -> None:
@@ -168,7 +169,7 @@ def _apply_member(record: MemberMetadata, state: State) -> None:
     listed = share_names(state, group, record)
     uncount_member(state, group, member)
     member.meta, member.listed = listed.share_with(record), listed
-    group.metas[record.member_id] = member.meta
+    group.members[record.member_id], group.metas[record.member_id] = member, member.meta
     group.note_change(record.member_id)
     count_member(group, record)
 
@@ -254,9 +255,8 @@ def _apply_advanced(record: MembersAdvanced, state: State) -> None:
     group = state.groups.get(record.group_id)
     if group is None:
         return
-    members = filter(None, map(group.members.get, record.member_ids))
     group_id, epoch, stable = record.group_id, record.member_epoch, STABLE
-    for member in advance_rows(group, members, epoch):
+    for member in advance_rows(group, record.member_ids, epoch):
         old = member.current
         new = CurrentMember(
             group_id, member.member_id, epoch, old.member_epoch, stable, old.assigned

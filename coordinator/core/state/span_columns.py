@@ -348,25 +348,40 @@ class SpanRows:
             [(keys[topic[at]], *[column[at] for column in numbers]) for at in range(start, stop)]
         )
 
-    def partitions(self, row: int) -> int:
-        """Return how many partitions a row has."""
-        first, end = self.numbers[0], self.numbers[1]
-        return sum([end[at] - first[at] for at in range(self.offsets[row], self.offsets[row + 1])])
+    def partitions(self) -> Longs:
+        """Return how many partitions each row has."""
+        first, end = (np.asarray(column) for column in self.numbers[:2])
+        sums = np.concatenate([[0], np.cumsum(end - first, dtype=np.int64)])
+        partitions: Longs = np.diff(sums[np.asarray(self.offsets)])
+        return partitions
 
-    def has(self, row: int, other: SpanRows, at: int) -> bool:
-        """Whether a row has the spans of another one's row, one by one; epochs do not count."""
-        start, there = self.offsets[row], other.offsets[at]
-        count = self.offsets[row + 1] - start
-        if other.offsets[at + 1] - there != count:
-            return False
-        mine, its = self.numbers, other.numbers
-        for step in range(count):
-            here, away = start + step, there + step
-            if mine[0][here] != its[0][away] or mine[1][here] != its[1][away]:
-                return False
-            if self.keys[self.topic[here]] != other.keys[other.topic[away]]:
-                return False
-        return True
+    def are_alike(self, rows: Longs, other: SpanRows, at: Longs) -> Bools:
+        """Return which rows have the spans of another one's, one by one; epochs do not count.
+
+        A row below 0 has no span.
+        """
+        counts = self.counts_of(rows)
+        alike: Bools = counts == other.counts_of(at)
+        mine, its = self.at(rows[alike]), other.at(at[alike])
+        known = {key: number for number, key in enumerate(other.keys)}
+        topic = np.array([known.get(key, -1) for key in self.keys], np.int64)
+        (here, *bounds), (there, *its_bounds) = self.columns(), other.columns()
+        same = topic[here[mine]] == there[its]
+        for one, another in zip(bounds[:2], its_bounds[:2], strict=True):
+            same &= one[mine] == another[its]
+        if not same.all():
+            row = np.flatnonzero(alike).repeat(counts[alike])
+            alike[row[~same]] = False
+        return alike
+
+    def counts_of(self, rows: Longs) -> Longs:
+        """Return how many spans some rows have; one below 0 has none."""
+        offsets = np.asarray(self.offsets)
+        there = np.maximum(rows, 0)
+        if len(offsets) == 1:
+            return np.zeros(len(rows), np.int64)
+        counts: Longs = np.where(rows < 0, 0, offsets[there + 1] - offsets[there])
+        return counts
 
     def columns(self) -> list[Longs]:
         """Return topic and numbers of all spans."""
@@ -377,8 +392,9 @@ class SpanRows:
         return np.diff(np.asarray(self.offsets))
 
     def at(self, rows: Longs) -> Longs:
-        """Return where the spans of some rows are."""
-        return expand_runs(np.asarray(self.offsets)[rows].astype(np.int64), self.counts()[rows])
+        """Return where the spans of some rows are; one below 0 has none."""
+        starts = np.asarray(self.offsets)[np.maximum(rows, 0)].astype(np.int64)
+        return expand_runs(starts, self.counts_of(rows))
 
     def join(self, other: SpanRows) -> SpanRows:
         """Return the rows of both."""

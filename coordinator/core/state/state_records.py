@@ -51,8 +51,7 @@ def records_of(state: State) -> Iterator[Record]:
 
 def records_of_group(state: State, group: Group) -> Iterator[Record]:
     """Yield records that make this consumer group, where its topics are."""
-    for member in group.members.values():
-        yield member.meta
+    yield from group.metas.values()
     yield from group.regexes.values()
     yield GroupMetadata(
         group.group_id, group.epoch, group.metadata_hash, owner_left=group.owner_left

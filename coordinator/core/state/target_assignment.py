@@ -6,7 +6,9 @@ beside it are the targets of single members that came after it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from array import array
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import compress
 from typing import NamedTuple
 
 import numpy as np
@@ -15,8 +17,9 @@ import pyarrow.compute as pc
 
 from assignors.arrays import Ints, Longs
 from coordinator.core.state.partition_spans import MANY, Spans, TopicKey
+from coordinator.core.state.row_dict import MemberIndex, RowDict, RowValues
 from coordinator.core.state.shared_dict import Shareable, SharedDict, share
-from coordinator.core.state.span_columns import SpanColumns, SpanRows, TopicKeys
+from coordinator.core.state.span_columns import SpanColumns, SpanRows, TopicKeys, to_array
 
 CHUNK = 10_000
 """Members that are listed at once: heartbeats are answered in between."""
@@ -208,6 +211,47 @@ NOT_READ = WholeTarget(  # from no list: pyarrow would import pandas to convert 
 NO_ROWS = SpanRows([], *(np.zeros(0, np.int32),) * 2, (np.zeros(0, np.int32),) * 2)
 
 
+class TargetNumbers(RowValues["Spans | int | None"]):
+    """The numbers of targets in columns; 0 is no target."""
+
+    def __init__(self, index: MemberIndex) -> None:
+        super().__init__(index)
+        self.numbers = array("i")
+        self._given = 0
+
+    def give(self, places: Longs, number: int) -> bool:
+        """Number the targets of members; False where one has a target."""
+        more = len(self.index) - len(self.numbers)
+        self.numbers.extend(to_array(np.zeros(more, np.int32)))
+        column = np.asarray(self.numbers)
+        if column[places].any():
+            return False
+        column[places] = number + np.arange(len(places))
+        self._given += len(places)
+        return True
+
+    def at(self, rows: Longs) -> Longs:
+        """Return the numbers of some rows' targets."""
+        if not len(self.numbers):
+            return np.zeros(len(rows), np.int64)
+        known = rows < len(self.numbers)
+        return np.where(known, np.asarray(self.numbers)[np.where(known, rows, 0)], 0)
+
+    def value(self, key: str, row: int) -> Spans | int | None:  # noqa: ARG002 - others need it
+        """Return the number of a row's target; None: it has none."""
+        return (self.numbers[row] or None) if row < len(self.numbers) else None
+
+    def __contains__(self, key: object) -> bool:
+        row = self.index.places.get(key)  # type: ignore[call-overload]
+        return row is not None and row < len(self.numbers) and self.numbers[row] != 0
+
+    def __iter__(self) -> Iterator[str]:
+        return compress(self.index.places, self.numbers)
+
+    def __len__(self) -> int:
+        return self._given
+
+
 class Targets(Mapping[str, Spans]):
     """The target assignment of each member that has one; changed by `replay` only.
 
@@ -243,11 +287,6 @@ class Targets(Mapping[str, Spans]):
     def _spans(self, own: Spans | int) -> Spans:
         return self._rows.spans(own - 1) if isinstance(own, int) else own
 
-    def row(self, member_id: str) -> tuple[SpanRows, int] | None:
-        """Return where the target of a member is a row, if it is one."""
-        own = self._own.get(member_id)
-        return (self._rows, own - 1) if isinstance(own, int) else None
-
     def _count(self, own: Spans | int | None) -> int:
         """Return of how many ranges an own target is."""
         return len(self._spans(own)) if own is not None else 0
@@ -270,17 +309,26 @@ class Targets(Mapping[str, Spans]):
             for member_id, spans in targets:
                 self._put(member_id, spans)
 
-    def add_rows(self, member_ids: list[str], serials: list[int], rows: SpanRows) -> None:
-        """Give very many members targets in columns.
+    def add_rows(self, index: MemberIndex, places: Longs, rows: SpanRows) -> bool:
+        """Give very many members targets in columns; False where one of any had a target.
 
-        Where they are numbered as the members are, the numbers are those very objects.
+        Parameters
+        ----------
+        places
+            Of the members in the index.
         """
-        start = len(self._rows) + 1
-        numbers = list(range(start, start + len(member_ids)))
-        alike = serials if serials == numbers else numbers
-        self._own.update(zip(member_ids, alike, strict=True))
+        if isinstance(self._own, RowDict):
+            numbers = self._own.rows
+            assert isinstance(numbers, TargetNumbers)
+            plain = self._own.is_plain and numbers.index is index and not index.frozen
+        else:
+            plain, numbers = not self._own, TargetNumbers(index)
+        if not plain or not numbers.give(places, len(self._rows) + 1):
+            return False
+        self._own = RowDict(numbers)
         self._rows = self._rows.join(rows)
         self._own_rows = self._ranges = None
+        return True
 
     def __iter__(self) -> Iterator[str]:
         yield from (member_id for member_id, spans in self._own.items() if spans is not None)
@@ -314,35 +362,63 @@ class Targets(Mapping[str, Spans]):
         return self._ranges
 
     def _in_columns(self) -> Ranges:
-        own = _to_columns(
-            {who: spans for who, spans in self._own.items() if spans and not isinstance(spans, int)}
-        )
-        in_rows = [(who, number) for who, number in self._own.items() if isinstance(number, int)]
-        if in_rows:
-            own = _join_ranges(own, self._list_rows(in_rows))
+        own = _to_columns({who: spans for who, spans in self._list_changed() if spans})
+        if isinstance(self._own, RowDict):
+            own = _join_ranges(own, self._list_rows(self._own))
         return own if self.whole is None else _join_ranges(own, self.whole.ranges(self._own))
 
-    def _list_rows(self, in_rows: list[tuple[str, int]]) -> Ranges:
+    def _list_changed(self) -> Iterable[tuple[str, Spans | None]]:
+        """Return the own targets that are no rows."""
+        own = self._own.own if isinstance(self._own, RowDict) else self._own
+        return ((who, spans) for who, spans in own.items() if not isinstance(spans, int))
+
+    def _list_rows(self, own: RowDict[Spans | int | None]) -> Ranges:
         """Return the targets of members that are rows."""
-        names, numbers = zip(*in_rows, strict=True)
-        rows = np.array(numbers, np.int64) - 1
-        owner = np.arange(len(rows)).repeat(self._rows.counts()[rows])
-        at = self._rows.at(rows)
+        rows, numbers = self._find_rows(own)
+        owner = rows.repeat(self._rows.counts_of(numbers))
+        at = self._rows.at(numbers)
         columns = (column[at] for column in self._rows.columns())
         return Ranges(
-            pa.array(names, pa.string()).take(pa.array(owner)),
+            own.rows.index.ids.take(pa.array(owner)),
             self._rows.keys,
             *(column.astype(np.int64) for column in columns),
         )
 
+    def _find_rows(self, own: RowDict[Spans | int | None]) -> tuple[Longs, Longs]:
+        """Return the rows of members whose target is one, and where these are."""
+        table = own.rows
+        assert isinstance(table, TargetNumbers)
+        rows = own.list_rows()
+        numbers = table.at(rows)
+        given = numbers != 0
+        return rows[given], numbers[given] - 1
+
     def rows(self) -> int:
         """Return about how many ranges there are."""
         if self._own_rows is None:
-            own = self._own.values()
-            rows = np.array([number for number in own if isinstance(number, int)], np.int64) - 1
-            others = (len(spans) for spans in own if spans and not isinstance(spans, int))
-            self._own_rows = sum(others) + int(self._rows.counts()[rows].sum())
+            self._own_rows = sum(len(spans) for _, spans in self._list_changed() if spans)
+            if isinstance(self._own, RowDict):
+                self._own_rows += int(self._rows.counts_of(self._find_rows(self._own)[1]).sum())
         return self._own_rows + (0 if self.whole is None else len(self.whole))
+
+    def find_rows(self, places: Longs, member_ids: Sequence[str]) -> tuple[SpanRows, Longs] | None:
+        """Return where the targets of members of an index are; below 0 is none.
+
+        None where one of them has a target that is no row.
+        """
+        own = self._own
+        if self.whole is not None or not (isinstance(own, RowDict) or not own):
+            return None
+        if not isinstance(own, RowDict):
+            return self._rows, np.full(len(places), -1)
+        if not own.own.keys().isdisjoint(member_ids):
+            return None
+        table = own.rows
+        assert isinstance(table, TargetNumbers)
+        numbers = table.at(places)
+        if not own.is_plain:
+            numbers = np.where(own.look_up(member_ids) < 0, 0, numbers)
+        return self._rows, numbers - 1
 
     def copy(self) -> Targets:
         """Return a copy that no later change reaches."""

@@ -16,6 +16,7 @@ from coordinator.config import Config
 from coordinator.core.state.groups import ChangePlace, Group, State, Topic, TopicList
 from coordinator.core.state.partition_spans import Spans
 from coordinator.core.state.records import LoadsNoted, MemberMetadata, Record
+from coordinator.core.state.rows.member_table import list_field
 from coordinator.core.state.target_assignment import Ranges, Targets
 from coordinator.core.state.target_candidate import TargetCandidate
 from coordinator.core.targets.assignor_options import AssignorOptions
@@ -86,7 +87,7 @@ class AssignorInput:
         alive = (number >= 0) & (stop > had.first)
         return GroupSpec.from_columns(
             member_id=pa.array(list(self.metas), pa.string()),
-            instance_id=pa.array([m.instance_id for m in self.metas.values()], pa.string()),
+            instance_id=pa.array(list_field(self.metas, "instance_id"), pa.string()),
             rack=pa.array(list_racks(self.loads, self.metas), pa.string()),
             subscription=subscription,
             list_offsets=offsets,
@@ -106,15 +107,15 @@ class AssignorInput:
 
     def _subscriptions(self) -> Longs:
         """Return a number for each member's subscription: equal ones share their list of names."""
-        metas = self.metas.values()
-        lists = [id(meta.subscribed_topic_names) for meta in metas]
+        lists = list(map(id, list_field(self.metas, "subscribed_topic_names")))
         if not self.regexes and len(set(lists)) == 1:
             return np.zeros(len(lists), dtype=np.int64)
         if not self.regexes:
             _, numbers = np.unique(np.array(lists, dtype=np.int64), return_inverse=True)
             return numbers.astype(np.int64)
         known: dict[tuple[int, str], int] = {}
-        pairs = zip(lists, (meta.subscribed_topic_regex for meta in metas), strict=True)
+        regexes = list_field(self.metas, "subscribed_topic_regex")
+        pairs = zip(lists, regexes, strict=True)
         return np.array([known.setdefault(pair, len(known)) for pair in pairs], dtype=np.int64)
 
     def find_drained_topics(self) -> frozenset[str]:
@@ -137,19 +138,21 @@ class AssignorInput:
     def _drop_drained(self, drained: Iterable[str], subscription: Longs, offsets: Longs) -> Longs:
         """Return subscriptions in which members that plans drain have the one after the last."""
         names = set(drained)
-        theirs = [not names.isdisjoint((m.member_id, m.instance_id)) for m in self.metas.values()]
+        both = zip(self.metas, list_field(self.metas, "instance_id"), strict=True)
+        theirs = [not names.isdisjoint(pair) for pair in both]
         return np.where(theirs, len(offsets) - 1, subscription)
 
     def _lists(self, subscription: Longs) -> tuple[Longs, Ints]:
         """Return the distinct subscriptions as lists of topic numbers."""
         keys = self.listed.keys
         _, rows = np.unique(subscription, return_index=True)
-        members = list(self.metas.values())
+        names, regexes = (
+            list_field(self.metas, f"subscribed_topic_{kind}") for kind in ("names", "regex")
+        )
         flat: list[Longs] = []
         for row in rows.tolist():
-            meta = members[row]
-            named = keys.find_names(meta.subscribed_topic_names)
-            matched = keys.find_names(self.regexes.get(meta.subscribed_topic_regex, ()))
+            named = keys.find_names(names[row])
+            matched = keys.find_names(self.regexes.get(regexes[row], ()))
             both = len(named) and len(matched)
             flat.append(np.union1d(named, matched) if both else np.append(named, matched))
         offsets = np.cumsum([0, *map(len, flat)], dtype=np.int64)

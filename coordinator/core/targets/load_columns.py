@@ -12,6 +12,7 @@ from assignors.arrays import Longs
 from assignors.loads.constraints import DRAIN, ConstraintRow
 from assignors.loads.load_spec import ACTIVE, Floats
 from assignors.loads.parse_loads import RawLoads
+from coordinator.core.state.rows.member_table import list_field
 
 if TYPE_CHECKING:
     from coordinator.core.state.groups import Topic
@@ -64,14 +65,16 @@ def _find_member_loads(
     if not known:
         return [None] * len(metas)
     return [
-        known.get(meta.instance_id or "") or known.get(meta.member_id) or known.get(meta.client_id)
-        for meta in metas.values()
+        known.get(instance_id or "") or known.get(member_id) or known.get(client_id)
+        for member_id, instance_id, client_id in zip(
+            metas, list_field(metas, "instance_id"), list_field(metas, "client_id"), strict=True
+        )
     ]
 
 
 def list_racks(loads: LoadsNoted | None, metas: Mapping[str, MemberMetadata]) -> list[str | None]:
     """Return the rack of each member: the one it sent, else the one on record."""
-    racks = [meta.rack_id for meta in metas.values()]
+    racks = list_field(metas, "rack_id")
     if loads is None or not loads.capacities:
         return racks
     noted = _find_member_loads(loads, metas)
@@ -81,7 +84,7 @@ def list_racks(loads: LoadsNoted | None, metas: Mapping[str, MemberMetadata]) ->
 
 
 def _client_ids(metas: Mapping[str, MemberMetadata]) -> pa.StringArray:
-    return pa.array([meta.client_id or None for meta in metas.values()], pa.string())
+    return pa.array([one or None for one in list_field(metas, "client_id")], pa.string())
 
 
 def _weights(loads: LoadsNoted, topics: Sequence[Topic]) -> Floats | None:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from assignors import PartitionRanges
 from coordinator.core.state.groups import Computation, Group
 from coordinator.core.state.records import LoadsNoted, Record, TargetMember, Tombstone
+from coordinator.core.state.row_dict import list_keys_of_one
 from coordinator.core.state.target_assignment import WholeTarget
 from coordinator.core.state.target_candidate import TargetCandidate
 from coordinator.core.targets.basis import AssignorInput
@@ -49,7 +50,9 @@ def restore_input(
 def _list_changed(group: Group, computation: Computation) -> Iterable[str]:
     """Return those who may have come or gone since a computation was prepared, all who did."""
     changed = None if computation.mark is None else computation.mark.until(group.mark())
-    return computation.metas.keys() ^ group.members.keys() if changed is None else set(changed)
+    if changed is None:
+        return list_keys_of_one(computation.metas, group.members)
+    return set(changed)
 
 
 def diff_computed(
@@ -95,13 +98,16 @@ def _rebase_whole(group: Group, computation: Computation, whole: WholeTarget) ->
     """
     records: list[Record] = []
     heirs = set()
-    for member_id in (i for i in computation.metas if i not in group.members):
+    others = list_keys_of_one(computation.metas, group.members)
+    if not others:
+        return []
+    for member_id in (i for i in computation.metas if i in others):
         heir = _find_successor(group, computation, member_id)
         records.append(Tombstone(TargetMember.kind, group.group_id, member_id))
         if heir is not None:
             heirs.add(heir)
             records.append(TargetMember(group.group_id, heir, whole.spans(member_id)))
-    new = (i for i in group.members if i not in computation.metas and i not in heirs)
+    new = (i for i in group.members if i in others and i not in heirs)
     records += (TargetMember(group.group_id, member_id) for member_id in new)
     return records
 

@@ -1,0 +1,221 @@
+"""The members of a group that was loaded, in columns: who they are, and what they have."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from assignors.arrays import Bools, Ints, Longs
+from coordinator.core.state.groups import Member, NameList
+from coordinator.core.state.member_rows import (
+    META_FIELDS,
+    STABLE,
+    HeldRows,
+    MemberRows,
+    count_owned,
+)
+from coordinator.core.state.records import MemberMetadata
+from coordinator.core.state.row_dict import MemberIndex, RowDict, RowValues
+from coordinator.core.state.shared_dict import Shareable
+from coordinator.core.state.span_columns import to_array
+
+NAMES = META_FIELDS.index("subscribed_topic_names")
+
+
+class Coded:
+    """A column whose values are few: each is here once, and a row has its number.
+
+    Attributes
+    ----------
+    values
+        No two are equal.
+    codes
+        The number of each row's value; None where all rows have the same.
+    """
+
+    __slots__ = ("codes", "size", "values")
+
+    def __init__(self) -> None:
+        self.values: list[Any] = []
+        self.codes: array[int] | None = None
+        self.size = 0
+
+    def add(self, values: Sequence[Any], codes: Ints) -> None:
+        """Add rows, whose values are numbered by themselves."""
+        known = {value: at for at, value in enumerate(self.values)}
+        numbers = np.array([known.setdefault(value, len(known)) for value in values], np.int32)
+        self.values = list(known)
+        if self.codes is None and len(known) > 1:
+            self.codes = to_array(np.zeros(self.size, np.int32))
+        if self.codes is not None:
+            self.codes.extend(to_array(numbers[codes]))
+        self.size += len(codes)
+
+    def numbers(self) -> Ints:
+        """Return the number of each row's value."""
+        return np.zeros(self.size, np.int32) if self.codes is None else np.asarray(self.codes)
+
+    def list(self, rows: Longs) -> list[Any]:
+        """Return the value of some rows."""
+        if self.codes is None:
+            return self.values * len(rows)
+        return list(map(self.values.__getitem__, self.numbers()[rows].tolist()))
+
+
+class MetaValues(RowValues[MemberMetadata]):
+    """The metadata of members.
+
+    Parameters
+    ----------
+    group_id
+        Of all of them.
+    """
+
+    def __init__(self, group_id: str, index: MemberIndex) -> None:
+        super().__init__(index)
+        self.group_id = group_id
+        self.columns = [Coded() for _ in META_FIELDS]
+        self._alike: list[Any] = []
+        self._others: list[tuple[int, list[Any], array[int]]] = []
+
+    def add(self, rows: MemberRows) -> None:
+        """Add members, to whom the index has given their rows."""
+        for column, (values, codes) in zip(self.columns, rows.columns, strict=True):
+            column.add(values, codes)
+        self.share_lists([column.values for column in self.columns][NAMES])
+
+    def share_lists(self, lists: list[Any]) -> None:
+        """Have these very lists of names for those that are equal."""
+        self.columns[NAMES].values = lists
+        self._alike = [column.values[0] for column in self.columns]
+        self._others = [
+            (at, column.values, column.codes)
+            for at, column in enumerate(self.columns)
+            if column.codes is not None
+        ]
+
+    def value(self, key: str, row: int) -> MemberMetadata:
+        """Return the metadata of a row."""
+        values = self._alike.copy()
+        for at, some, codes in self._others:
+            values[at] = some[codes[row]]
+        return MemberMetadata(self.group_id, key, *values)
+
+    def column(self, name: str) -> Coded:
+        """Return a field of all members but their id."""
+        return self.columns[META_FIELDS.index(name)]
+
+    def are(self, name: str, value: object, rows: Longs) -> Bools:
+        """Return which rows have a value."""
+        column = self.column(name)
+        alike = np.array([one == value for one in column.values], np.bool_)
+        return alike[column.numbers()[rows]] if column.codes else alike.repeat(len(rows))
+
+
+def list_field(metas: Mapping[str, MemberMetadata], name: str) -> list[Any]:
+    """Return a field of each member, in order: of rows without the others."""
+    if not isinstance(metas, RowDict):
+        return [getattr(meta, name) for meta in metas.values()]
+    table = metas.rows
+    assert isinstance(table, MetaValues)
+    column = table.column(name)
+    rows, own = metas.list_in_order()
+    values = column.list(rows)
+    for at, meta in own.items():
+        values[at] = getattr(meta, name)
+    return values
+
+
+class MemberValues(RowValues[Member]):
+    """Members: each is made of its rows when it is asked for, and kept once it changes.
+
+    Attributes
+    ----------
+    first
+        The serial of the first row; the others follow in order.
+    listed
+        The shared list of each distinct list of names.
+    """
+
+    def __init__(self, metas: MetaValues, held: HeldRows, listed: list[NameList]) -> None:
+        super().__init__(metas.index)
+        self.metas = metas
+        self.held = held
+        self.listed = listed
+        self.first = held.first
+        self._codes: array[int] | None = None
+
+    def share_lists(self, listed: list[NameList]) -> None:
+        """Have these lists, one for each of the names' values."""
+        self.listed = listed
+        self.metas.share_lists([one.names for one in listed])
+        self._codes = self.metas.columns[NAMES].codes
+
+    def value(self, key: str, row: int) -> Member:
+        """Return the member of a row."""
+        listed = self.listed[0 if self._codes is None else self._codes[row]]
+        member = Member(self.metas.value(key, row), listed, self.first + row)
+        member.held = self.held
+        return member
+
+    def copy(self) -> MemberValues:
+        """Return the same, to be read while members advance."""
+        other = MemberValues(self.metas, self.held.copy(), self.listed)
+        other._codes = self._codes
+        return other
+
+
+def copy_member(member: Member, rows: HeldRows | None = None) -> Member:
+    """Return a member that no later change reaches; where it has rows, they are these."""
+    copy = Member(member.meta, member.listed, member.serial)
+    copy.held = rows if isinstance(member.held, HeldRows) else member.held
+    return copy
+
+
+def copy_members(members: Mapping[str, Member]) -> Mapping[str, Member]:
+    """Return members that no later change reaches, without the record of each."""
+    if isinstance(members, MemberDict):
+        return members.snapshot()
+    return {member_id: copy_member(member) for member_id, member in members.items()}
+
+
+def count_all_owned(members: Shareable[str, Member]) -> list[int]:
+    """Return how many partitions each member is assigned; any thread may ask."""
+    if not isinstance(members, MemberDict):
+        return list(map(count_owned, list(members.values())))
+    now = members.copy()
+    return [
+        *members.rows.held.partitions(now.list_rows()).tolist(),
+        *map(count_owned, now.own.values()),
+    ]
+
+
+def list_unstable(members: Shareable[str, Member]) -> list[Member]:
+    """Return the members that are not STABLE, in order."""
+    if not isinstance(members, MemberDict):
+        return [one for one in members.values() if not one.stable]
+    rows, own = members.list_in_order()
+    maybe = np.asarray(members.rows.held.numbers[-1])[rows] != STABLE
+    maybe[list(own)] = True
+    ids = members.rows.index.ids
+    found = (
+        own[at] if at in own else members[ids[int(rows[at])].as_py()]
+        for at in np.flatnonzero(maybe).tolist()
+    )
+    return [one for one in found if not one.stable]
+
+
+class MemberDict(RowDict[Member]):
+    """Members by id."""
+
+    __slots__ = ()
+    rows: MemberValues
+
+    def snapshot(self) -> MemberDict:
+        """Return members that no later change reaches."""
+        copy = self.based_on(self.rows.copy())
+        copy.own.update((key, copy_member(one, copy.rows.held)) for key, one in copy.own.items())
+        return copy

@@ -1,0 +1,136 @@
+"""A dict of rows is as a dict of the same values, however it changes; so are its copies."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coordinator.core.state.groups import State
+from coordinator.core.state.member_rows import MemberRows
+from coordinator.core.state.records import MemberMetadata, Tombstone
+from coordinator.core.state.replay import replay, replay_all
+from coordinator.core.state.row_dict import (
+    NO_ROW,
+    MemberIndex,
+    RowDict,
+    RowValues,
+    list_keys_of_one,
+)
+from coordinator.core.state.rows.member_table import MemberDict, count_all_owned, list_field
+
+KEYS = st.sampled_from([f"m{number}" for number in range(8)])
+CHANGES = st.lists(st.tuples(st.sampled_from(["set", "del", "pop"]), KEYS), max_size=12)
+
+
+class Doubled(RowValues[int]):
+    def value(self, key, row):  # noqa: ARG002 - others need it
+        return 2 * row
+
+
+def index_of(*ids):
+    index = MemberIndex()
+    assert index.add(pa.array(ids, pa.string()))
+    return index
+
+
+def change(found, changes, number):
+    for at, (what, key) in enumerate(changes):
+        if what == "set":
+            found[key] = number + at
+        elif what == "pop":
+            found.pop(key, None)
+        elif key in found:
+            del found[key]
+
+
+@given(count=st.integers(0, 6), before=CHANGES, after=CHANGES, others=CHANGES)
+def test_it_is_as_a_dict(count, before, after, others):
+    index = index_of(*[f"m{number}" for number in range(count)])
+    found = RowDict(Doubled(index))
+    twin = dict(found)
+    change(found, before, 100)
+    change(twin, before, 100)
+    copy, copy_twin = found.copy(), twin.copy()
+    for one, changes in ((found, after), (twin, after), (copy, others), (copy_twin, others)):
+        change(one, changes, 200)
+    for one, expected in ((found, twin), (copy, copy_twin)):
+        assert list(one.items()) == list(expected.items())
+        assert (list(one.values()), len(one)) == (list(expected.values()), len(expected))
+        assert {key: one.get(key) for key in expected} == expected
+        rows, own = one.list_in_order()
+        values = [own.get(at, 2 * row) for at, row in enumerate(rows.tolist())]
+        assert values == list(expected.values())
+        there = [key for key in index.places if key in one and key not in one.own]
+        assert one.list_rows().tolist() == [index.places[key] for key in there]
+        looked_up = one.look_up([*index.places, "m9"])
+        assert {key for key, row in zip(index.places, looked_up, strict=False) if row >= 0} == {
+            *there
+        }
+    assert (found == copy) == (twin == copy_twin)
+    assert set(list_keys_of_one(found, copy)) == twin.keys() ^ copy_twin.keys()
+    assert set(list_keys_of_one(found, copy_twin)) == twin.keys() ^ copy_twin.keys()
+
+
+def test_an_index_finds_ids_in_any_order_each_once():
+    index = index_of("b", "a", "c")
+    assert index.find(pa.array(["b", "a"])).tolist() == [0, 1]
+    assert index.find(pa.array(["c", "b"])).tolist() == [2, 0]
+    assert index.find(pa.array(["c", "c"])) is None
+    assert index.find(pa.array(["c", "d"])) is None
+    assert index.look_up(["d", "c"]).tolist() == [NO_ROW, 2]
+    assert index.list_by_id().tolist() == [1, 0, 2]
+    assert index_of("a", "b").list_by_id().tolist() == [0, 1]
+    assert index_of().list_by_id().tolist() == []
+
+
+def test_no_one_comes_twice_nor_once_a_copy_is_based_on_it():
+    index = index_of("a", "b")
+    assert not index.add(pa.array(["c", "c"]))
+    assert not index.add(pa.array(["c", "b"]))
+    assert index.add(pa.array(["c"]))
+    RowDict(Doubled(index)).copy()
+    assert not index.add(pa.array(["d"]))
+    assert (list(index.places), index.ids.to_pylist()) == (["a", "b", "c"], ["a", "b", "c"])
+
+
+def rows_of(metas):
+    hosts = list(dict.fromkeys(meta.client_host for meta in metas))
+    one = np.zeros(len(metas), np.int32)
+    alike = [[value] for value in (None, None, "", hosts, ("a",), "", -1, None, None, "")]
+    columns = [(values, one) for values in alike]
+    columns[3] = (hosts, np.array([hosts.index(meta.client_host) for meta in metas], np.int32))
+    return MemberRows("g", pa.array([meta.member_id for meta in metas]), columns)
+
+
+@pytest.mark.parametrize("size", [1, 2, 6])
+def test_members_come_in_several_runs(size):
+    metas = [
+        MemberMetadata("g", f"m{n}", client_host=f"h{n % 3}", subscribed_topic_names=("a",))
+        for n in range(6)
+    ]
+    state = State()
+    for at in range(0, 6, size):
+        replay_all(state, rows_of(metas[at : at + size]))
+    group = state.groups["g"]
+    assert isinstance(group.members, MemberDict)
+    assert list(group.metas.values()) == metas
+    assert [member.serial for member in group.members.values()] == [1, 2, 3, 4, 5, 6]
+    assert group.lists[("a",)].members == 6
+
+
+def test_a_field_of_all_members_is_in_their_order():
+    metas = [
+        MemberMetadata("g", f"m{n}", client_host=f"h{n % 3}", subscribed_topic_names=("a",))
+        for n in range(6)
+    ]
+    state = State()
+    replay_all(state, rows_of(metas))
+    replay(state, Tombstone(MemberMetadata.kind, "g", "m1"))
+    replay(state, MemberMetadata("g", "m3", client_host="there", subscribed_topic_names=("a",)))
+    replay(state, MemberMetadata("g", "m1", client_host="last", subscribed_topic_names=("a",)))
+    found = list_field(state.groups["g"].metas, "client_host")
+    assert found == ["h0", "h2", "there", "h1", "h2", "last"]
+    assert count_all_owned(state.groups["g"].members) == [0] * 6
