@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Hashable, Sequence
 from itertools import groupby
@@ -10,6 +11,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 
+from assignors.arrays import Longs
 from coordinator.clock import Clock
 from coordinator.config import Config
 from coordinator.config.kafka import group_value
@@ -24,11 +26,15 @@ from coordinator.core.events import (
     TimerKey,
 )
 from coordinator.core.state.classic_group import ClassicMember
-from coordinator.core.state.groups import Member, State
+from coordinator.core.state.groups import Group, Member, State
 from coordinator.core.state.records import MemberState
+from coordinator.core.state.row_dict import NO_ROW, MemberIndex
+from coordinator.core.state.rows.member_table import MemberDict, list_unstable
 
 MANY = 100
 """So many timers are worth to be set as arrays."""
+GROWTH = 4
+"""Room for timers grows by this part of it, when there is none left."""
 REVOKING = MemberState.UNREVOKED_PARTITIONS
 NEVER = np.iinfo(np.int64).max
 EXPIRE = "expire-group-metadata"
@@ -62,10 +68,21 @@ class Deadlines(Generic[K]):
         """No deadline is before this."""
 
     def __len__(self) -> int:
-        return len(self._slots)
+        return int(np.count_nonzero(self._at != NEVER))
 
     def __contains__(self, key: K) -> bool:
-        return key in self._slots
+        slot = self._find(key)
+        return slot is not None and self._at[slot] != NEVER
+
+    def _find(self, key: K) -> int | None:
+        """Return the slot that a key has, if it has one."""
+        return self._slots.get(key)
+
+    def _key_of(self, slot: int) -> K:
+        """Return the key that has a slot."""
+        key = self._keys[slot]
+        assert key is not None
+        return key
 
     def set(self, key: K, at_ms: int, epoch: int = 0) -> None:
         """Start a timer, or start it again."""
@@ -82,6 +99,9 @@ class Deadlines(Generic[K]):
         slots = [slot for slot in known if slot is not None]
         if len(slots) < len(keys):
             slots = list(map(self._slot_of, keys))
+        self._set_slots(slots, at_ms, epoch)
+
+    def _set_slots(self, slots: list[int] | Longs, at_ms: int, epoch: int = 0) -> None:
         self._at[slots] = at_ms
         self._set[slots] = np.arange(self._count + 1, self._count + 1 + len(slots))
         self._epoch[slots] = epoch
@@ -90,9 +110,11 @@ class Deadlines(Generic[K]):
 
     def cancel(self, key: K) -> None:
         """End a timer; it need not be running."""
-        slot = self._slots.pop(key, None)
-        if slot is not None:
-            self._at[slot] = NEVER
+        slot = self._find(key)
+        if slot is None:
+            return
+        self._at[slot] = NEVER
+        if self._slots.pop(key, None) is not None:
             self._keys[slot] = None
             self._free.append(slot)
 
@@ -110,8 +132,7 @@ class Deadlines(Generic[K]):
         slots = slots[np.lexsort((self._set[slots], self._at[slots]))][:most]
         due = []
         for slot in slots.tolist():
-            key = self._keys[slot]
-            assert key is not None
+            key = self._key_of(slot)
             due.append(Due(key, int(self._at[slot]), int(self._epoch[slot])))
             self.cancel(key)
         self._next = int(self._at.min())
@@ -128,17 +149,15 @@ class Deadlines(Generic[K]):
 
     def all(self) -> list[Due[K]]:
         """Return what runs, in the order of the deadlines."""
-        rows = [
-            (int(self._at[slot]), int(self._set[slot]), slot, key)
-            for key, slot in self._slots.items()
-        ]
+        slots = np.flatnonzero(self._at != NEVER)
+        slots = slots[np.lexsort((self._set[slots], self._at[slots]))]
         return [
-            Due(key, at, int(self._epoch[slot]))
-            for at, _, slot, key in sorted(rows, key=lambda row: row[:2])
+            Due(self._key_of(slot), int(self._at[slot]), int(self._epoch[slot]))
+            for slot in slots.tolist()
         ]
 
     def _slot_of(self, key: K) -> int:
-        slot = self._slots.get(key)
+        slot = self._find(key)
         return self._new_slot(key) if slot is None else slot
 
     def _new_slot(self, key: K) -> int:
@@ -149,11 +168,71 @@ class Deadlines(Generic[K]):
             slot = len(self._keys)
             self._keys.append(key)
             if slot == len(self._at):
-                self._at = np.concatenate([self._at, np.full(slot, NEVER, dtype=np.int64)])
-                self._set = np.concatenate([self._set, np.zeros(slot, dtype=np.int64)])
-                self._epoch = np.concatenate([self._epoch, np.zeros(slot, dtype=np.int64)])
+                self._grow(slot // GROWTH + 1)
         self._slots[key] = slot
         return slot
+
+    def _grow(self, more: int) -> None:
+        """Have room for more slots."""
+        self._at = np.concatenate([self._at, np.full(more, NEVER, dtype=np.int64)])
+        self._set = np.concatenate([self._set, np.zeros(more, dtype=np.int64)])
+        self._epoch = np.concatenate([self._epoch, np.zeros(more, dtype=np.int64)])
+
+
+class SessionDeadlines(Deadlines[TimerKey]):
+    """Deadlines of which the sessions of very large groups have slots by their members' rows.
+
+    A member of theirs is no key: its slot follows from its row.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._blocks: dict[str, tuple[int, MemberIndex]] = {}
+        """Of each such group: its first slot, and the rows of its members."""
+        self._begins: list[int] = []
+        self._groups: list[str] = []
+        """Where blocks begin, and whose they are; in order."""
+
+    def add_block(self, group_id: str, index: MemberIndex) -> None:
+        """Give the members of a group that has none a slot each."""
+        begin = len(self._keys)
+        self._grow(max(begin + len(index) - len(self._at), 0))
+        self._keys += [None] * len(index)
+        self._blocks[group_id] = begin, index
+        self._begins.append(begin)
+        self._groups.append(group_id)
+
+    def set_sessions(self, group_id: str, member_ids: Sequence[str], at_ms: int) -> None:
+        """Start sessions of a group, or start them again, in their order."""
+        block = self._blocks.get(group_id)
+        if block is not None:
+            rows = block[1].look_up(member_ids)
+            if (rows != NO_ROW).all():
+                self._set_slots(block[0] + rows, at_ms)
+                return
+        self.set_many([(SESSION, group_id, member_id) for member_id in member_ids], at_ms)
+
+    def set_block(self, group_id: str, at_ms: int) -> None:
+        """Start the sessions of all that have a slot by their row, in the order of their ids."""
+        begin, index = self._blocks[group_id]
+        self._set_slots(begin + index.list_by_id(), at_ms)
+
+    def _find(self, key: TimerKey) -> int | None:
+        if self._blocks and key[0] == SESSION:
+            block = self._blocks.get(key[1])
+            if block is not None:
+                row = block[1].places.get(key[2])
+                if row is not None:
+                    return block[0] + row
+        return self._slots.get(key)
+
+    def _key_of(self, slot: int) -> TimerKey:
+        key = self._keys[slot]
+        if key is not None:
+            return key
+        group_id = self._groups[bisect_right(self._begins, slot) - 1]
+        begin, index = self._blocks[group_id]
+        return SESSION, group_id, index.ids[slot - begin].as_py()
 
 
 class DueEvent(NamedTuple):
@@ -177,7 +256,7 @@ class GroupTimers:
     def __init__(self, config: Config, steady: Clock) -> None:
         self._config = config
         self._steady = steady
-        self._deadlines: Deadlines[TimerKey] = Deadlines()
+        self._deadlines = SessionDeadlines()
 
     def start(self, state: State) -> None:
         """Forget all, and start those that follow from a state that was loaded (K-13, G-73).
@@ -189,23 +268,36 @@ class GroupTimers:
         now = self._steady()
         check_ms = self._config.lease.check_ms
         self._deadlines.set((EXPIRE, "", ""), now + self._expire_every_ms)
-        sessions: defaultdict[int, list[TimerKey]] = defaultdict(list)
+        alike: defaultdict[int, list[Group]] = defaultdict(list)
         revoking: list[Member] = []
         for group_id, group in sorted(state.groups.items()):
-            alike = sessions[self._session_ms(state, group_id)]
-            alike += [(SESSION, group_id, member_id) for member_id in sorted(group.members)]
-            unstable = (one for one in group.members.values() if not one.stable)
+            alike[self._session_ms(state, group_id)].append(group)
+            unstable = list_unstable(group.members)
             revoking += [one for one in unstable if one.current.state is REVOKING]
-        for session_ms, keys in sessions.items():  # one by one, a million groups take long
-            self._deadlines.set_many(keys, now + check_ms + session_ms)
+        for session_ms, groups in alike.items():
+            self._start_sessions(groups, now + check_ms + session_ms)
         for member in sorted(revoking, key=lambda m: (m.meta.group_id, m.member_id)):
             after = now + member.meta.rebalance_timeout_ms
             key = (REBALANCE, member.meta.group_id, member.member_id)
             self._deadlines.set(key, after, member.epoch)
 
+    def _start_sessions(self, groups: Sequence[Group], at_ms: int) -> None:
+        """Start the sessions of all members of groups: one by one, a million groups take long."""
+        keys: list[TimerKey] = []
+        for group in groups:
+            if isinstance(group.members, MemberDict):
+                self._deadlines.add_block(group.group_id, group.members.rows.index)
+                if group.members.is_plain:
+                    self._deadlines.set_many(keys, at_ms)
+                    keys = []
+                    self._deadlines.set_block(group.group_id, at_ms)
+                    continue
+            keys += [(SESSION, group.group_id, one) for one in sorted(group.members)]
+        self._deadlines.set_many(keys, at_ms)
+
     def clear(self) -> None:
         """Forget all."""
-        self._deadlines = Deadlines()
+        self._deadlines = SessionDeadlines()
 
     def apply(self, timers: Sequence[SetTimer]) -> None:
         """Start and cancel what a step asked for."""
@@ -248,8 +340,8 @@ class GroupTimers:
 
     def extend_sessions(self, state: State, group_id: str, member_ids: Sequence[str]) -> None:
         """Give members of a group another session timeout, from this instant on."""
-        keys = [(SESSION, group_id, member_id) for member_id in member_ids]
-        self._deadlines.set_many(keys, self._steady() + self._session_ms(state, group_id))
+        at_ms = self._steady() + self._session_ms(state, group_id)
+        self._deadlines.set_sessions(group_id, member_ids, at_ms)
 
     def pop_due(self, most: int | None = None) -> list[DueEvent]:
         """Return what is due now, or so much of it; what repeats is started again."""

@@ -5,18 +5,28 @@ from __future__ import annotations
 import threading
 from random import Random
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from coordinator.config import Config
 from coordinator.core.events import ConfigureGroup, ExpireOffsets, Heartbeat, SetTimer, TimerFired
-from coordinator.core.state.records import GroupMetadata, Tombstone
+from coordinator.core.state.groups import State
+from coordinator.core.state.records import (
+    CurrentMember,
+    GroupMetadata,
+    MemberMetadata,
+    Tombstone,
+)
+from coordinator.core.state.replay import replay_all
+from coordinator.core.state.row_dict import MemberIndex
 from coordinator.errors.status import Status
 from coordinator.runtime.event_loop import EventLoop
-from coordinator.runtime.timers import EXPIRE, Deadlines, GroupTimers
+from coordinator.runtime.timers import EXPIRE, Deadlines, GroupTimers, SessionDeadlines
 from tests.support.coordinator_core import REBALANCE, SESSION, SESSION_MS, UNRELEASED, UNREVOKED
 from tests.support.coordinator_shell import Shell
+from tests.support.invariants import replay_as_rows
 
 
 def reasons(records):
@@ -193,11 +203,31 @@ operations = st.lists(
 )
 
 
-@given(operations)
-def test_deadlines_equal_a_sorted_list(done):
+def sessions_of_rows():
+    """Deadlines in which half of the members have slots by their rows."""
+    deadlines, index = SessionDeadlines(), MemberIndex()
+    index.add(pa.array([f"m{number:02}" for number in range(0, 80, 2)]))
+    deadlines.set(name_session(1), 7)
+    deadlines.add_block("g", index)
+    deadlines.cancel(name_session(1))
+    return deadlines
+
+
+def name_session(number):
+    return SESSION, "g", f"m{number:02}"
+
+
+@pytest.mark.parametrize(
+    ("make", "name"),
+    [(Deadlines, lambda number: number), (sessions_of_rows, name_session)],
+    ids=["of any", "of rows"],
+)
+@given(done=operations)
+def test_deadlines_equal_a_sorted_list(make, name, done):
     """The obvious twin: a dict, sorted by deadline and then by when it was set."""
-    deadlines, twin = Deadlines(), {}
-    for count, (operation, key, at) in enumerate(done):
+    deadlines, twin = make(), {}
+    for count, (operation, number, at) in enumerate(done):
+        key = name(number)
         if operation == "set":
             deadlines.set(key, at, epoch=count)
             twin[key] = (at, count)
@@ -213,6 +243,7 @@ def test_deadlines_equal_a_sorted_list(done):
             for _, fired in due:
                 del twin[fired]
         assert len(deadlines) == len(twin)
+        assert (key in deadlines) == (key in twin)
         earliest = min((when for when, _ in twin.values()), default=None)
         until = 1_000 if earliest is None else earliest
         assert deadlines.wait_ms(0, 1_000) <= until
@@ -238,6 +269,35 @@ def test_very_many_timers_are_set_as_one_by_one(seed):
         singly.apply([timer])
     assert together.all() == singly.all()
     assert len(together.all()) > 100
+
+
+def test_sessions_of_members_in_rows_are_those_of_any_members():
+    """After a load, and when many of them beat; those that came later are among them."""
+    names = [f"m{number}" for number in (3, 1, 12, 0, 5, 2)]
+    records = [MemberMetadata("g", name, rebalance_timeout_ms=9) for name in names]
+    records += [MemberMetadata("h", name) for name in names[:3]]
+    records += [CurrentMember("g", name, 4, 3, UNREVOKED) for name in names[1:4]]
+    later = [
+        Tombstone(MemberMetadata.kind, "g", "m5"),
+        MemberMetadata("g", "m9"),
+        CurrentMember("g", "m1", 5, 4),
+        CurrentMember("g", "m2", 5, 4, UNREVOKED),
+    ]
+    for some in ([], later):
+        states = State(), State()
+        replay_all(states[0], [*records, *some])
+        replay_as_rows(states[1], records)
+        replay_all(states[1], some)
+        found = []
+        for state in states:
+            timers = GroupTimers(Config(), iter(range(1_000, 2_000)).__next__)
+            timers.start(state)
+            found.append([timers.all()])
+            for beats in (["m12", "m0"], ["m3", "m9", "m3"]):
+                timers.extend_sessions(state, "g", beats)
+                found[-1].append(timers.all())
+        assert found[0] == found[1]
+        assert len(found[0][0]) > len(names)
 
 
 def test_expirations_per_iteration_are_bounded():
