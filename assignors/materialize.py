@@ -77,12 +77,12 @@ def materialize(
     before = _count_loads(holdings)
     load = sum_by(group.member, stays.count, len(before)) if long else _subtract(before, drops)
     pool = _build_pool(group, line, stays)
-    takers = _find_takers(holdings, load, _share_pools(plan, pool, new))
+    takers = _find_takers(holdings, load, share_pools(plan, pool, new))
     ends = NewRanges.none()
     if long:
         pool, ends = _take_ends(holdings, line, stays, pool, takers)
     gained = ends.and_(
-        _match_demand(_split_by_class(plan, pool, takers.shares), _rank_wants(holdings, takers))
+        match_demand(split_by_class(plan, pool, takers.shares), _rank_wants(holdings, takers))
     )
     partial = False
     if max_moves is not None and int((before - load).sum()) > max_moves:
@@ -291,7 +291,7 @@ def _order_on_line(group: GroupSpec, line: PartitionLine) -> Longs:
     return group.line_order[expand_runs(starts[line.topics], sizes[line.topics])]
 
 
-def _share_pools(plan: Plan, pool: Pool, new: Longs) -> Longs:
+def share_pools(plan: Plan, pool: Pool, new: Longs) -> Longs:
     """Return per pair what the class gets of the topic class's pool: alone in its cell, all."""
     problem = plan.cells.problem
     topic = np.searchsorted(np.cumsum(problem.partitions), pool.start, side="right")
@@ -354,7 +354,7 @@ def _rank_wants(holdings: Ownership, takers: Takers) -> Demand:
     return Demand(who[order], wants[who[order]])
 
 
-def _split_by_class(plan: Plan, pool: Pool, shares: Longs) -> Pool:
+def split_by_class(plan: Plan, pool: Pool, shares: Longs) -> Pool:
     """Cut the pool among the classes; each class's pieces with the longest first.
 
     Long pieces then meet great wants, and ranges stay long.
@@ -373,7 +373,7 @@ def _split_by_class(plan: Plan, pool: Pool, shares: Longs) -> Pool:
     return Pool(start[order], length[order], class_[order])
 
 
-def _match_demand(pool: Pool, wants: Demand) -> NewRanges:
+def match_demand(pool: Pool, wants: Demand) -> NewRanges:
     """Lay pool and wants, class by class, beside each other."""
     piece, taker, at, count = overlay(pool.length, wants.amount, int(wants.amount.sum()))
     start = pool.start[piece] + at - offsets_of(pool.length)[:-1][piece]

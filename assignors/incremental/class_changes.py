@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from assignors.arrays import Longs
+from assignors.arrays import Ints, Longs
 from assignors.incremental.changes import SubscribedMembers
 from assignors.incremental.equal_members import (
     EqualMembers,
@@ -38,15 +38,38 @@ class ClassChanges:
 
 def plan_class(held: EqualMembers, changes: ClassChanges, bounds: Bounds) -> NextPlan | None:
     """Return the next plan of a class; None if it names members that are not as it says."""
+    found = _find_members(held, changes)
+    if found is None:
+        return None
+    held, left, newcomers = found
+    return plan_next(held, left, newcomers, changes.topics or held.topics, bounds)
+
+
+def change_members(
+    held: EqualMembers, changes: ClassChanges
+) -> tuple[EqualMembers, list[Ints]] | None:
+    """Return a class whose members are others, before it is planned; and the ranges of leavers.
+
+    None if it names members that are not as it says.
+    """
+    found = _find_members(held, changes)
+    if found is None:
+        return None
+    held, left, joined = found
+    ranges = held.ranges_of(held.order.read(left)[0])[1]
+    held, numbers = held.with_members(joined.racks)
+    order = held.order.changed(left, joined.before, joined.keys, numbers)
+    return replace(held, order=order, topics=changes.topics or held.topics), ranges
+
+
+def _find_members(
+    held: EqualMembers, changes: ClassChanges
+) -> tuple[EqualMembers, Longs, Newcomers] | None:
+    """Return who leaves and who joins, and the class that knows who is static then."""
     renamed = rename_members(held, changes.renamed) if changes.renamed else held
-    if renamed is None:
-        return None
-    left = _find_left(renamed, changes.left)
+    left = None if renamed is None else _find_left(renamed, changes.left)
     joined = _list_joined(left[1], changes.joined, left[0]) if left else None
-    if left is None or joined is None:
-        return None
-    newcomers, held = joined
-    return plan_next(held, left[0], newcomers, changes.topics or held.topics, bounds)
+    return None if left is None or joined is None else (joined[1], left[0], joined[0])
 
 
 def plan_new_class(changes: ClassChanges, bounds: Bounds, block: int) -> NextPlan | None:

@@ -13,11 +13,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from assignors.arrays import Ints, Longs, expand_runs, offsets_of, sort_distinct, sum_segments
+from assignors.arrays import Ints, Longs, expand_runs, offsets_of, sort_distinct
 from assignors.group_spec import GroupSpec
 from assignors.incremental.known_topics import KnownTopics
 from assignors.incremental.layered_columns import LayeredColumns
 from assignors.incremental.member_order import MemberOrder, Texts
+from assignors.incremental.owned_kinds import OwnedKinds
 from assignors.incremental.subscribed_topics import SubscribedTopics
 from assignors.partition_ranges import PartitionRanges
 from assignors.plan import ABOVE_ALL
@@ -217,14 +218,24 @@ class EqualMembers:
             return self
         keys, versions = self.order.all()
         lengths, ranges = self.ranges_of(versions)
-        ends = offsets_of(lengths)
-        loads = sum_segments(ranges[2].astype(np.int64), ends)
+        loads, numbers = np.concatenate(self.order.loads), np.arange(members, dtype=np.int64)
         return replace(
             self,
-            order=MemberOrder.of(keys, np.arange(members, dtype=np.int64), loads, self.order.block),
-            versions=LayeredColumns.of(ends[:-1], lengths, self.versions.rows(versions)[2]),
+            order=MemberOrder.of(keys, numbers, loads, self.order.block),
+            versions=LayeredColumns.of(
+                offsets_of(lengths)[:-1], lengths, self.versions.rows(versions)[2]
+            ),
             ranges=LayeredColumns.of(*ranges),
         )
+
+    def counted_by(self, kinds: OwnedKinds) -> tuple[EqualMembers, OwnedKinds]:
+        """Return the same with kinds of what members own instead of loads."""
+        keys, versions = self.order.all()
+        lengths, (topic, _, count) = self.ranges_of(versions)
+        who = np.repeat(np.arange(len(keys)), lengths)
+        kinds, numbers = kinds.find(kinds.of_ranges(len(keys), who, topic, count))
+        order = MemberOrder.of(keys, versions, numbers, self.order.block)
+        return replace(self, order=order), kinds
 
     def all_owned(self) -> Owned:
         """Return all members, and what they own."""

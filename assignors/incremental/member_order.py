@@ -34,7 +34,8 @@ class MemberOrder:
     Attributes
     ----------
     keys, numbers, loads
-        Per block: texts that sort as members do, numbers, and loads of its members.
+        Per block: texts that sort as members do, numbers, and loads of its members; or, instead of
+        loads, the kinds of what they own.
     heads
         The first key of each block.
     levels, counts
@@ -111,6 +112,24 @@ class MemberOrder:
         skipped = int(some.sum()) - wanted
         start = int(np.searchsorted(np.cumsum(some), skipped, side="right"))
         found = self._places_within(start + np.flatnonzero(some[start:]), least, most)
+        return found[len(found) - wanted :]
+
+    def all_of(self, loads: Longs) -> Longs:
+        """Return the places of all members with one of these loads, ascending."""
+        return self._places_of(np.flatnonzero(self._counts_of(loads)), loads)
+
+    def first_of(self, wanted: int, loads: Longs) -> Longs:
+        """Return the first `wanted` places of members with one of these loads."""
+        some = self._counts_of(loads)
+        end = int(np.searchsorted(np.cumsum(some), wanted)) + 1 if wanted else 0
+        return self._places_of(np.flatnonzero(some[:end]), loads)[:wanted]
+
+    def last_of(self, wanted: int, loads: Longs) -> Longs:
+        """Return the last `wanted` places of members with one of these loads."""
+        some = self._counts_of(loads)
+        skipped = int(some.sum()) - wanted
+        start = int(np.searchsorted(np.cumsum(some), skipped, side="right"))
+        found = self._places_of(start + np.flatnonzero(some[start:]), loads)
         return found[len(found) - wanted :]
 
     def find(self, keys: Texts) -> tuple[Longs, Bools]:
@@ -200,6 +219,17 @@ class MemberOrder:
         """Return per block how many members have a load in [least, most]."""
         low, high = np.searchsorted(self.levels, [least, most + 1])
         return np.asarray(self.counts[low:high].sum(axis=0))
+
+    def _counts_of(self, loads: Longs) -> Longs:
+        """Return per block how many members have one of these loads."""
+        return np.asarray(self.counts[np.isin(self.levels, loads)].sum(axis=0))
+
+    def _places_of(self, blocks: Longs, loads: Longs) -> Longs:
+        found = [
+            (at << _INDEX_BITS) | np.flatnonzero(np.isin(self.loads[at], loads))
+            for at in blocks.tolist()
+        ]
+        return np.concatenate(found) if found else np.zeros(0, dtype=np.int64)
 
     def _places_within(self, blocks: Longs, least: int, most: int) -> Longs:
         found = [

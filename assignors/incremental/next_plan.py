@@ -104,7 +104,7 @@ def plan_next(
     start, length = _lay_pool(topics.line, pool)
     takers, wants = _find_wants(order, int(length.sum()))
     held, order, touched = _give(held, order, drops, (takers, wants), (start, length))
-    touched = _join(touched, clipped)
+    touched = join_places(touched, clipped)
     return NextPlan(replace(held, order=order), touched, int(drops.given.count.sum()))
 
 
@@ -159,9 +159,9 @@ def _find_drops(held: EqualMembers, order: MemberOrder, total: int, low: int, hi
     above = int(loads.members[loads.load > height].sum())
     last = order.last_within(above - first, height + 1, ABOVE_ALL)
     above_it = order.all_within(height + 2, ABOVE_ALL)
-    places = _join(last, above_it)
+    places = join_places(last, above_it)
     versions, load = order.read(places)
-    keeps = np.where(_are_in(places, last), height, height + 1)
+    keeps = np.where(are_in(places, last), height, height + 1)
     lengths, (topic, first_, count) = held.ranges_of(versions)
     who = np.repeat(np.arange(len(places)), lengths)
     count = count.astype(np.int64)
@@ -180,6 +180,13 @@ def _find_drops(held: EqualMembers, order: MemberOrder, total: int, low: int, hi
 
 def _lay_pool(line: PartitionLine, parts: list[list[Ints]]) -> tuple[Longs, Longs]:
     """Return what members get, as pieces of the line: the longest first, then by place."""
+    start, length = lay_pieces(line, parts)
+    longest = np.argsort(-length, kind="stable")
+    return start[longest], length[longest]
+
+
+def lay_pieces(line: PartitionLine, parts: list[list[Ints]]) -> tuple[Longs, Longs]:
+    """Join ranges of topics to pieces of the line, cut where topics end; by place."""
     topic, first, count = (np.concatenate(column) for column in zip(*parts, strict=True))
     if not count.all():
         topic, first, count = (column[count > 0] for column in (topic, first, count))
@@ -189,9 +196,7 @@ def _lay_pool(line: PartitionLine, parts: list[list[Ints]]) -> tuple[Longs, Long
     head = np.flatnonzero(np.append(True, start[1:] != (start + length)[:-1])[: len(start)])
     if len(head) < len(start):
         start, length = start[head], np.add.reduceat(length, head)
-    start, length = cut_at(start, length, line.ends)
-    longest = np.argsort(-length, kind="stable")
-    return start[longest], length[longest]
+    return cut_at(start, length, line.ends)
 
 
 def _find_wants(order: MemberOrder, amount: int) -> tuple[Longs, Longs]:
@@ -199,9 +204,9 @@ def _find_wants(order: MemberOrder, amount: int) -> tuple[Longs, Longs]:
     level = fill_loads(order.histogram(), np.array([amount]))
     height, more = int(level.height[0]), int(level.first[0])
     first = order.first_within(more, 0, height)
-    places = _join(first, order.all_within(0, height - 1))
+    places = join_places(first, order.all_within(0, height - 1))
     load = order.read(places)[1]
-    return places, np.maximum(height - load, 0) + _are_in(places, first)
+    return places, np.maximum(height - load, 0) + are_in(places, first)
 
 
 def _give(
@@ -213,12 +218,12 @@ def _give(
 ) -> tuple[EqualMembers, MemberOrder, Longs]:
     """Lay pool and wants beside each other; write what touched members have then."""
     takers, amount = wants
-    touched = _join(drops.places, takers)
+    touched = join_places(drops.places, takers)
     if not len(touched):
         return held, order, touched
     giver = np.searchsorted(touched, drops.places)
     versions, _ = order.read(touched)
-    others = np.flatnonzero(~_are_in(touched, drops.places))
+    others = np.flatnonzero(~are_in(touched, drops.places))
     lengths, (topic, first, count) = held.ranges_of(versions[others])
     greatest = np.argsort(-amount, kind="stable")
     piece, want, at, size = overlay(pool[1], amount[greatest], int(amount.sum()))
@@ -244,12 +249,12 @@ def _give(
     return held, order.put(touched, sum_by(rows[0], rows[3], len(touched)), fresh), touched
 
 
-def _join(some: Longs, more: Longs) -> Longs:
+def join_places(some: Longs, more: Longs) -> Longs:
     """Return the values of both, ascending, once each."""
     return sort_distinct(np.concatenate([some, more])) if len(more) else some
 
 
-def _are_in(values: Longs, some: Longs) -> Bools:
+def are_in(values: Longs, some: Longs) -> Bools:
     """Tell which values are among some, which ascend."""
     if not len(some):
         return np.zeros(len(values), dtype=np.bool_)

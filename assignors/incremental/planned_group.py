@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TypeGuard
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -74,11 +73,11 @@ class PlannedGroup:
         block: int = BLOCK,
     ) -> PlannedGroup:
         """Take the plan that an assignor has made for a group; the rest as `plan`."""
+        held = None
         if _find_obstacle(group, assignor) is None:
-            return cls(
-                assignor, ranges.verdict, why, None, SeparateClasses.of(group, ranges, block)
-            )
-        return cls(assignor, ranges.verdict, why, (group, ranges), None)
+            held = SeparateClasses.of(group, ranges, block)
+        whole = (group, ranges) if held is None else None
+        return cls(assignor, ranges.verdict, why, whole, held)
 
     def find_obstacle(self, changes: GroupChanges) -> FullPlan | None:
         """Return why the plan after some changes would look at all members; None: it would not.
@@ -105,9 +104,10 @@ class PlannedGroup:
         if isinstance(found, FullPlan):
             return found
         assert self._held is not None
-        plans = self._held.plan(found, self._bounds)
-        if plans is None:
-            return FullPlan.NAMES
+        assert isinstance(self.assignor, UniformAssignor | StickyAssignor)
+        plans = self._held.plan(found, self._bounds, self.assignor)
+        if isinstance(plans, FullPlan):
+            return plans
         verdict = Verdict(moved_minimum=plans.moved)
         planned = PlannedGroup(self.assignor, verdict, None, None, plans.held)
         changed = plans.held.ranges_of(join_owned(plans.touched), verdict)
@@ -116,7 +116,7 @@ class PlannedGroup:
     def _resolve(self, changes: GroupChanges) -> ResolvedChanges | FullPlan:
         if self._held is None:
             assert self._whole is not None
-            return _find_obstacle(self._whole[0], self.assignor) or FullPlan.FIRST
+            return _find_obstacle(self._whole[0], self.assignor) or FullPlan.KINDS
         assert isinstance(self.assignor, UniformAssignor | StickyAssignor)
         found = resolve_changes(self._held, changes)
         if isinstance(found, FullPlan):
@@ -212,8 +212,6 @@ def _find_obstacle(group: GroupSpec, assignor: Assignor) -> FullPlan | None:
     partitions = int(group.partitions[group.subscribed_topics()].sum())
     if keeps_long(group.member_count, partitions, assignor.long_ranges):
         return FullPlan.LONG
-    if len(np.unique(group.class_topics)) < len(group.class_topics):
-        return FullPlan.SUBSCRIPTIONS
     if group.class_count * len(group.topics) > PAIRS_MAX:
         return FullPlan.CLASSES
     return None if group.member_count else FullPlan.NOTHING

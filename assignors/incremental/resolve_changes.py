@@ -204,6 +204,8 @@ class _Resolution:
 
     def find_topics(self) -> FullPlan | None:
         """Find the topics of classes for which they changed; no two have one in common."""
+        if self.held.kinds is not None:
+            return self._find_shared_topics()
         had, changed = self.held.lists, set()
         if self.lists is not had:
             changed = {at for at, names in self.lists.items() if had.get(at) != names}
@@ -224,6 +226,21 @@ class _Resolution:
             self.partitions -= self.held.classes[at].topics.line.length
         if not self.lists:
             return FullPlan.NOTHING
+        return FullPlan.TOPICS if self.partitions > PARTITIONS_MAX else None
+
+    def _find_shared_topics(self) -> FullPlan | None:
+        """Find the classes of topics that grow; all else may change which topics are alike."""
+        if self.lists != self.held.lists:
+            return FullPlan.SUBSCRIPTIONS
+        had = self.held.topics
+        for name, to in self.changes.topics.items():
+            some = [at for at, names in self.lists.items() if name in names]
+            before = int(had.partitions[had.number_of[name]]) if some else 0
+            if some and not 0 < before <= to:
+                return FullPlan.TOPICS
+            self.partitions += to - before if some else 0
+            for at in some:
+                self.each[at].topics = self.topics.subscribe(self.lists[at])
         return FullPlan.TOPICS if self.partitions > PARTITIONS_MAX else None
 
     def finish(self) -> ResolvedChanges:

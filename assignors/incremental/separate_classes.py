@@ -1,4 +1,4 @@
-"""A planned group whose classes of subscription share no topic: each is planned by itself.
+"""A planned group by classes of subscription: those that share no topic are planned by themselves.
 
 See docs/design/algorithm.md#the-next-plan.
 """
@@ -13,18 +13,33 @@ import numpy as np
 import pyarrow as pa
 
 from assignors.arrays import Longs, expand_runs, offsets_of
+from assignors.compressed_problem import CompressedProblem
 from assignors.group_spec import GroupSpec
 from assignors.incremental.changes import GroupChanges, SubscribedMembers
-from assignors.incremental.class_changes import ClassChanges, plan_class, plan_new_class
+from assignors.incremental.class_changes import (
+    ClassChanges,
+    change_members,
+    plan_class,
+    plan_new_class,
+)
 from assignors.incremental.equal_members import EqualMembers, Owned, order_keys, read_keys
+from assignors.incremental.full_plan import FullPlan
 from assignors.incremental.known_topics import KnownTopics
 from assignors.incremental.member_order import MemberOrder, Texts
 from assignors.incremental.next_plan import Bounds
+from assignors.incremental.owned_kinds import OwnedKinds
 from assignors.incremental.resolve_changes import ResolvedChanges
+from assignors.incremental.shared_plan import plan_shared
 from assignors.partition_ranges import PartitionRanges, Verdict
+from assignors.sticky import StickyAssignor
+from assignors.uniform import UniformAssignor
 
 _BLOCKS_MAX = 3
 """Blocks of the directory by those needed, before it is written again."""
+_KINDS_MAX = 1 << 20
+"""Kinds by blocks, and by topic classes: 8 bytes each, which a plan copies."""
+_UNUSED_MAX, _UNUSED_MIN = 4, 4096
+"""Kinds that no member is of any longer, by those in use, before members are counted again."""
 _NO_NUMBERS = np.zeros(0, dtype=np.int64)
 
 
@@ -48,6 +63,8 @@ class SeparateClasses:
         Instance ids of static members, by member id.
     directory
         All members in order, with the number of their class; None where there is one class.
+    kinds
+        Of what members own, where classes share a topic; None where no two do.
     """
 
     topics: KnownTopics
@@ -59,14 +76,21 @@ class SeparateClasses:
     partitions: int
     statics: dict[str, str]
     directory: MemberOrder | None
+    kinds: OwnedKinds | None
 
     @classmethod
-    def of(cls, group: GroupSpec, owned: PartitionRanges, block: int) -> SeparateClasses:
-        """Take a group, and what its members own."""
+    def of(cls, group: GroupSpec, owned: PartitionRanges, block: int) -> SeparateClasses | None:
+        """Take a group, and what its members own; None if they own in very many ways."""
         topics = KnownTopics.of(group.topics, group.partitions)
         classes = dict(enumerate(EqualMembers.of_classes(group, topics, owned, block)))
         lists = {at: one.topics.names for at, one in classes.items()}
-        directory, statics = None, classes[0].statics
+        directory, statics, kinds = None, classes[0].statics, None
+        if len(np.unique(group.class_topics)) < len(group.class_topics):
+            kinds = OwnedKinds.of(CompressedProblem.of(group).topic_class)
+            for at, one in classes.items():
+                classes[at], kinds = one.counted_by(kinds)
+            if _are_many(classes, kinds):
+                return None
         if len(classes) > 1:
             keys = np.empty(group.member_count, dtype=np.object_)
             keys[group.class_order] = np.concatenate(
@@ -82,9 +106,10 @@ class SeparateClasses:
             {names: at for at, names in lists.items()},
             {name: at for at, names in lists.items() for name in names},
             group.member_count,
-            sum(one.topics.line.length for one in classes.values()),
+            int(group.partitions[group.subscribed_topics()].sum()),
             statics,
             directory,
+            kinds,
         )
 
     @property
@@ -125,16 +150,56 @@ class SeparateClasses:
         return [self.lists.get(at) for at in self.classes_of(member_ids).tolist()]
 
     def find_unsubscribed(self, ranges: PartitionRanges) -> str | None:
-        """Return a member that has a topic of another class; None if there is none."""
+        """Return a member that has a topic to which it does not subscribe; None: none has."""
         if self.directory is None:
             return None
-        ids = ranges.member_ids.to_pylist()
-        by_topic = [self.class_of_topic.get(name, -1) for name in ranges.topics.to_pylist()]
-        wrong = self.classes_of(ids)[ranges.member] != np.array(by_topic, np.int64)[ranges.topic]
-        return ids[int(ranges.member[wrong][0])] if wrong.any() else None
+        ids: list[str] = ranges.member_ids.to_pylist()
+        names = ranges.topics.to_pylist()
+        pairs = self.classes_of(ids)[ranges.member] * len(names) + ranges.topic
+        distinct, first = np.unique(pairs, return_index=True)
+        for pair, row in zip(distinct.tolist(), first.tolist(), strict=True):
+            if names[pair % len(names)] not in self.lists.get(pair // len(names), ()):
+                return ids[int(ranges.member[row])]
+        return None
 
-    def plan(self, found: ResolvedChanges, bounds: Bounds) -> ClassPlans | None:
-        """Plan the classes that changes touch; None if a change names a member that is not so."""
+    def plan(
+        self, found: ResolvedChanges, bounds: Bounds, assignor: UniformAssignor | StickyAssignor
+    ) -> ClassPlans | FullPlan:
+        """Plan the classes that changes touch; or say why it cannot be done."""
+        if self.kinds is not None:
+            return self._plan_shared(found, self.kinds, assignor)
+        return self._plan_separate(found, bounds)
+
+    def _plan_shared(
+        self, found: ResolvedChanges, kinds: OwnedKinds, assignor: UniformAssignor | StickyAssignor
+    ) -> ClassPlans | FullPlan:
+        classes, pool = self.classes.copy(), []
+        for at, of_class in found.each.items():
+            done = change_members(classes[at], of_class)
+            if done is None:
+                return FullPlan.NAMES
+            classes[at], ranges = done
+            pool.append(ranges)
+        known = (self.topics.number_of.get(name, -1) for name in found.changes.topics)
+        numbers = [at for at in known if 0 <= at < len(kinds.topic_class)]
+        grown = np.array(numbers, dtype=np.int64)
+        grown = grown[kinds.topic_class[grown] >= 0]
+        had = self.topics.partitions[grown]
+        pool.append([grown, had, found.topics.partitions[grown] - had])
+        plan = plan_shared(classes, kinds, found.topics, pool, assignor)
+        if plan is None:
+            return FullPlan.INEXACT
+        classes, touched = plan.classes, []
+        for at, places in plan.touched.items():
+            if len(places):
+                touched.append(classes[at].owned_at(places))
+            if len(places) or at in found.each:
+                classes[at] = classes[at].swept()
+        if _are_many(classes, plan.kinds):
+            return FullPlan.KINDS
+        return self._after(found, classes, touched, plan.moved, plan.kinds)
+
+    def _plan_separate(self, found: ResolvedChanges, bounds: Bounds) -> ClassPlans | FullPlan:
         classes, touched, moved = self.classes.copy(), [], 0
         for at, of_class in found.each.items():
             if at in found.ended:
@@ -145,11 +210,20 @@ class SeparateClasses:
             else:
                 plan = plan_new_class(of_class, bounds, self._block)
             if plan is None:
-                return None
+                return FullPlan.NAMES
             touched.append(plan.held.owned_at(plan.touched))
             moved += plan.moved
             classes[at] = plan.held.swept()
-        directory = self._direct(found)
+        return self._after(found, classes, touched, moved, None)
+
+    def _after(
+        self,
+        found: ResolvedChanges,
+        classes: dict[int, EqualMembers],
+        touched: list[Owned],
+        moved: int,
+        kinds: OwnedKinds | None,
+    ) -> ClassPlans:
         held = SeparateClasses(
             found.topics,
             classes,
@@ -159,10 +233,10 @@ class SeparateClasses:
             found.members,
             found.partitions,
             self._find_statics(found, classes),
-            directory,
+            self._direct(found),
+            kinds,
         )
-        touched += held.with_nothing(found.changes)
-        return ClassPlans(held, touched, moved)
+        return ClassPlans(held, [*touched, *held.with_nothing(found.changes)], moved)
 
     @property
     def _block(self) -> int:
@@ -304,6 +378,14 @@ class ClassPlans:
     held: SeparateClasses
     touched: list[Owned]
     moved: int
+
+
+def _are_many(classes: dict[int, EqualMembers], kinds: OwnedKinds) -> bool:
+    """Tell whether to count members by kind is too much, or most kinds are no longer there."""
+    orders = [one.order for one in classes.values()]
+    used = sum(len(order.levels) for order in orders)
+    cells = sum(order.counts.size for order in orders) + kinds.vectors.size
+    return cells > _KINDS_MAX or len(kinds) > _UNUSED_MAX * used + _UNUSED_MIN
 
 
 def join_owned(parts: list[Owned]) -> Owned:

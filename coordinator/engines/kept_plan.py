@@ -173,12 +173,16 @@ class KeptPlan:
                 heir_metas[before] = meta
         known = {meta.member_id: meta for meta in stays} | heir_metas
         had_names = self.planned.subscriptions_of([*known])
+        pairs = list(zip(known.values(), had_names, strict=True))
         moving = [
-            meta
-            for meta, names in zip(known.values(), had_names, strict=True)
-            if not subscriptions.is_of(meta, topics.relist(names))
+            meta for meta, names in pairs if not subscriptions.is_of(meta, topics.relist(names))
         ]
         heirs_moving = {meta.member_id for meta in moving if meta.member_id not in known}
+        if any(
+            meta.member_id in heirs_moving and not subscriptions.of(meta).isdisjoint(names or ())
+            for meta, names in pairs
+        ):
+            return None  # an heir keeps what it still subscribes to, and who joins has nothing
         renamed = {old: new for old, new in renamed.items() if new not in heirs_moving}
         joined += (meta for meta in moving if meta.member_id in heirs_moving)
         moving = [meta for meta in moving if meta.member_id not in heirs_moving]
@@ -225,7 +229,8 @@ class _Subscriptions:
         self._known: dict[int, frozenset[str]] = {}
         self._alike: dict[tuple[int, int], bool] = {}
 
-    def _names(self, meta: MemberMetadata) -> frozenset[str]:
+    def of(self, meta: MemberMetadata) -> frozenset[str]:
+        """Return what a member subscribes to of these topics."""
         listed = meta.subscribed_topic_names
         if id(listed) not in self._known:
             names = map(self._keys.names.__getitem__, self._keys.find_names(listed).tolist())
@@ -236,14 +241,14 @@ class _Subscriptions:
         """Tell whether a member subscribes to just these topics."""
         pair = id(meta.subscribed_topic_names), id(names)
         if pair not in self._alike:
-            self._alike[pair] = self._names(meta) == names
+            self._alike[pair] = self.of(meta) == names
         return self._alike[pair]
 
     def group(self, metas: list[MemberMetadata]) -> list[SubscribedMembers]:
         """Return members by what they subscribe to."""
         each: dict[frozenset[str], list[MemberMetadata]] = {}
         for meta in metas:
-            each.setdefault(self._names(meta), []).append(meta)
+            each.setdefault(self.of(meta), []).append(meta)
         found = []
         for names, some in each.items():
             rows = ((one.member_id, one.instance_id, one.rack_id) for one in some)

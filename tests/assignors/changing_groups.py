@@ -14,7 +14,7 @@ from assignors.incremental.planned_group import PlannedGroup
 class ChangingGroup:
     """Draws changes, and checks that both lives have the same rows after each of them."""
 
-    def __init__(self, seed, name="uniform", options=None, members=20, lists=1):
+    def __init__(self, seed, name="uniform", options=None, members=20, lists=1, shared=False):
         self.draw = random.Random(seed)
         self.assignor = get_assignor(name, **(options or {}))
         self.static = self.draw.random() < 0.3
@@ -24,6 +24,8 @@ class ChangingGroup:
         for topic in list(self.topics)[lists:]:
             if self.draw.random() < 0.7:
                 self.draw.choice(self.lists).append(topic)
+        if shared:
+            self.lists = self._draw_shared(lists)
         self.members = {}
         for subscribed in self.lists:
             self.topics[subscribed[0]] += 1
@@ -34,6 +36,16 @@ class ChangingGroup:
         block = self.draw.choice([2, 8, 1024])
         group = GroupSpec.from_dict(self.spec)
         self.planned = PlannedGroup.plan(group, self.assignor, block=block)
+
+    def _draw_shared(self, lists):
+        """Draw lists of topics, some of which are in several of them."""
+        self.topics |= {f"t{at}": self.draw.randint(1, 30) for at in range(self.draw.randint(2, 5))}
+        self.topics = {name: count or 1 for name, count in self.topics.items()}
+        drawn = [
+            self.draw.sample(sorted(self.topics), self.draw.randint(1, len(self.topics)))
+            for _ in range(lists)
+        ]
+        return list({frozenset(names): names for names in drawn}.values())
 
     @property
     def spec(self):

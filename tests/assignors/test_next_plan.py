@@ -55,6 +55,16 @@ def test_topics_come_and_go_and_lists_change(name, options, seed, lists):
         assert planned.full is None
 
 
+@pytest.mark.parametrize(("name", "options"), CONTINUED, ids=str)
+@given(seed=SEEDS, lists=st.integers(2, 6), members=st.sampled_from([6, 20, 60]))
+@settings(max_examples=1000 if EVERY else 12)
+def test_classes_that_share_topics(name, options, seed, lists, members):
+    group = ChangingGroup(seed, name, options, lists=lists, shared=True, members=members)
+    for _ in range(8):
+        planned = group.follow(group.draw_growth(calm=group.draw.random() < 0.8))
+        assert planned.full in {None, FullPlan.SUBSCRIPTIONS}
+
+
 @pytest.mark.parametrize(("name", "options"), FULL, ids=str)
 @given(seed=SEEDS, lists=st.integers(1, 3))
 @settings(max_examples=200 if EVERY else 3)
