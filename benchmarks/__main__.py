@@ -33,6 +33,7 @@ from benchmarks import (
 )
 from benchmarks.availability import many_topics
 from benchmarks.availability import section as availability
+from benchmarks.billion import section as billion
 from benchmarks.gateway import section as gateway
 from benchmarks.measure import SORT_LENGTH, Bench, measure_sort
 from benchmarks.member import section as member
@@ -54,6 +55,7 @@ SECTIONS: dict[str, Callable[[Bench], report.Section]] = {
     "grid": grid.run,
     "large": large.run,
     "next-plan": next_plan.run,
+    "billion": billion.run,
     "weighted": large.run_weighted,
     "racks": large.run_racks,
     "rules": rules.run,
