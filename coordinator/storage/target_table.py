@@ -10,8 +10,9 @@ from __future__ import annotations
 import errno
 import json
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -53,6 +54,7 @@ ARROW_SCHEMA = pa.schema(
     [(name, pa.int32() if kind == "int" else pa.string()) for name, kind in COLUMNS.items()]
 )
 PARTITION = ["group_id", "assignment_epoch"]
+ROWS_A_FILE = 1_000_000
 DIGEST = "muster.digest"
 """In the first line of a target's commit."""
 RANGE_COLUMNS = ["member_id", "topic_id", "topic", "first_partition", "partition_count"]
@@ -114,6 +116,54 @@ def has_targets(store: str | os.PathLike[str]) -> bool:
     except TableNotFoundError:
         return False
     return True
+
+
+def add_target(
+    store: str,
+    target: StoredTarget,
+    write: Callable[[str], object],
+    patience_s: float,
+    retention_days: int,
+    *,
+    sync: bool,
+) -> int:
+    """Write the rows of a target, commit their files by one put, return a version that has them.
+
+    Spark's own writer of Delta is not safe on an object store with several drivers, and runs a
+    second job.
+
+    Parameters
+    ----------
+    target
+        What the rows are; its version does not count.
+    write
+        Writes them as Parquet files below a path or URL, where nothing is.
+
+    Raises
+    ------
+    BusyError
+        Others held the table all the time, or were faster at every attempt.
+    LostTarget, CommitFailed, SpecError
+        As `commit_target`.
+    """
+    folder = f"run-{uuid.uuid4().hex}"
+    with nullcontext() if is_remote(store) else lock_targets(store, patience_s):
+        make_targets(store, retention_days, sync=sync)
+        write(f"{targets_path(store)}/{folder}")
+        return commit_target(
+            store, folder, target.group_id, target.assignment_epoch, target.run_id,
+            target.ranges, target.digest, sync=sync,
+        )  # fmt: skip
+
+
+def write_files(store: str, rows: pa.Table, run_id: str, path: str) -> None:
+    """Write rows of `RANGE_COLUMNS` as the files of a run below a path, from this process."""
+    disk = filesystem_of(store)
+    disk.make_folder(path)
+    for number, at in enumerate(range(0, max(len(rows), 1), ROWS_A_FILE)):
+        some = rows.slice(at, ROWS_A_FILE)
+        run = pa.repeat(pa.scalar(run_id, pa.string()), len(some))
+        disk.write_rows(f"{path}/part-{number:05}.parquet", some.add_column(0, "run_id", run))
 
 
 def commit_target(

@@ -22,9 +22,12 @@ from assignors.registry import spark_twin_of
 from coordinator.config import Config
 from coordinator.core.state.target_candidate import TargetCandidate
 from coordinator.core.targets.basis import Basis
+from coordinator.core.targets.compute_here import compute_ranges
 from coordinator.display import progress
+from coordinator.engines.cost_model import GroupSize, fits_memory
 from coordinator.engines.engine import Engine
 from coordinator.engines.stored_target import read_stored_target
+from coordinator.engines.write_target import compute_and_write
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.errors.texts import gist
 from coordinator.extras import require
@@ -113,11 +116,14 @@ class SparkEngine(Engine):
         from spark_jobs.session.cluster import await_executors, try_again_if_lost  # noqa: PLC0415 - imports pyspark
 
         store = _store_of(basis) if basis.computation_id else None
+        here = self._fits_here(basis)
         tag = basis.computation_id or f"plan-{uuid.uuid4()}"
         run = _Computation(basis.group_id, tag, store is None, time.monotonic())
         with self._lock:
             self._runs.append(run)
         try:
+            if here:
+                return self._compute_here(basis, run)
             kind, description = self._session(), f"Muster: the target of {run.group_id}"
             with kind.tagged(run.tag, description), _failures_in_one_line():
                 await_executors(kind.spark, self._config.engine.timeout_ms / 1000, run.tag)
@@ -128,6 +134,31 @@ class SparkEngine(Engine):
             with self._lock:
                 self._runs.remove(run)
                 self._lock.notify_all()
+
+    def _fits_here(self, basis: Basis) -> bool:
+        """Tell whether a group, which is in this process, is assigned here too.
+
+        To send it to Spark and to read it back takes several times as long as to assign it.
+        """
+        from spark_jobs.assignors.dispatch import load_twin  # noqa: PLC0415 - imports pyspark
+        from spark_jobs.assignors.twin import Twin  # noqa: PLC0415 - the same
+
+        found, most = basis.input, self._config.engine.driver_rows
+        twin = load_twin(basis.options.assignor)
+        if not most or not isinstance(twin, Twin):
+            return False
+        if twin.owners_of_each_topic and len(found.metas) * len(found.topics) > most:
+            return False
+        size = GroupSize(len(found.metas), basis.classes, found.targets.rows())
+        return fits_memory(self._config, size)
+
+    def _compute_here(self, basis: Basis, run: _Computation) -> TargetCandidate:
+        """Assign a group in this process; the rows of a computation are written."""
+        if not basis.computation_id:
+            return compute_ranges(basis)
+        target = compute_and_write(basis, self._config, self._say(run))
+        self._log_done(run, target)
+        return target
 
     def _return_ranges(self, spark: SparkSession, basis: Basis) -> TargetCandidate:
         """Assign a group, and return what the rows on Spark say."""
@@ -152,11 +183,16 @@ class SparkEngine(Engine):
         assert stored is not None
         self._say(run)("loading", stored.ranges)
         target = read_stored_target(store, target, basis.input)
-        logger.info(
-            "%s: %d ranges of %d members in %.1f s", run.group_id, stored.ranges,
-            stored.members, time.monotonic() - run.began,
-        )  # fmt: skip
+        self._log_done(run, target)
         return target
+
+    @staticmethod
+    def _log_done(run: _Computation, target: TargetCandidate) -> None:
+        assert target.stored is not None
+        logger.info(
+            "%s: %d ranges of %d members in %.1f s", run.group_id, target.stored.ranges,
+            target.stored.members, time.monotonic() - run.began,
+        )  # fmt: skip
 
     def cancel(self, group_id: str) -> None:
         """Cancel the computation for a group: its Spark jobs end, and no more are started."""
