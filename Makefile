@@ -8,7 +8,7 @@ export SPARK_LOCAL_IP ?= 127.0.0.1
 # where it is set, each of the hundreds of commands that tests start would recompile the project
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo classes test check types rules test-fast test-spark test-clients test-java test-kafka test-cluster-kafka test-foreign test-s3 test-readers test-cluster test-matrix test-web test-install soak-web sim faults bench release docs lock clean
+.PHONY: help setup demo classes compiled test check types rules test-fast test-spark test-clients test-java test-kafka test-cluster-kafka test-foreign test-s3 test-readers test-cluster test-matrix test-web test-install soak-web sim faults bench release docs lock clean
 
 help:            ## show this list
 	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/: .*## /\t/' | expand -t 14
@@ -24,8 +24,11 @@ demo: $(READY)   ## run the main job on real input
 classes: $(READY)
 	@$(BIN)/python -m tests.support.spark.class_archive
 
+compiled: $(READY) # pytest's own form of the modules, which each of its processes would make
+	@$(BIN)/pytest --collect-only -q > /dev/null 2>&1 || true
+
 test: $(READY) ## lint, types, layers, and all tests, three at a time
-	@$(AT_ONCE) types rules classes
+	@$(AT_ONCE) types rules classes compiled
 	@$(BIN)/pytest -n 3 --dist worksteal --durations 12
 
 check: $(READY)  ## lint, types, layers and commit subjects only
