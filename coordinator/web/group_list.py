@@ -26,8 +26,8 @@ ADDED = {
     "weight": pa.float64(), "rebalances": pa.int64(),
 }  # fmt: skip
 """Columns beside those of the view."""
-LEFT_OUT = {"incarnation", "observed", "observed_since"}
-"""Of that view: what pages do not show, and what is of groups that Kafka coordinates."""
+LEFT_OUT = {"incarnation", "observed", "observed_since", "shard"}
+"""Of that view: what the list does not show, and what is of groups that Kafka coordinates."""
 UNSETTLED = (GroupState.ASSIGNING.value, GroupState.RECONCILING.value)
 
 

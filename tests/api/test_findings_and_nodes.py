@@ -12,7 +12,7 @@ from coordinator.history.log_reader import LogReader
 from coordinator.history.log_rows import LogRows
 from coordinator.history.nodes_view import list_nodes, list_owners
 from coordinator.storage.record_log import Batch
-from coordinator.storage.shards import make_shards, store_of
+from coordinator.storage.shards import Shards, make_shards, store_of
 from tests.api.asking import address, ask, list_all, problem_of
 from tests.support.stories import NOON, stored
 from tests.web.browsing import FIVE, LATER, browse, five_groups
@@ -88,7 +88,9 @@ def test_odd_questions_about_findings_are_refused(messy, tmp_path):
 def test_a_store_of_shards_has_its_groups_and_its_shards(store, shards):
     client = browse(shards)
     whole = list_all(browse(store), "listGroups")
-    assert list_all(client, "listGroups", limit=2) == whole
+    own = [one | {"shard": Shards(SHARDS).shard_of(one["group_id"])} for one in whole]
+    assert list_all(client, "listGroups", limit=2) == own
+    assert {one["shard"] for one in whole} == {None}
     assert ask(client, "listGroups")["position"] is None
     for group in (one["group_id"] for one in whole):
         there = list_all(client, "listHistory", group)
