@@ -201,6 +201,18 @@ def plan_uniform_cells(problem: CompressedProblem) -> Cells:
     return Cells.of(problem, at, found.of_topics, floor[at], ceiling[at])
 
 
+def find_lone_cells(problem: CompressedProblem, imbalance: int | Fraction) -> Cells | None:
+    """Return the cells of `solve_sticky_plan` if every class is alone in its own, else None."""
+    if imbalance == 0:
+        cells = plan_uniform_cells(problem)
+    else:
+        loose = _LooseBounds.of(problem, imbalance)
+        if loose.widest:
+            return None
+        cells = loose.cells(0)
+    return cells if cells.alone[cells.of_class].all() else None
+
+
 def solve_sticky_plan(
     problem: CompressedProblem,
     imbalance: int | Fraction,

@@ -1,4 +1,6 @@
-"""The steps that uniform and sticky share: read, resolve, plan on the driver, materialize.
+"""The steps that uniform and sticky share: in blocks where classes do not compete, else by frames.
+
+With frames, they are: read, resolve, plan on the driver, materialize.
 
 A group whose ranges are kept long is so small that the driver assigns it, once it is resolved: what
 makes it large for the driver is rows of those who left, or ranges cut into many.
@@ -8,27 +10,24 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pyspark.sql import DataFrame
-
 from assignors.long_ranges.keep_long import keeps_long
 from assignors.option_values import EXACT_EDGES, LONG_RANGES
 from assignors.partition_ranges import ARROW_SCHEMA
 from assignors.plan import solve_sticky_plan
 from assignors.sticky import StickyAssignor, parse_imbalance
-from spark_jobs.assignors.group import FrameGroup, LabelledMembers, adopt_members
+from spark_jobs.assignors.blocks import assign_in_blocks
+from spark_jobs.assignors.group import FrameGroup
 from spark_jobs.assignors.materialize import FrameAssignment, materialize
 from spark_jobs.assignors.ownership import FrameOwnership
 from spark_jobs.assignors.prior_ownership import check_previous, resolve_claims
-from spark_jobs.assignors.small_group import assign_on_driver, collect_group
+from spark_jobs.assignors.small_group import GivenTables, assign_on_driver, collect_group
 from spark_jobs.session.schemas import frame_of
 from spark_jobs.session.work_session import WorkSession
 
 
 def assign_balanced(
     work_session: WorkSession,
-    members: DataFrame | LabelledMembers,
-    topics: DataFrame,
-    previous: DataFrame | None,
+    given: GivenTables,
     *,
     imbalance: int | str = 0,
     max_moves: int | None = None,
@@ -37,12 +36,16 @@ def assign_balanced(
     defragment: int = 0,
 ) -> FrameAssignment:
     """Assign with the fewest moves within an imbalance. An imbalance of 0 is uniform."""
+    found = assign_in_blocks(
+        work_session, given, imbalance=imbalance, max_moves=max_moves, long_ranges=long_ranges
+    )
+    if found is not None:
+        return found
+    previous = given.previous
     if previous is None:
         previous = frame_of(work_session.spark, ARROW_SCHEMA.empty_table())
-    claims, rows = check_previous(work_session.adopt(previous))
-    group = FrameGroup.of(
-        work_session, adopt_members(work_session, members), work_session.adopt(topics), rows
-    )
+    claims, rows = check_previous(previous)
+    group = FrameGroup.of(work_session, given.members, given.topics, rows)
     resolved = resolve_claims(group, claims)
     sizes = int(group.classes.size.sum()), int(group.problem.partitions.sum())
     if keeps_long(*sizes, long_ranges):

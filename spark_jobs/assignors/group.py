@@ -111,6 +111,14 @@ class LabelledMembers:
         lists, sizes = _collect_lists(frame, topics)
         return cls(_label(frame, lists), lists, sizes)
 
+    def counted(self) -> LabelledMembers:
+        """Return the same with `sizes`."""
+        if self.sizes is not None:
+            return self
+        found = self.rows.groupBy("class").count().collect()
+        count = {row["class"]: row["count"] for row in found}
+        return replace(self, sizes=[count.get(at, 0) for at in range(len(self.lists))])
+
     def classes(self, topics: TopicTable) -> tuple[Longs, Longs]:
         """Return the lists as offsets and indexes of topics."""
         lengths = np.array([len(names) for names in self.lists], dtype=np.int64)
@@ -120,12 +128,7 @@ class LabelledMembers:
 
     def count(self, topics: TopicTable) -> Classes:
         """Return the lists with the number of members that have each."""
-        sizes = self.sizes
-        if sizes is None:
-            found = self.rows.groupBy("class").count().collect()
-            count = {row["class"]: row["count"] for row in found}
-            sizes = [count.get(at, 0) for at in range(len(self.lists))]
-        classes = Classes(np.array(sizes, dtype=np.int64), *self.classes(topics))
+        classes = Classes(np.array(self.counted().sizes, dtype=np.int64), *self.classes(topics))
         _refuse_too_large(topics, classes)
         return classes
 
@@ -172,7 +175,7 @@ class FrameGroup:
         cls,
         work_session: WorkSession,
         members: DataFrame | LabelledMembers,
-        topics: DataFrame,
+        topics: TopicTable,
         rows: int,
     ) -> FrameGroup:
         """Read members and topics.
@@ -187,9 +190,8 @@ class FrameGroup:
         SpecError
             As for `GroupSpec.from_arrow`, or members are others when they are read again.
         """
-        known = TopicTable.of(topics)
-        labelled = LabelledMembers.of(members, known)
-        classes = labelled.count(known)
+        labelled = LabelledMembers.of(members, topics)
+        classes = labelled.count(topics)
         count = int(classes.size.sum())
         work_session.set_shuffle_parts(
             max(-(-max(count, rows) // work_session.bucket_rows), work_session.tasks)
@@ -197,7 +199,7 @@ class FrameGroup:
         kept, seed = _add_keys(work_session, _normalize_members(labelled.rows), count)
         if len(classes.size) > 1:
             kept, classes = _renumber_classes(work_session.spark, kept, classes)
-        return cls(work_session, known, classes, classes.problem(known), kept, seed)
+        return cls(work_session, topics, classes, classes.problem(topics), kept, seed)
 
     def line(self, problem: CompressedProblem) -> PartitionLine:
         """Return the line of all partitions, in the order of topic classes."""

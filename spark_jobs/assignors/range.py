@@ -8,7 +8,7 @@ from pyspark.sql import functions as F
 
 from assignors.arrays import Longs, offsets_of, sum_by
 from assignors.partition_ranges import Verdict
-from spark_jobs.assignors.group import ORDER, FrameGroup, LabelledMembers, adopt_members
+from spark_jobs.assignors.group import ORDER, FrameGroup
 from spark_jobs.assignors.materialize import (
     FrameAssignment,
     add_names,
@@ -16,6 +16,7 @@ from spark_jobs.assignors.materialize import (
 )
 from spark_jobs.assignors.ordered_ops import add_running_sum, lay_beside
 from spark_jobs.assignors.prior_ownership import ResolvedOwnership, check_previous, resolve_claims
+from spark_jobs.assignors.small_group import GivenTables
 from spark_jobs.assignors.twin import Twin
 from spark_jobs.session.schemas import look_up, small
 from spark_jobs.session.work_session import WorkSession
@@ -156,19 +157,10 @@ def _count_stayed(group: FrameGroup, rows: DataFrame, resolved: ResolvedOwnershi
     return int(same or 0)
 
 
-def _assign_large(
-    work_session: WorkSession,
-    members: DataFrame | LabelledMembers,
-    topics: DataFrame,
-    previous: DataFrame | None = None,
-) -> FrameAssignment:
+def _assign_large(work_session: WorkSession, given: GivenTables) -> FrameAssignment:
     """Assign on executors, and return the rows with their totals."""
-    claims, count = None, 0
-    if previous is not None:
-        claims, count = check_previous(work_session.adopt(previous))
-    group = FrameGroup.of(
-        work_session, adopt_members(work_session, members), work_session.adopt(topics), count
-    )
+    claims = None if given.previous is None else check_previous(given.previous)[0]
+    group = FrameGroup.of(work_session, given.members, given.topics, given.rows)
     resolved = resolve_claims(group, claims) if claims is not None else None
     rows = work_session.keep(_cut_topics(group))
     return _count_totals(group, rows, resolved)

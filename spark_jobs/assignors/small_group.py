@@ -1,20 +1,19 @@
 """A group that the driver holds: assigned there by `assignors`, the code that DataFrames repeat.
 
-A job of DataFrames has some fifty stages, which Spark plans and compiles for seconds, and which
-move rows between tasks again and again. Reading the rows takes three.
+Blocks on executors take a dozen stages, DataFrames some forty, which Spark plans and compiles for
+seconds. Reading the rows takes three.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import reduce
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 from assignors import Assignor, GroupSpec, get_assignor
 from assignors.parse_tables import get_strings, parse_claims
@@ -29,16 +28,64 @@ from spark_jobs.assignors.group import (
 )
 from spark_jobs.assignors.materialize import FrameAssignment, add_names
 from spark_jobs.assignors.prior_ownership import ResolvedOwnership
-from spark_jobs.session.schemas import frame_of, select_members, select_owned, select_topics
+from spark_jobs.session.schemas import frame_of, select_owned
 from spark_jobs.session.work_session import WorkSession
+
+
+@dataclass(frozen=True, slots=True)
+class GivenTables:
+    """The tables of a group, in the work session.
+
+    Attributes
+    ----------
+    members, topics
+        Members by number of their subscription, and how many have each; the topics, read.
+    previous, rows
+        The rows of the previous assignment, unless it is a new group, and how many there are.
+    """
+
+    members: LabelledMembers
+    topics: TopicTable
+    previous: DataFrame | None
+    rows: int
+
+    @classmethod
+    def of(
+        cls,
+        work_session: WorkSession,
+        members: DataFrame | LabelledMembers,
+        topics: DataFrame,
+        previous: DataFrame | None,
+    ) -> GivenTables:
+        """Check the columns, read topics and subscriptions, and count the rest.
+
+        Parameters
+        ----------
+        members, topics, previous
+            As for `spark_jobs.assignors.uniform.assign`.
+
+        Raises
+        ------
+        SpecError
+            A column is missing or of another type, a member has no id, or an unknown topic.
+        """
+        claims = None if previous is None else select_owned(work_session.adopt(previous))
+        known = TopicTable.of(work_session.adopt(topics))
+        labelled = LabelledMembers.of(adopt_members(work_session, members), known).counted()
+        return cls(labelled, known, claims, 0 if claims is None else claims.count())
+
+    def count(self, *, owners_of_each_topic: bool) -> int:
+        """Count rows; those of the result, too, if each member may get a range of each topic."""
+        assert self.members.sizes is not None
+        members, topics = sum(self.members.sizes), len(self.topics.names)
+        product = members * topics if owners_of_each_topic else 0
+        return members + topics + self.rows + product
 
 
 def assign_small_group(
     work_session: WorkSession,
     assignor: str,
-    members: DataFrame | LabelledMembers,
-    topics: DataFrame,
-    previous: DataFrame | None,
+    given: GivenTables,
     options: Mapping[str, Any],
     *,
     owners_of_each_topic: bool = False,
@@ -47,8 +94,6 @@ def assign_small_group(
 
     Parameters
     ----------
-    members, topics, previous
-        As for `spark_jobs.assignors.uniform.assign`.
     owners_of_each_topic
         Each member may get a range of each topic.
 
@@ -62,16 +107,10 @@ def assign_small_group(
     SpecError
         Bad input, as on executors.
     """
-    if not work_session.driver_rows:
+    most = work_session.driver_rows
+    if not most or given.count(owners_of_each_topic=owners_of_each_topic) > most:
         return None
-    members = adopt_members(work_session, members)
-    frames = {"topics": work_session.adopt(select_topics(topics))}
-    if previous is not None:
-        frames["owned"] = work_session.adopt(select_owned(previous))
-    rows = members.rows if isinstance(members, LabelledMembers) else select_members(members)
-    if _count(frames | {"members": rows}, owners_of_each_topic) > work_session.driver_rows:
-        return None
-    group = _read_group(members, **frames)
+    group = _read_group(given)
     return assign_on_driver(work_session, get_assignor(assignor, **options), group)
 
 
@@ -113,16 +152,14 @@ def collect_group(group: FrameGroup, resolved: ResolvedOwnership) -> GroupSpec:
     )
 
 
-def _read_group(
-    members: DataFrame | LabelledMembers, topics: DataFrame, owned: DataFrame | None = None
-) -> GroupSpec:
+def _read_group(given: GivenTables) -> GroupSpec:
     """Read a group without the topics of each member, which are the most of it."""
-    known = TopicTable.of(topics)
-    labelled = LabelledMembers.of(members, known)
+    labelled, known = given.members, given.topics
     table = labelled.rows.toArrow()
     subscription = table["class"].to_numpy().astype(np.int64)
-    if labelled.sizes is not None:
-        refuse_changed(labelled.sizes, np.bincount(subscription, minlength=len(labelled.sizes)))
+    assert labelled.sizes is not None
+    refuse_changed(labelled.sizes, np.bincount(subscription, minlength=len(labelled.sizes)))
+    owned = None if given.previous is None else given.previous.toArrow()
     ids = get_strings(table, "members", "member_id")
     offsets, listed = labelled.classes(known)
     return GroupSpec.from_columns(
@@ -134,16 +171,5 @@ def _read_group(
         list_topics=listed,
         topics=known.names,
         partitions=known.partitions,
-        **parse_claims(owned.toArrow() if owned is not None else None, ids, known.names),
+        **parse_claims(owned, ids, known.names),
     )
-
-
-def _count(frames: Mapping[str, DataFrame], owners_of_each_topic: bool) -> int:  # noqa: FBT001
-    """Count the rows of all frames, and those of the result where they may be more."""
-    counted = [
-        frame.agg(F.lit(name).alias("name"), F.count(F.lit(1)).alias("rows"))
-        for name, frame in frames.items()
-    ]
-    counts = {row["name"]: row["rows"] for row in reduce(DataFrame.unionAll, counted).collect()}
-    product = counts["members"] * counts["topics"] if owners_of_each_topic else 0
-    return int(sum(counts.values()) + product)

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from assignors import get_assignor
 from spark_jobs.assignors.group import LabelledMembers
 from spark_jobs.assignors.materialize import FrameAssignment, assign_in_work_session
-from spark_jobs.assignors.small_group import assign_small_group
+from spark_jobs.assignors.small_group import GivenTables, assign_small_group
 from spark_jobs.session.work_session import BUCKET_ROWS, DRIVER_ROWS, WorkSession
 
 
@@ -23,7 +23,7 @@ class Twin:
     name
         The assignor's.
     assign_large
-        Assigns on executors: of a work session, members, topics, previous owners, and options.
+        Assigns on executors: of a work session, the tables, and options.
     owners_of_each_topic
         Every member may get a range of every topic: the driver expects so many rows.
     """
@@ -58,11 +58,11 @@ class Twin:
 
         def run(work_session: WorkSession) -> FrameAssignment:
             get_assignor(self.name, **options)  # refuses bad options
-            given = (members, topics, previous)
+            given = GivenTables.of(work_session, members, topics, previous)
             small = assign_small_group(
-                work_session, self.name, *given, options,
+                work_session, self.name, given, options,
                 owners_of_each_topic=self.owners_of_each_topic,
             )  # fmt: skip
-            return self.assign_large(work_session, *given, **options) if small is None else small
+            return self.assign_large(work_session, given, **options) if small is None else small
 
         return assign_in_work_session(spark, run, bucket_rows, driver_rows)

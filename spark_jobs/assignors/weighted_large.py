@@ -172,7 +172,8 @@ class _Large:
             for name in ("member_id", "instance_id", "subscribed")
             if name in tables["members"].columns
         ]
-        group = FrameGroup.of(session, tables["members"].select(*known), tables["topics"], rows)
+        topics = TopicTable.of(tables["topics"])
+        group = FrameGroup.of(session, tables["members"].select(*known), topics, rows)
         line = Line.of(group)
         if line.partitions <= SMALL:
             return None

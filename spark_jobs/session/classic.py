@@ -71,6 +71,21 @@ class ClassicSession:
         the computation fails or is cancelled, nothing is kept. They stay in the frame's session,
         which knows how a store is reached.
         """
+        kept, scan, release = self._prepare(frame)
+        with _released_on_failure(release):
+            scan.count()  # an execution of SQL: its tasks have the session's settings
+        return kept, release
+
+    def keep_and_collect(
+        self, frame: DataFrame, collect: Callable[[DataFrame], Any]
+    ) -> tuple[DataFrame, Callable[[bool], object], Any]:
+        """Do as `keep`, by what `collect` reads of the kept frame, and return that."""
+        kept, _, release = self._prepare(frame)
+        with _released_on_failure(release):
+            return kept, release, collect(kept)
+
+    def _prepare(self, frame: DataFrame) -> tuple[DataFrame, Any, Callable[[bool], object]]:
+        """Return a frame that is kept once it is read, the scan of it, and what releases it."""
         spark, execution = frame.sparkSession, frame._jdf.queryExecution()  # noqa: SLF001 - see above
         level = spark.sparkContext._getJavaStorageLevel(_LEVEL)  # noqa: SLF001
         sql: Any = spark._jvm.org.apache.spark.sql  # type: ignore[union-attr] # noqa: SLF001
@@ -82,12 +97,11 @@ class ClassicSession:
         with _released_on_failure(batches.unpersist):
             batches.localCheckpoint()
             scan = of(spark._jsparkSession, cached)  # noqa: SLF001
-            scan.count()  # an execution of SQL: its tasks have the session's settings
             rows = _companion(sql.execution, "LogicalRDD").fromDataset(
                 scan.queryExecution().toRdd(), scan, False
             )
             kept = DataFrame(of(spark._jsparkSession, rows), spark)  # noqa: SLF001
-        return kept, batches.unpersist
+        return kept, scan, batches.unpersist
 
     def keep_and_measure(
         self, frame: DataFrame, measures: Mapping[str, Column]

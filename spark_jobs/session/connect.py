@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+import pyarrow as pa
 from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -88,6 +89,13 @@ class ConnectSession:
         kept, release = self.keep(frame)
         row = kept.agg(*[column.alias(name) for name, column in measures.items()]).collect()[0]
         return kept, release, row.asDict()
+
+    def keep_and_collect(
+        self, frame: DataFrame, collect: Callable[[DataFrame], pa.Table]
+    ) -> tuple[DataFrame, Callable[[bool], object], pa.Table]:
+        """Do as `keep`, and return what `collect` reads of the kept frame."""
+        kept, release = self.keep(frame)
+        return kept, release, collect(kept)
 
     def parallelism(self) -> int:
         """Return how many tasks run at once, about."""

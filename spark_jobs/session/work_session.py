@@ -7,6 +7,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 
 from coordinator.config import EngineConfig
@@ -93,6 +94,21 @@ class WorkSession:
             kept, release, found = self._kind.keep_and_measure(frame, measures)
         self._kept.append(release)
         return kept, found
+
+    def keep_and_collect(
+        self, frame: DataFrame, collect: Callable[[DataFrame], pa.Table]
+    ) -> tuple[DataFrame, pa.Table]:
+        """Do as `keep`, and return what `collect` reads of the kept frame, in one job.
+
+        Parameters
+        ----------
+        collect
+            Must look at all of it: what it passes over is not kept.
+        """
+        with failures_explained():
+            kept, release, table = self._kind.keep_and_collect(frame, collect)
+        self._kept.append(release)
+        return kept, table
 
     def share(self, value: Any) -> Any:  # noqa: ANN401 - tasks read anything
         """Return a value for tasks, as an attribute `value`."""

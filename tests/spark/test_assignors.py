@@ -1,7 +1,7 @@
 """Spark = NumPy: the same rows, verdict, loads and totals, on many random groups put into one.
 
-Every run is watched: no Python over rows, no window over a whole frame, nothing but tables of
-classes and types on the driver.
+Every run is watched: no Python function for each row, no window over a whole frame, nothing but
+tables of classes, types and blocks on the driver.
 """
 
 from __future__ import annotations
@@ -17,6 +17,13 @@ pytestmark = pytest.mark.spark
 
 MIXED = mixed(range(120 if EVERY else 60))
 CROWD, EQUAL = crowd(1, members=600, classes=2), crowd(2, members=200, classes=1)
+STATIC = {
+    "topics": EQUAL["topics"],
+    "members": {
+        name: fields | {"instance_id": f"i{at * 7 % 200}" if at % 3 else None}
+        for at, (name, fields) in enumerate(EQUAL["members"].items())
+    },
+}
 NOT_LONG = {"long_ranges": 0}
 """Groups whose ranges are kept long are assigned on the driver."""
 
@@ -57,9 +64,36 @@ def test_spark_and_numpy_give_the_same_rows(spark, name):
     spec, assignor, options = WHOLE[name]
     ranges, seen = compare(spark, tables(spec, seed=len(name)), assignor, options)
     assert ranges.partial == ("max_moves" in options)
-    assert seen.windows()
+    assert bool(seen.windows()) == (spec is not EQUAL)
     if spec is CROWD:  # 10 topics, 2 classes, loads from 0 to 5
         assert max(seen.collected) < 20
+
+
+FEW_STAGES = {
+    "equal subscriptions": (EQUAL, "uniform", {}, 250_000),
+    "many blocks": (EQUAL, "sticky", {"imbalance": 1}, 60),
+    "static members": (STATIC, "uniform", {}, 60),
+}
+
+
+@pytest.mark.parametrize("name", FEW_STAGES)
+def test_classes_that_do_not_compete_take_few_stages(spark, name):
+    """Members and claims are shuffled once, as rows; then blocks are. It was 40 stages."""
+    from spark_jobs.assignors.dispatch import assign_frames
+
+    spec, assignor, options, bucket_rows = FEW_STAGES[name]
+    given = tables(spec, seed=4)
+    frames = [spark.createDataFrame(table) for table in given]
+    how = {"driver_rows": 1, "bucket_rows": bucket_rows} | options | NOT_LONG
+    with watch(spark) as seen:
+        assigned = assign_frames(spark, assignor, *frames, **how)
+        rows = assigned.rows.toArrow()
+    assert seen.stages <= 15
+    assert seen.blocks()
+    assert (seen.windows(), seen.python()) == ([], [])
+    assert max(seen.collected[:-1]) < 40  # totals of blocks
+    assert seen.collected[-1] == len(rows) > 200
+    same_as_numpy(spark, assigned, given, assignor, options | NOT_LONG)
 
 
 @pytest.mark.parametrize("name", CUT if EVERY else ["sticky per class"])

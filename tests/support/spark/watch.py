@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -11,6 +12,7 @@ from functools import wraps
 from pyspark.sql import SparkSession
 from pyspark.sql.classic.dataframe import DataFrame
 
+_GROUP = "spark.jobGroup.id"
 _PYTHON = re.compile(r".*(?:Python|Pandas|InArrow).*")
 _WINDOW = re.compile(r"^\(\d+\) Window\b.*\n(?:Input.*\n)?(Arguments: .*)$", re.MULTILINE)
 
@@ -25,14 +27,22 @@ class Watch:
         Physical plans as Spark executed them.
     collected
         Rows of every frame that was brought to the driver.
+    stages
+        How many stages had tasks that ran.
     """
 
     plans: list[str] = field(default_factory=list)
     collected: list[int] = field(default_factory=list)
+    stages: int = 0
 
     def python(self) -> list[str]:
-        """Lines of plans in which rows go through Python."""
-        return [line for plan in self.plans for line in _PYTHON.findall(plan)]
+        """Lines of plans in which rows go through Python, other than in whole batches."""
+        found = [line for plan in self.plans for line in _PYTHON.findall(plan)]
+        return [line for line in found if "MapInArrow" not in line]
+
+    def blocks(self) -> bool:
+        """Whether batches go through Python."""
+        return any("MapInArrow" in plan for plan in self.plans)
 
     def windows(self) -> list[str]:
         """Arguments of all windows."""
@@ -60,13 +70,27 @@ def watch(spark: SparkSession) -> Iterator[Watch]:
         real[name] = getattr(DataFrame, name)
         setattr(DataFrame, name, _counted(real[name], seen))
     before = {execution.executionId() for execution in _executions(spark)}
+    context, tag = spark.sparkContext, f"watch-{uuid.uuid4()}"
+    context.setLocalProperty(_GROUP, tag)
     try:
         yield seen
+        seen.stages = _count_stages(spark, tag)
         after = [found for found in _executions(spark) if found.executionId() not in before]
         seen.plans += [execution.physicalPlanDescription() for execution in after]
     finally:
+        context.setLocalProperty(_GROUP, None)
         for name, method in real.items():
             setattr(DataFrame, name, method)
+
+
+def _count_stages(spark: SparkSession, tag: str) -> int:
+    """Count the stages of this thread's jobs; those that Spark skipped have no task."""
+    spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
+    tracker = spark.sparkContext.statusTracker()
+    jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(tag)]
+    stages = {stage for job in jobs for stage in job.stageIds}
+    found = [tracker.getStageInfo(stage) for stage in stages]
+    return sum(1 for stage in found if stage is not None and stage.numCompletedTasks)
 
 
 def _counted(method, seen):

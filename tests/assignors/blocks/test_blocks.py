@@ -1,0 +1,126 @@
+"""Groups in blocks: the rows, verdicts, loads and totals of the same group as a whole."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from assignors import GroupSpec, get_assignor, quality
+from assignors.blocks.line_blocks import Seams
+from tests.assignors.blocks.engine import assign
+from tests.support.longer import EVERY
+
+COLUMNS = ["member_id", "topic", "first_partition", "partition_count"]
+ORDER = [(name, "ascending") for name in COLUMNS]
+
+
+def random_group(seed: int) -> tuple[pa.Table, pa.Table, pa.Table]:
+    """Classes that share no topic; claims of members that left, of topics no longer subscribed."""
+    draw = random.Random(seed)
+    classes = draw.choice([1, 1, 2, 4])
+    lists = [[f"t{c}-{n}" for n in range(draw.randint(1, 4))] for c in range(classes)]
+    most = draw.choice([3, 20, 200])
+    topics = {topic: draw.randint(0, most) for names in lists for topic in names}
+    topics[lists[0][0]] += 1  # others assign a group without partitions
+    topics["nobody"] = 5
+    of_member = {
+        f"m{draw.randrange(10**6)}-{n}": draw.choice(lists) for n in range(draw.randint(1, 40))
+    }
+    gone = {f"gone{n}": draw.choice(lists) for n in range(draw.randint(0, 4))}
+    everybody = sorted((of_member | gone).items())
+    claims = []
+    for topic, size in topics.items():
+        at = 0
+        while at < size:
+            step = min(draw.choice([1, 1, 2, 7, 50]), size - at)
+            takers = [who for who, names in everybody if topic in names] or [
+                who for who, _ in everybody
+            ]
+            if draw.random() < 0.9:
+                claims.append((draw.choice(takers[: draw.choice([1, 3, 99])]), topic, at, step))
+            at += step
+    draw.shuffle(claims)
+    static = draw.choice([0, 0, 0.5, 1])
+    rows = sorted(of_member.items())
+    draw.shuffle(rows)
+    text, number = pa.string(), pa.int64()
+    return (
+        pa.table({
+            "member_id": pa.array([who for who, _ in rows], text),
+            "instance_id": pa.array(
+                [f"i{draw.randrange(99)}-{who}" if draw.random() < static else None for who, _ in rows],
+                text,
+            ),
+            "subscribed": pa.array([names for _, names in rows], pa.list_(text)),
+        }),
+        pa.table({"topic": list(topics), "partitions": pa.array(topics.values(), number)}),
+        pa.table(
+            {name: pa.array([row[at] for row in claims], text if at < 2 else number)
+             for at, name in enumerate(COLUMNS)}
+        ),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(600 if EVERY else 150))
+def test_blocks_are_assigned_as_the_whole_group(seed):
+    draw, given = random.Random(seed), random_group(seed)
+    imbalance = draw.choice([0, 0, 1, 3, "30%"])
+    found = assign(given, imbalance, draw.choice([1, 2, 3, 7]), draw)
+    group = GroupSpec.from_arrow(*given)
+    ranges = get_assignor("sticky", imbalance=imbalance, long_ranges=0).assign(group)
+    assert found is not None
+    assert found.rows.sort_by(ORDER).equals(ranges.to_arrow().sort_by(ORDER))
+    assert found.verdict == ranges.verdict
+    report = quality.report(group, ranges)
+    assert (found.moved, found.orphans) == (report.moved, report.orphans)
+    loads = found.loads
+    kinds = zip(loads.class_.tolist(), loads.load.tolist(), strict=True)
+    counts = dict(zip(kinds, loads.members.tolist(), strict=True))
+    expected = Counter(zip(group.member_class.tolist(), ranges.loads().tolist(), strict=True))
+    assert {kind: n for kind, n in counts.items() if n} == expected
+
+
+def changed(given, rows):
+    claims = given[2].to_pylist()
+    return given[0], given[1], pa.Table.from_pylist(rows(claims), given[2].schema)
+
+
+WRONG = {
+    "owned twice, by two members": lambda rows: [*rows, rows[0] | {"member_id": "m-b"}],
+    "owned twice, by one": lambda rows: [*rows, rows[0]],
+    "outside": lambda rows: [rows[0] | {"first_partition": 9}],
+    "no partition": lambda rows: [rows[0] | {"partition_count": 0}],
+    "before the first": lambda rows: [rows[0] | {"first_partition": -1}],
+    "no topic": lambda rows: [rows[0] | {"topic": None}],
+    "no owner": lambda rows: [rows[0] | {"member_id": None}],
+    "unknown topic": lambda rows: [rows[0] | {"topic": "other"}],
+}
+
+
+@pytest.mark.parametrize("blocks", [1, 2])
+@pytest.mark.parametrize("name", WRONG)
+def test_what_is_wrong_is_left_to_others(name, blocks):
+    """They say what it is, or resolve it."""
+    given = (
+        pa.table({"member_id": ["m-a", "m-b"], "instance_id": pa.nulls(2, pa.string()),
+                  "subscribed": [["t"], ["t"]]}),
+        pa.table({"topic": ["t"], "partitions": [10]}),
+        pa.table({"member_id": ["m-a"], "topic": ["t"], "first_partition": [2],
+                  "partition_count": [3]}),
+    )  # fmt: skip
+    draw = random.Random(1)
+    assert assign(given, 0, blocks, draw) is not None
+    assert assign(changed(given, WRONG[name]), 0, blocks, draw) is None
+
+
+def test_pieces_are_joined_over_several_stretches():
+    """Of 5 stretches the second and third are free throughout; the fourth begins free."""
+    seams = Seams.of(
+        np.array([0, 10, 10, 4, 2]), np.array([3, 10, 10, 0, 0]), np.array([0, 1, 1, 0, 0])
+    )
+    assert seams.begun.tolist() == [False, True, True, True, False]
+    assert seams.last.tolist() == [27, 0, 0, 0, 0]
