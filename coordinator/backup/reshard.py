@@ -98,8 +98,7 @@ def reshard(
     CommitFailed
         The disk is full, read-only or broken. Nothing is left behind.
     """
-    if shards != 1:
-        check_count(shards, "--shards")
+    check_count(shards, "--shards", least=1)
     root, config = find_root(source), config or Config()
     _refuse_served(root, config)
     refuse_incomplete(root)

@@ -155,11 +155,13 @@ class Root:
         pass. If it is alive all the same it joins again, and has its shards until others claim
         them.
         """
-        try:
-            self._nodes.look()
-        except OSError as error:
-            logger.warning("cannot read the nodes of %s: %s", self._root, error)
         former = self._nodes.with_claim(opened.epoch - 1)  # its file has aged as long as its lease
+        if former is None:
+            try:
+                self._nodes.look()
+            except OSError as error:
+                logger.warning("cannot read the nodes of %s: %s", self._root, error)
+            former = self._nodes.with_claim(opened.epoch - 1)
         if former is None:
             return
         (described,) = opened.consumer_group_describe(NODES)

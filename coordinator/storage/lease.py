@@ -200,9 +200,10 @@ class Lease:
         return self.seen is not None and left_ms < self._config.ttl_ms - 2 * self._config.renew_ms
 
     def publish_epoch(self, epoch: int) -> None:
-        """Tell the others the coordinator epoch of our claim."""
+        """Tell the others the coordinator epoch of our claim: by one request, while it is ours."""
         self._epoch = epoch
-        self.retake()
+        if not self.renew(self._clock()):
+            self.retake()
 
     def renew(self, now_ms: int) -> bool:
         """Renew the lease; False when another coordinator has it, or the file is gone.

@@ -334,16 +334,16 @@ def _keep_out(disk: Files, root: str, count: int) -> None:
         disk.swap(commit_file(f"{root}/log", 0), content, None)
 
 
-def check_count(count: int, name: str) -> None:
-    """Refuse a number of shards that no store has.
+def check_count(count: int, name: str, least: int = 2) -> None:
+    """Refuse a number of shards that no store has, or that is less than the least.
 
     Raises
     ------
     ConfigError
         It is one.
     """
-    if not 1 < count <= SHARDS_MOST:
-        raise ConfigError(f"{name} is {count}: give 2 to {SHARDS_MOST}")
+    if not least <= count <= SHARDS_MOST:
+        raise ConfigError(f"{name} is {count}: give {least} to {SHARDS_MOST}")
 
 
 def refuse_with_shards(config: Config, store: str) -> None:

@@ -175,8 +175,8 @@ def test_bad_words_are_refused(one, tmp_path, muster_here):
     (tmp_path / "full" / "file").write_text("")
     make_shards(str(tmp_path / "empty"), 2, Config())
     for source, new, count, why in (
-        (one, "new", 0, b"--shards is 0: give 2 to 1024"),
-        (one, "new", 5_000, b"--shards is 5000: give 2 to 1024"),
+        (one, "new", 0, b"--shards is 0: give 1 to 1024"),
+        (one, "new", 5_000, b"--shards is 5000: give 1 to 1024"),
         (one, "full", 2, b"not empty"),
         (tmp_path / "absent", "new", 2, b"absent"),
         (tmp_path / "empty", "new", 3, b"no shard of it has a log"),

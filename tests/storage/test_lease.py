@@ -336,8 +336,11 @@ def test_a_renewal_of_an_object_is_one_request_as_long_as_it_is_ours(place, leas
     _, files = place
     read, reads = files.read_tagged, []
     files.read_tagged = lambda path: reads.append(path) or read(path)
+    one.publish_epoch(3)
     assert one.renew(clock())
-    assert len(reads) == files.has_locks
+    assert len(reads) == 2 * files.has_locks
+    assert lease("two").holder().coordinator_epoch == 3
+    reads.clear()
     write(b"{}")  # by a writer without tags
     assert not one.renew(clock())
     assert one.retake()

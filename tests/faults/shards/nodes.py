@@ -42,8 +42,8 @@ SHARDS, NODES, TOPIC, PARTITIONS = 6, 3, "t", 4
 GROUPS = [f"g{number}" for number in range(8)]
 TTL_MS, S3_TTL_MS, MORE_S = 4_000, 10_000, 2.0
 """A lease on a disk and on S3, and how much longer than it a group may have no coordinator."""
-COMMITS = 16
-"""To take the root (14 requests) and then a shard (17), an object store is asked one thing after the
+COMMITS = 11
+"""To take the root (10 requests) and then a shard (12), an object store is asked one thing after the
 other as often as for so many commits: that is what a machine that does much else makes slow."""
 CONFIG = Config(
     lease=LeaseConfig(ttl_ms=TTL_MS, renew_ms=500, check_ms=200),
