@@ -215,7 +215,8 @@ def _whole(rows: pa.Table, name: str, optional: bool = False) -> pa.Array | None
         if optional:
             return None
         raise _NoRun
-    array = rows.column(name).combine_chunks()
+    column = rows.column(name)
+    array = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
     if array.null_count and not optional:
         raise _NoRun
     return array
@@ -383,12 +384,13 @@ def _spread(values: list[Value], codes: Ints) -> list[Value]:
 def _number_values(column: pa.Array | pa.ChunkedArray) -> tuple[list[str | None], Ints]:
     """Return the distinct values of a column, and for each row which of them it has."""
     if isinstance(column, pa.ChunkedArray):
-        column = column.combine_chunks()
-    if pa.types.is_dictionary(column.type) and not column.null_count:
-        coded = column
-    else:
-        coded = column.dictionary_encode(null_encoding="encode")
-    return coded.dictionary.to_pylist(), coded.indices.to_numpy()
+        column = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+    if not pa.types.is_dictionary(column.type):
+        column = column.dictionary_encode(null_encoding="encode")
+    words, codes = column.dictionary.to_pylist(), column.indices
+    if codes.null_count:
+        codes, words = codes.fill_null(len(words)), [*words, None]
+    return words, codes.to_numpy()
 
 
 def _decode_spans(array: pa.ListArray, seen: ValueCache) -> list[Any]:

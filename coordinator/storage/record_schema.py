@@ -189,3 +189,15 @@ NAME_COLUMN = _find_names()
 COLUMN_TYPES = _collect_columns()
 SCHEMA = pa.schema([(name, column.arrow) for name, column in COLUMN_TYPES.items()])
 """All columns of the log."""
+CODED = frozenset(
+    leaf
+    for name, column in COLUMN_TYPES.items()
+    for leaf in (
+        [f"{name}.list.element.{field.name}" for field in RANGE if field.type == pa.string()]
+        if column.python in (Spans, Holding)
+        else [name]
+        if column.arrow == pa.string() and Mark.DISTINCT not in column.marks
+        else []
+    )
+)
+"""Leaves of texts of which many rows have the same."""

@@ -28,7 +28,7 @@ from coordinator.storage.data_files import (
 from coordinator.storage.record_decoder import ValueCache, decode_batches
 from coordinator.storage.record_encoder import encode_records
 from coordinator.storage.record_log import Batch, CorruptLog, LogError, NoLog, Unreachable
-from coordinator.storage.record_schema import SCHEMA
+from coordinator.storage.record_schema import CODED, SCHEMA
 from coordinator.storage.tables.claims import Claim, Claims, has_history, note_claim, numbers_of
 from coordinator.storage.tables.commit_writer import TableAction
 from coordinator.storage.tables.fenced_table import FencedTable
@@ -177,7 +177,7 @@ def _read_snapshot(
     """
     found: deque[Batch] = deque()
     try:
-        for rows in read_parts(path, parts):
+        for rows in read_parts(path, parts, coded=CODED):
             for batch in decode_batches(rows, seen):
                 found.append(Batch(position, batch.at_ms, batch.epoch, batch.records))
     except CorruptLog as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 
@@ -22,7 +23,7 @@ from coordinator.storage.record_log import (
     WriterFenced,
     merge_advances,
 )
-from coordinator.storage.record_schema import SCHEMA
+from coordinator.storage.record_schema import CODED, SCHEMA
 from coordinator.storage.tables.table_io import read_delta
 from tests.support.lives import life, replayed
 from tests.support.log_records import RECORDS, anything
@@ -59,6 +60,23 @@ def test_records_round_trip_through_rows(records):
     for field in rows.schema:
         kept = SCHEMA.field(field.name).type
         assert field.type == kept or (pa.types.is_dictionary(field.type) and kept == pa.string())
+
+
+@given(anything)
+def test_records_are_the_same_from_texts_that_are_numbered(records):
+    """As a snapshot's files have them; of some texts, none is there, or no row has one of them."""
+    file = pa.BufferOutputStream()
+    pq.write_table(encode_records(records, 5, 77, 3), file)
+    footer = pq.read_metadata(pa.BufferReader(file.getvalue()))
+    leaves = [footer.schema.column(at).path for at in range(footer.num_columns)]
+    coded = [leaf for leaf in leaves if leaf in CODED]
+    rows = pq.ParquetFile(pa.BufferReader(file.getvalue()), read_dictionary=coded).read()
+    assert decode_rows(rows, ValueCache()) == records
+    half = len(records) // 2
+    assert decode_rows(rows.slice(half), ValueCache()) == records[half:]
+    for long in (1, 100):
+        found = decode_batches(rows, ValueCache(), long)
+        assert [record for batch in found for record in batch.records] == records
 
 
 def test_what_is_appended_is_replayed(opened):

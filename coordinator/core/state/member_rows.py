@@ -156,7 +156,7 @@ class HeldRows:
         self.place = array("i")
         self.numbers = [array("i"), array("i"), array("i")]
         none = np.zeros(0, np.int32)
-        self.assigned = self.pending = SpanRows([], none, none, (none,) * 3)
+        self.assigned, self.pending = (SpanRows([], none, none, (none,) * 3) for _ in range(2))
 
     def grow(self, count: int) -> None:
         """Add so many rows of members that have nothing yet."""
@@ -174,8 +174,8 @@ class HeldRows:
         for column, values in zip(self.numbers, found.numbers, strict=True):
             np.asarray(column)[rows] = values
         np.asarray(self.place)[rows] = len(self.assigned) + np.arange(len(rows))
-        self.assigned = self.assigned.join(found.assigned)
-        self.pending = self.pending.join(found.pending)
+        self.assigned.extend(found.assigned)
+        self.pending.extend(found.pending)
 
     def copy(self) -> HeldRows:
         """Return the same, to be read while members advance."""

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from assignors.arrays import Longs
 from coordinator.core.state.shared_dict import SharedDict
-from coordinator.core.state.short_calls import number
+from coordinator.core.state.short_calls import AT_ONCE, number
 
 V = TypeVar("V")
 T = TypeVar("T")
@@ -55,14 +55,16 @@ class MemberIndex:
 
     def add(self, ids: pa.StringArray) -> bool:
         """Give members rows behind the others; False, and nothing is done, if one has a row."""
-        start = len(self.places)
-        new = number(to_texts(ids), start)
-        if self.frozen or len(new) < len(ids) or not self.places.keys().isdisjoint(new):
+        if self.frozen:
             return False
-        if start:
-            self.places.update(new)
-        else:
-            self.places = new
+        start, end = len(self), len(self) + len(ids)
+        texts = to_texts(ids)
+        for at in range(0, len(texts), AT_ONCE):
+            piece = texts[at : at + AT_ONCE]
+            self.places.update(zip(piece, range(start + at, end), strict=False))
+        if len(self.places) < end:  # one of them was there, and has another row now
+            self.places = number(to_texts(self.ids))
+            return False
         self._ids.append(ids)
         return True
 

@@ -307,12 +307,12 @@ def to_array(column: Ints) -> array[int]:
     `np.asarray` makes numpy's array of it without a copy.
     """
     found = array("i")
-    found.frombytes(np.ascontiguousarray(column, np.int32).tobytes())
+    found.frombytes(np.ascontiguousarray(column, np.int32).view(np.uint8).data)
     return found
 
 
 class SpanRows:
-    """The spans of each row, in order; never changed.
+    """The spans of each row, in order; only added to while a group is loaded.
 
     Parameters
     ----------
@@ -396,13 +396,17 @@ class SpanRows:
         starts = np.asarray(self.offsets)[np.maximum(rows, 0)].astype(np.int64)
         return expand_runs(starts, self.counts_of(rows))
 
-    def join(self, other: SpanRows) -> SpanRows:
-        """Return the rows of both."""
+    def extend(self, other: SpanRows) -> None:
+        """Add the rows of another one, as long as no one else keeps these."""
         number = {key: at for at, key in enumerate(self.keys)}
         known = np.array([number.setdefault(key, len(number)) for key in other.keys], np.int32)
-        topic, *numbers = (
-            np.concatenate(pair) for pair in zip(self.columns(), other.columns(), strict=True)
-        )
-        topic[len(self.topic) :] = known[topic[len(self.topic) :]]
-        counts = np.concatenate([self.counts(), other.counts()])
-        return SpanRows(list(number), counts, topic, numbers)
+        self.keys = list(number)
+        topic, *numbers = other.columns()
+        self.topic.extend(to_array(known[topic] if len(known) else topic))
+        for column, more in zip(self.numbers, numbers, strict=True):
+            column.extend(to_array(more))
+        self.offsets.extend(to_array(np.asarray(other.offsets)[1:] + self.offsets[-1]))
+
+    def copy(self) -> SpanRows:
+        """Return the same, to be added to."""
+        return SpanRows(self.keys, self.counts(), self.columns()[0], self.columns()[1:])

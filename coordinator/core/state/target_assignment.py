@@ -208,7 +208,10 @@ NOT_READ = WholeTarget(  # from no list: pyarrow would import pandas to convert 
 """Stands for a whole target that a record names, until it is read from the table of targets."""
 
 
-NO_ROWS = SpanRows([], *(np.zeros(0, np.int32),) * 2, (np.zeros(0, np.int32),) * 2)
+def no_rows() -> SpanRows:
+    """Return rows of spans to add to."""
+    none = np.zeros(0, np.int32)
+    return SpanRows([], none, none, (none,) * 2)
 
 
 class TargetNumbers(RowValues["Spans | int | None"]):
@@ -269,7 +272,7 @@ class Targets(Mapping[str, Spans]):
         self.whole = whole
         self._own: Shareable[str, Spans | int | None] = {}
         """Members whose target differs from the whole: its number in `_rows`; None is no target."""
-        self._rows = NO_ROWS
+        self._rows = no_rows()
         """Targets in columns, each of which is a member's or was. Numbers begin with 1."""
         self._ranges: Ranges | None = None
         """What `ranges` made, as long as it holds."""
@@ -326,7 +329,7 @@ class Targets(Mapping[str, Spans]):
         if not plain or not numbers.give(places, len(self._rows) + 1):
             return False
         self._own = RowDict(numbers)
-        self._rows = self._rows.join(rows)
+        self._rows.extend(rows)
         self._own_rows = self._ranges = None
         return True
 

@@ -149,7 +149,8 @@ def _find_rows(members: MemberDict, ids: pa.StringArray) -> Longs | None:
 def _claim(group: Group, rows: CurrentRows, table: MemberValues, places: Longs) -> bool:
     spans, serials = rows.assigned, (table.first + places).astype(np.int32)
     if len(rows.pending.topic):
-        spans, serials = spans.join(rows.pending), np.concatenate([serials, serials])
+        spans, serials = spans.copy(), np.concatenate([serials, serials])
+        spans.extend(rows.pending)
     topic, first, end, _ = spans.columns()
     runs = Runs(first, end, serials.repeat(spans.counts()))
     return claim_runs(group, part_by_topic(spans.keys, topic, runs))
