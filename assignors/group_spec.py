@@ -392,7 +392,8 @@ def _collect_claims(
     ids: pa.StringArray, owner: pa.StringArray, topic: Ints, first: Longs, count: Longs
 ) -> PriorOwnership:
     """Return claims with the place of each owner in member order, −1 for who has left."""
-    member = np.asarray(pc.fill_null(pc.index_in(owner, value_set=ids), -1), dtype=np.int64)
+    at = pc.index_in(owner, value_set=ids.cast(owner.type))
+    member = np.asarray(pc.fill_null(at, -1), dtype=np.int64)
     return PriorOwnership(owner, member, topic.astype(np.int64), first, count)
 
 

@@ -30,6 +30,9 @@ TOPICS_COLUMNS = ("topic", "partitions", "topic_id", "racks")
 """The last two are of a coordinator's catalog, which may be the same table; they change nothing."""
 OWNED_COLUMNS = ("member_id", "topic", "first_partition", "partition_count")
 
+TEXT_BYTES_MAX = 2**31 - 1
+"""An array of strings has no more: their offsets are int32."""
+
 LIST_TESTS = (
     pt.is_list, pt.is_large_list, pt.is_fixed_size_list, pt.is_list_view, pt.is_large_list_view,
 )  # fmt: skip
@@ -128,9 +131,9 @@ def parse_claims(
             "owned_count": none,
         }
     owner, names, first, count = parse_owned_table(owned, "owned")
-    at = pc.index_in(names, value_set=topics)
+    at = pc.index_in(names, value_set=topics.cast(names.type))
     if at.null_count:
-        strange = pc.and_(pc.is_null(at), pc.is_in(owner, value_set=ids))
+        strange = pc.and_(pc.is_null(at), pc.is_in(owner, value_set=ids.cast(owner.type)))
         if pc.any(strange).as_py():
             row = int(np.flatnonzero(np.asarray(strange))[0])
             raise SpecError(
@@ -146,21 +149,27 @@ def parse_claims(
 
 
 def parse_owned_table(
-    owned: pa.Table | pa.RecordBatch, where: str
-) -> tuple[pa.StringArray, pa.StringArray, Longs, Longs]:
+    owned: pa.Table | pa.RecordBatch, where: str, text_bytes_max: int = TEXT_BYTES_MAX
+) -> tuple[pa.StringArray | pa.LargeStringArray, pa.StringArray, Longs, Longs]:
     """Read a table of owned ranges: member ids, topics, first partitions and counts, each (n,).
 
     Parameters
     ----------
     where
         What to call the table.
+    text_bytes_max
+        Columns with more text are returned as large strings: members with long ids and ten million
+        ranges have more than a string's offsets count.
 
     Raises
     ------
     SpecError
         A column is missing, unknown, of another type or null; a range is invalid.
     """
-    owner, names = get_strings(owned, where, "member_id"), get_strings(owned, where, "topic")
+    owner, names = (
+        get_strings(owned, where, name, most=text_bytes_max, large=True)
+        for name in ("member_id", "topic")
+    )
     first = get_integers(owned, where, "first_partition")
     count = get_integers(owned, where, "partition_count")
     refuse_unknown_columns(owned.schema.names, OWNED_COLUMNS, where)
@@ -191,9 +200,23 @@ def get_column(
 
 
 def get_strings(
-    table: pa.Table | pa.RecordBatch, where: str, name: str, *, optional: bool = False
+    table: pa.Table | pa.RecordBatch,
+    where: str,
+    name: str,
+    *,
+    optional: bool = False,
+    most: int = TEXT_BYTES_MAX,
+    large: bool = False,
 ) -> pa.StringArray:
-    """Read a column of text; nulls only where it is optional."""
+    """Read a column of text; nulls only where it is optional.
+
+    Parameters
+    ----------
+    most
+        Bytes that a column of strings has room for.
+    large
+        Whether a column with more becomes one of large strings; else it is refused.
+    """
     if optional and table.schema.get_field_index(name) < 0:
         return pa.nulls(table.num_rows, pa.string())
     column = get_column(table, where, name, "string")
@@ -205,7 +228,15 @@ def get_strings(
         raise SpecError(f"{where}: column {name!r} is {column.type}, expected string")
     if column.null_count and not optional:
         raise SpecError(f"{where}: column {name!r} has a null: give every row a value")
-    text = column.cast(pa.string()).combine_chunks()
+    kind = pa.string()
+    if column.nbytes > most:  # about the text, and a few bytes a row
+        if not large:
+            raise SpecError(
+                f"{where}: column {name!r} has {column.nbytes} bytes of text, above the limit of "
+                f"{most}: use shorter names"
+            )
+        kind = pa.large_string()
+    text = column.cast(kind).combine_chunks()
     try:
         text.validate(full=True)  # readers of Parquet do not look
     except pa.ArrowInvalid:

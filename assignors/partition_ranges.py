@@ -171,8 +171,8 @@ class PartitionRanges:
         """Return the rows as a table of `ARROW_SCHEMA`."""
         return pa.table(
             [
-                self.member_ids.take(pa.array(self.member)),
-                self.topics.take(pa.array(self.topic)),
+                take_names(self.member_ids, self.member),
+                take_names(self.topics, self.topic),
                 pa.array(self.first, pa.int32()),
                 pa.array(self.count, pa.int32()),
             ],
@@ -218,6 +218,14 @@ class PartitionRanges:
             self.count[rows],
             self.verdict,
         )
+
+
+def take_names(names: pa.StringArray, at: Ints, most: int = 2**31 - 1) -> pa.ChunkedArray:
+    """Return the names at some places, in chunks of `most` bytes: a string's offsets are int32."""
+    longest = pc.max(pc.binary_length(names)).as_py() or 1
+    rows = max(most // longest, 1)
+    chunks = [names.take(pa.array(at[row : row + rows])) for row in range(0, len(at), rows)]
+    return pa.chunked_array(chunks, pa.string())
 
 
 def order_canonically(

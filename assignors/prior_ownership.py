@@ -277,7 +277,7 @@ def _collect_released(
     if not parts:  # the usual case, and sorting nothing takes time
         none = np.zeros(0, dtype=np.int64)
         return ReleasedOwnership(pa.array([], pa.string()), none, none, none, none.astype(np.int8))
-    owner = pa.concat_arrays([part.owner for part, _ in parts])
+    owner = pa.chunked_array([part.owner.cast(pa.large_string()) for part, _ in parts])
     topic = np.concatenate([part.topic for part, _ in parts])
     first = np.concatenate([part.first for part, _ in parts])
     count = np.concatenate([part.count for part, _ in parts])
@@ -286,6 +286,7 @@ def _collect_released(
     columns = {"topic": topic, "first": first, "count": count, "owner": owner, "cause": cause}
     keys = [(name, "ascending") for name in columns]
     order = np.asarray(pc.sort_indices(pa.table(columns), keys), dtype=np.int64)
-    return ReleasedOwnership(
-        owner.take(pa.array(order)), topic[order], first[order], count[order], cause[order]
-    )
+    names = owner.combine_chunks().take(pa.array(order))
+    if names.nbytes < np.iinfo(np.int32).max:
+        names = names.cast(pa.string())
+    return ReleasedOwnership(names, topic[order], first[order], count[order], cause[order])

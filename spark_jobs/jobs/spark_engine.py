@@ -103,6 +103,8 @@ class SparkEngine(Engine):
         self._spark = spark
         self._config = config or Config()
         self._lock = threading.Condition()
+        self._here = threading.Lock()
+        """Held while a group is assigned in this process: each may take `engine.local_mib_max`."""
         self._runs: list[_Computation] = []
         self._kind: SessionKind | None = None
 
@@ -154,9 +156,10 @@ class SparkEngine(Engine):
 
     def _compute_here(self, basis: Basis, run: _Computation) -> TargetCandidate:
         """Assign a group in this process; the rows of a computation are written."""
-        if not basis.computation_id:
-            return compute_ranges(basis)
-        target = compute_and_write(basis, self._config, self._say(run))
+        with self._here:
+            if not basis.computation_id:
+                return compute_ranges(basis)
+            target = compute_and_write(basis, self._config, self._say(run))
         self._log_done(run, target)
         return target
 

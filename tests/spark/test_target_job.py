@@ -236,6 +236,50 @@ def test_a_weighted_group_goes_to_spark(tmp_path, spark):
     assert records(tmp_path, TargetMetadata)[-1].assignor == "weighted"
 
 
+class SparkAskedError(Exception):
+    """The session was used."""
+
+
+class NoSession:
+    """Stands for a session that has no work to do."""
+
+    def __getattr__(self, name):
+        raise SparkAskedError(name)
+
+
+HERE = replace(SMALL.engine, local_mib_max=1)
+ELSEWHERE = {
+    "driver_rows is 0": ("uniform", replace(HERE, driver_rows=0)),
+    "it does not fit": ("uniform", replace(HERE, local_mib_max=0)),
+    "each member may have each topic": ("range", replace(HERE, driver_rows=2 * len(TOPICS) - 1)),
+    "it has weights": ("weighted", HERE),
+}
+
+
+@pytest.mark.parametrize(
+    ("assignor", "engine", "here"),
+    [
+        pytest.param("uniform", HERE, True, id="uniform"),
+        pytest.param("range", replace(HERE, driver_rows=2 * len(TOPICS)), True, id="range"),
+        *[pytest.param(*which, False, id=name) for name, which in ELSEWHERE.items()],
+    ],
+)
+def test_a_group_that_fits_is_assigned_without_spark(assignor, engine, here):
+    """To send it there and back takes several times as long."""
+    config = replace(SPARK, engine=engine)
+    with Coordinator.open(None, topics=TOPICS, config=Config(kafka=WHILE_JOBS_RUN)) as group:
+        for member in ("m1", "m2"):
+            join(group, member, topics=list(TOPICS))
+        found = group._take_basis("g")
+    asked = replace(found, options=AssignorOptions.of_target(assignor, {}, config))
+    computes = SparkEngine(NoSession(), config)
+    if here:
+        assert computes.compute(asked).ranges == LocalEngine().compute(asked).ranges
+    else:
+        with pytest.raises(SparkAskedError):
+            computes.compute(asked)
+
+
 DECLARED = """
 from assignors.uniform import UniformAssignor
 

@@ -8,14 +8,17 @@ the twin of the large one. Every level is a whole number if counts are multiples
 from __future__ import annotations
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from assignors import GroupSpec, get_assignor, quality
+from assignors import GroupSpec, SpecError, get_assignor, quality
 from assignors.arrays import PARTITIONS_MAX
 from assignors.incremental.changes import GroupChanges, SubscribedMembers
 from assignors.incremental.planned_group import PlannedGroup
+from assignors.parse_tables import get_strings, parse_owned_table, parse_tables
+from assignors.partition_ranges import take_names
 from tests.support import twins
 from tests.support.longer import EVERY
 
@@ -121,3 +124,51 @@ def test_topics_to_which_no_one_subscribes_may_be_larger_still():
         found = quality.report(group, ranges)
         assert (found.problems, found.moved) == ((), 5)
         assert ranges.to_dict(lists=False) == {"m": {"z": [[0, 5]]}, "n": {"z": [[5, 5]]}}
+
+
+@pytest.mark.parametrize("most", [1, 5, 6, 7, 1_000])
+def test_names_of_very_many_ranges_are_in_chunks(most):
+    names = pa.array(["", "b", "ccc"])
+    at = np.array([2, 2, 0, 1, 2, 0], dtype=np.int32)
+    taken = take_names(names, at, most)
+    assert taken.to_pylist() == ["ccc", "ccc", "", "b", "ccc", ""]
+    assert all(chunk.nbytes - 4 * (len(chunk) + 1) <= max(most, 3) for chunk in taken.chunks)
+    assert take_names(names, at[:0], most).to_pylist() == []
+    assert take_names(names[:0], at[:0], most).to_pylist() == []
+
+
+OWNED = pa.table(
+    {
+        "member_id": ["m", "gone", "n", "m"],
+        "topic": ["a", "a", "b", "b"],
+        "first_partition": [0, 3, 0, 2],
+        "partition_count": [3, 2, 2, 1],
+    }
+)
+
+
+def test_owners_with_more_text_than_strings_hold_are_large_strings():
+    """From where they are read to what is released, the group is the same."""
+    small, names, _, _ = parse_owned_table(OWNED, "owned")
+    large, *_ = parse_owned_table(OWNED, "owned", text_bytes_max=10)
+    assert (small.type, large.type) == (pa.string(), pa.large_string())
+    assert large.to_pylist() == small.to_pylist()
+    assert names.type == pa.string()
+    members = pa.table({"member_id": ["m", "n"], "subscribed": [["a"], ["a", "b"]]})
+    topics = pa.table({"topic": ["a", "b"], "partitions": [5, 3]})
+    columns = parse_tables(members, topics, OWNED)
+    one = GroupSpec.from_columns(**columns)
+    other = GroupSpec.from_columns(**columns | {"owner": columns["owner"].cast(pa.large_string())})
+    assert one.owned() == other.owned()
+    assert one.released.owner.type == other.released.owner.type == pa.string()
+    assert one.released.owner.to_pylist() == other.released.owner.to_pylist() == ["gone", "m"]
+    for group in (one, other):
+        changes = quality.report(group, get_assignor("uniform").assign(group)).changes
+        assert "gone" in changes["from_member_id"].to_pylist()
+
+
+def test_members_with_more_text_than_strings_hold_are_refused():
+    with pytest.raises(
+        SpecError, match=r"member_id' has .* bytes of text, above the limit of 10: use"
+    ):
+        get_strings(OWNED, "members", "member_id", most=10)
