@@ -34,6 +34,7 @@ from benchmarks import (
 from benchmarks.availability import many_topics
 from benchmarks.availability import section as availability
 from benchmarks.billion import section as billion
+from benchmarks.billion import simulated
 from benchmarks.gateway import section as gateway
 from benchmarks.measure import SORT_LENGTH, Bench, measure_sort
 from benchmarks.member import section as member
@@ -67,6 +68,7 @@ SECTIONS: dict[str, Callable[[Bench], report.Section]] = {
     "soak": soak.run,
     "build": build.run,
     "memory": memory.run,
+    "simulated": simulated.run,
     "coordinator": coordinator.run,
     "telemetry": telemetry.run,
     "stores": stores.run,

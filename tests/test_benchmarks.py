@@ -42,7 +42,18 @@ def invoke(*words):
 
 
 def test_a_smoke_run_of_sections_without_servers_writes_the_document(tmp_path):
-    names = ["grid", "large", "next-plan", "billion", "groups", "soak", "build", "memory", "costs"]
+    names = [
+        "grid",
+        "large",
+        "next-plan",
+        "billion",
+        "groups",
+        "soak",
+        "build",
+        "memory",
+        "simulated",
+        "costs",
+    ]
     words = ["--smoke", "--only", ",".join(names), "--output", str(tmp_path)]
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks", *words],
