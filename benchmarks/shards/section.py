@@ -48,7 +48,7 @@ def run(bench: Bench) -> Section:
 def taken(groups: int, count: int) -> Iterator[Figure]:
     """Start the only node of a store, and compare with a store of one shard."""
     with temporary_store() as store:
-        write_small_groups(store, groups)
+        write_small_groups(store, groups, name=spread_group_id)
         began, before = time.perf_counter(), time.process_time()
         with Coordinator.open(store, topics={"small": 1}):
             whole, whole_cpu = time.perf_counter() - began, time.process_time() - before

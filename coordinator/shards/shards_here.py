@@ -344,6 +344,7 @@ class ShardsHere:
         if self._must_go(shard):
             log.close()
             return None
+        logger.debug("has read what shard %d has before its claim", shard)
         epoch = log.claim(self.owner, self.address, wall_ms())
         with self._changing:
             self._claimed[shard] = epoch
