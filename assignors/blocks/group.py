@@ -5,6 +5,8 @@
 2. `sending`: what members keep goes to stretches of the line; `freeing` finds what is free.
 3. `dealing`: free pieces go to the blocks of those who get them; `staying` yields those blocks
    again, and `handing` joins both.
+
+For `range`, `dividing` follows 1: no member has to know what others own.
 """
 
 from __future__ import annotations
@@ -18,11 +20,12 @@ import pyarrow as pa
 from assignors.arrays import Ints, Longs
 from assignors.blocks.line_blocks import DealPieces, FreeLine, Seams
 from assignors.blocks.lots import Lots
-from assignors.blocks.member_blocks import HandOut, KnownGroup, PlaceMembers, ReadMembers
+from assignors.blocks.member_blocks import HandOut, KnownGroup, Levels, PlaceMembers, ReadMembers
 from assignors.blocks.packets import PIECES, WANTS, Packet, join_packets
+from assignors.blocks.range_blocks import DivideTopics, Shares
 from assignors.blocks.regroup import JoinMembers, SplitStatic, find_edges
 from assignors.blocks.totals import BlockLoads, Settled, find_free, find_wanted, settle
-from assignors.compressed_problem import Cells
+from assignors.compressed_problem import Cells, CompressedProblem
 from assignors.materialize import PartitionLine
 from assignors.prior_ownership import SubscribedPairs
 
@@ -34,7 +37,7 @@ STRETCHES_MAX = 256
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BlockGroup:
-    """A group whose classes are alone in their cells.
+    """A group whose classes are alone in their cells, or all in one for `range`.
 
     Attributes
     ----------
@@ -108,9 +111,9 @@ class BlockGroup:
         """Find how much each member keeps and gets; None if some partition is owned twice."""
         return settle(self.cells, loads)
 
-    def sending(self, settled: Settled, seats: Seats) -> PlaceMembers:
+    def sending(self, levels: Levels, seats: Seats) -> PlaceMembers:
         """Send what members keep to stretches of the line; `WANTS` is for `dealing`."""
-        return PlaceMembers(self.known, self.line, settled.levels, self.stretch, seats, keep=False)
+        return PlaceMembers(self.known, self.line, levels, self.stretch, seats, keep=False)
 
     def freeing(self) -> FreeLine:
         """Find what is free of stretches; `PIECES` is for `dealing`."""
@@ -120,11 +123,21 @@ class BlockGroup:
         of_topic = np.where(problem.topic_class >= 0, taker[problem.topic_class], -1)
         return FreeLine(self.line, self.stretch, of_topic)
 
+    @staticmethod
+    def is_owned_twice(found: list[Packet]) -> bool:
+        """Tell from packets of `PIECES` whether two members own the same partition."""
+        return any(packet["twice"][0] for packet in found if packet.kind == PIECES)
+
+    def dividing(self, loads: BlockLoads, *, sum_up: bool) -> DivideTopics:
+        """Divide all topics as `range` does: the rows, or `DIVIDED`, their totals."""
+        shares = Shares.of(self.cells.problem, self.known.partitions, loads)
+        return DivideTopics(self.known.topics, shares, sum_up=sum_up)
+
     def deal(self, found: list[Packet]) -> Dealt | None:
         """Lay what is free over what is wanted; None if some partition is owned twice."""
-        pieces = [packet for packet in found if packet.kind == PIECES]
-        if any(packet["twice"][0] for packet in pieces):
+        if self.is_owned_twice(found):
             return None
+        pieces = [packet for packet in found if packet.kind == PIECES]
         wanted = find_wanted([packet for packet in found if packet.kind == WANTS])
         seams, free = find_free(pieces)
         assert free.start[-1] == wanted.start[-1], "more is free than is wanted"
@@ -134,13 +147,19 @@ class BlockGroup:
         """Send free pieces to the blocks of those who get them."""
         return DealPieces(dealt.seams, dealt.free, dealt.wanted, seats)
 
-    def staying(self, settled: Settled, seats: Seats) -> PlaceMembers:
+    def staying(self, levels: Levels, seats: Seats) -> PlaceMembers:
         """Yield blocks of members with what they keep and want."""
-        return PlaceMembers(self.known, self.line, settled.levels, self.stretch, seats, keep=True)
+        return PlaceMembers(self.known, self.line, levels, self.stretch, seats, keep=True)
 
     def handing(self, dealt: Dealt) -> HandOut:
         """Join what `dealing` and `staying` have sent to each block: the rows of the assignment."""
         return HandOut(self.known, self.line, dealt.wanted)
+
+
+def put_in_one_cell(problem: CompressedProblem) -> Cells:
+    """Return cells for `range`, which asks only who subscribes to what."""
+    of_class, of_topics = np.zeros_like(problem.size), np.zeros_like(problem.partitions)
+    return Cells(problem, of_class, of_topics, of_class, of_class, np.zeros(1, dtype=np.bool_))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -257,6 +257,15 @@ class Levels:
     height: Longs
     more: Longs
 
+    @classmethod
+    def as_they_are(cls, blocks: int, classes: int) -> Levels:
+        """Return levels at which each member keeps what it has."""
+        none, shares = (
+            np.zeros(classes, dtype=np.int64),
+            np.zeros((blocks, classes), dtype=np.int64),
+        )
+        return cls(none, none > 0, shares, none, shares)
+
 
 @dataclass(frozen=True, slots=True)
 class PlaceMembers:

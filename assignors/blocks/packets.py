@@ -15,7 +15,7 @@ PACKET = {"seat": pa.int32(), "block": pa.int32(), "kind": pa.string(), "payload
 """Columns of a packet: where its block is worked on, the block, what it is, and the arrays."""
 
 MEMBERS, LINE, POOL, GIVEN = "members", "line", "pool", "given"
-LOADS, WANTS, PIECES = "loads", "wants", "pieces"
+LOADS, WANTS, PIECES, DIVIDED = "loads", "wants", "pieces", "divided"
 """Kinds of packets: of a block's members, of a stretch of the line, of its free pieces and of what
 members are given of them; and the totals for the driver."""
 

@@ -8,6 +8,7 @@ from pyspark.sql import functions as F
 
 from assignors.arrays import Longs, offsets_of, sum_by
 from assignors.partition_ranges import Verdict
+from spark_jobs.assignors.blocks import divide_in_blocks
 from spark_jobs.assignors.group import ORDER, FrameGroup
 from spark_jobs.assignors.materialize import (
     FrameAssignment,
@@ -159,6 +160,9 @@ def _count_stayed(group: FrameGroup, rows: DataFrame, resolved: ResolvedOwnershi
 
 def _assign_large(work_session: WorkSession, given: GivenTables) -> FrameAssignment:
     """Assign on executors, and return the rows with their totals."""
+    found = divide_in_blocks(work_session, given)
+    if found is not None:
+        return found
     claims = None if given.previous is None else check_previous(given.previous)[0]
     group = FrameGroup.of(work_session, given.members, given.topics, given.rows)
     resolved = resolve_claims(group, claims) if claims is not None else None

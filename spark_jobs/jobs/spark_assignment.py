@@ -200,7 +200,7 @@ def _assign_frames(
             group, ranges = found.held
             fits = found.members + len(ranges) <= most
             return _report_on(done, group, ranges) if fits else done
-        if found.members + found.rows.count() > most:
+        if found.members > most or found.members + found.rows.count() > most:
             return done
         return _add_report(done, found.rows, found.verdict, tables)
 

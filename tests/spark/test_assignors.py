@@ -70,9 +70,10 @@ def test_spark_and_numpy_give_the_same_rows(spark, name):
 
 
 FEW_STAGES = {
-    "equal subscriptions": (EQUAL, "uniform", {}, 250_000),
-    "many blocks": (EQUAL, "sticky", {"imbalance": 1}, 60),
-    "static members": (STATIC, "uniform", {}, 60),
+    "equal subscriptions": (EQUAL, "uniform", NOT_LONG, 250_000),
+    "many blocks": (EQUAL, "sticky", {"imbalance": 1, **NOT_LONG}, 60),
+    "static members": (STATIC, "uniform", NOT_LONG, 60),
+    "range, subscriptions that compete": (CROWD, "range", {}, 250_000),
 }
 
 
@@ -84,7 +85,7 @@ def test_classes_that_do_not_compete_take_few_stages(spark, name):
     spec, assignor, options, bucket_rows = FEW_STAGES[name]
     given = tables(spec, seed=4)
     frames = [spark.createDataFrame(table) for table in given]
-    how = {"driver_rows": 1, "bucket_rows": bucket_rows} | options | NOT_LONG
+    how = {"driver_rows": 1, "bucket_rows": bucket_rows} | options
     with watch(spark) as seen:
         assigned = assign_frames(spark, assignor, *frames, **how)
         rows = assigned.rows.toArrow()
@@ -93,7 +94,18 @@ def test_classes_that_do_not_compete_take_few_stages(spark, name):
     assert (seen.windows(), seen.python()) == ([], [])
     assert max(seen.collected[:-1]) < 40  # totals of blocks
     assert seen.collected[-1] == len(rows) > 200
-    same_as_numpy(spark, assigned, given, assignor, options | NOT_LONG)
+    same_as_numpy(spark, assigned, given, assignor, options)
+
+
+@pytest.mark.parametrize("count", [1, 2, 7, 64])
+def test_each_block_has_a_task_of_its_own(spark, count):
+    from pyspark.sql.functions import spark_partition_id
+
+    from spark_jobs.assignors.blocks import find_seats
+
+    seats = spark.createDataFrame([(seat,) for seat in find_seats(count).tolist()], "seat int")
+    tasks = seats.repartition(count, "seat").select(spark_partition_id()).collect()
+    assert len(set(tasks)) == count
 
 
 @pytest.mark.parametrize("name", CUT if EVERY else ["sticky per class"])

@@ -10,8 +10,9 @@ import numpy as np
 import pyarrow as pa
 
 from assignors import GroupSpec, Verdict
-from assignors.blocks.group import BlockGroup
-from assignors.blocks.packets import LOADS, PIECES, WANTS, read_packets
+from assignors.blocks.group import BlockGroup, put_in_one_cell
+from assignors.blocks.member_blocks import Levels
+from assignors.blocks.packets import LOADS, PIECES, WANTS, join_packets, read_packets
 from assignors.blocks.totals import BlockLoads, number_by_head
 from assignors.compressed_problem import CompressedProblem
 from assignors.partition_ranges import ARROW_SCHEMA
@@ -29,13 +30,58 @@ class Assigned:
     orphans: int
 
 
-def assign(
-    given: tuple[pa.Table, pa.Table, pa.Table],
-    imbalance: int | str,
-    blocks: int,
-    draw: random.Random,
-) -> Assigned | None:
+def assign(given, imbalance: int | str, blocks: int, draw: random.Random) -> Assigned | None:
     """Assign tables as `spark_jobs.assignors.blocks` does; None where that gives up."""
+    found = _read(
+        given, lambda problem: find_lone_cells(problem, parse_imbalance(imbalance)), blocks, draw
+    )
+    if found is None:
+        return None
+    group, held, packets, loads = found
+    blocks = group.blocks
+    settled = group.settle(loads)
+    if settled is None:
+        return None
+    seats = np.arange(max(blocks, group.stretches), dtype=np.int32)
+    sent = _run(group.sending(settled.levels, seats[: group.stretches]), [held], draw)
+    free = _run(group.freeing(), _by_seat(sent, draw), draw)
+    dealt = group.deal(_of(free, WANTS, PIECES))
+    if dealt is None:
+        return None
+    stay = _run(group.staying(settled.levels, seats[:blocks]), [held], draw)
+    given_out = _run(group.dealing(dealt, seats[:blocks]), [free], draw)
+    rows = _run(group.handing(dealt), _by_seat(stay + given_out, draw), draw)
+    return Assigned(
+        pa.Table.from_batches(rows, ARROW_SCHEMA),
+        Verdict(moved_minimum=settled.plan.moved, exact=settled.plan.exact),
+        number_by_head(settled.loads, packets), settled.plan.moved,
+        group.line.length - loads.owned,
+    )  # fmt: skip
+
+
+def divide(given, blocks: int, draw: random.Random) -> Assigned | None:
+    """Assign as `range` does."""
+    found = _read(given, put_in_one_cell, blocks, draw)
+    if found is None:
+        return None
+    group, held, packets, loads = found
+    seats = np.arange(group.stretches, dtype=np.int32)
+    levels = Levels.as_they_are(group.blocks, loads.classes)
+    sent = _run(group.sending(levels, seats), [held], draw)
+    if group.is_owned_twice(_of(_run(group.freeing(), _by_seat(sent, draw), draw), PIECES)):
+        return None
+    totals = list(read_packets(_run(group.dividing(loads, sum_up=True), [held], draw)))
+    rows = _run(group.dividing(loads, sum_up=False), [held], draw)
+    after = Histogram.of(loads.classes, *join_packets(totals, "class", "load", "members"))
+    stayed = int(join_packets(totals, "stayed")[0].sum())
+    return Assigned(
+        pa.Table.from_batches(rows, ARROW_SCHEMA), Verdict(), number_by_head(after, packets),
+        loads.owned - stayed, group.line.length - loads.owned,
+    )  # fmt: skip
+
+
+def _read(given, find_cells, blocks, draw):
+    """Return the group, its blocks in member order, and their loads; None where it is wrong."""
     spec = GroupSpec.from_arrow(given[0], given[1])
     order = list(range(spec.class_count))
     draw.shuffle(order)  # an engine finds subscriptions in any order
@@ -43,8 +89,7 @@ def assign(
     sizes = np.diff(spec.class_members)[order]
     offsets = np.cumsum([0] + [len(lists[at]) for at in order])
     topics = np.concatenate([lists[at] for at in order])
-    problem = CompressedProblem.of_classes(sizes, offsets, topics, spec.partitions)
-    cells = find_lone_cells(problem, parse_imbalance(imbalance))
+    cells = find_cells(CompressedProblem.of_classes(sizes, offsets, topics, spec.partitions))
     if cells is None:
         return None
     group = BlockGroup.of(cells, spec.topics, spec.partitions, offsets, topics, blocks)
@@ -59,27 +104,9 @@ def assign(
         split = _run(group.splitting(regrouped, seats), [held], draw)
         held = _run(group.joining(), _by_seat(split, draw), draw)
         packets, group = _of(held, LOADS), regrouped.group
-    blocks = group.blocks
-    loads = BlockLoads.of(blocks, len(sizes), packets)
+    loads = BlockLoads.of(group.blocks, len(sizes), packets)
     assert (loads.by_block(loads.members).sum(axis=0) == sizes).all()
-    settled = group.settle(loads)
-    if settled is None:
-        return None
-    seats = np.arange(max(blocks, group.stretches), dtype=np.int32)
-    sent = _run(group.sending(settled, seats[: group.stretches]), [held], draw)
-    free = _run(group.freeing(), _by_seat(sent, draw), draw)
-    dealt = group.deal(_of(free, WANTS, PIECES))
-    if dealt is None:
-        return None
-    stay = _run(group.staying(settled, seats[:blocks]), [held], draw)
-    given_out = _run(group.dealing(dealt, seats[:blocks]), [free], draw)
-    rows = _run(group.handing(dealt), _by_seat(stay + given_out, draw), draw)
-    return Assigned(
-        pa.Table.from_batches(rows, ARROW_SCHEMA),
-        Verdict(moved_minimum=settled.plan.moved, exact=settled.plan.exact),
-        number_by_head(settled.loads, packets), settled.plan.moved,
-        group.line.length - loads.owned,
-    )  # fmt: skip
+    return group, held, packets, loads
 
 
 def _run(task, inputs, draw):

@@ -11,7 +11,7 @@ import pytest
 
 from assignors import GroupSpec, get_assignor, quality
 from assignors.blocks.line_blocks import Seams
-from tests.assignors.blocks.engine import assign
+from tests.assignors.blocks.engine import assign, divide
 from tests.support.longer import EVERY
 
 COLUMNS = ["member_id", "topic", "first_partition", "partition_count"]
@@ -70,8 +70,25 @@ def test_blocks_are_assigned_as_the_whole_group(seed):
     draw, given = random.Random(seed), random_group(seed)
     imbalance = draw.choice([0, 0, 1, 3, "30%"])
     found = assign(given, imbalance, draw.choice([1, 2, 3, 7]), draw)
+    same(given, found, get_assignor("sticky", imbalance=imbalance, long_ranges=0))
+
+
+@pytest.mark.parametrize("seed", range(400 if EVERY else 100))
+def test_range_in_blocks_is_range(seed):
+    """Subscriptions may compete."""
+    draw, given = random.Random(seed), random_group(seed)
+    if seed % 3:
+        topics = given[1]["topic"].to_pylist()
+        lists = [sorted(draw.sample(topics, draw.randint(1, len(topics)))) for _ in range(4)]
+        some = [draw.choice(lists) for _ in range(len(given[0]))]
+        given = (given[0].set_column(2, "subscribed", pa.array(some)), *given[1:])
+    found = divide(given, draw.choice([1, 2, 3, 7]), draw)
+    same(given, found, get_assignor("range"))
+
+
+def same(given, found, assignor):
     group = GroupSpec.from_arrow(*given)
-    ranges = get_assignor("sticky", imbalance=imbalance, long_ranges=0).assign(group)
+    ranges = assignor.assign(group)
     assert found is not None
     assert found.rows.sort_by(ORDER).equals(ranges.to_arrow().sort_by(ORDER))
     assert found.verdict == ranges.verdict
@@ -114,7 +131,9 @@ def test_what_is_wrong_is_left_to_others(name, blocks):
     )  # fmt: skip
     draw = random.Random(1)
     assert assign(given, 0, blocks, draw) is not None
-    assert assign(changed(given, WRONG[name]), 0, blocks, draw) is None
+    wrong = changed(given, WRONG[name])
+    assert assign(wrong, 0, blocks, draw) is None
+    assert divide(wrong, blocks, draw) is None
 
 
 def test_pieces_are_joined_over_several_stretches():

@@ -51,7 +51,7 @@ def main() -> None:
     spark = spark_session("million", "local[2]", {"spark.driver.memory": heap})
     frames, before = group(spark, owners), peak_mb()
     with watch(spark) as seen:
-        assigned = assign_frames(spark, "sticky", *frames)
+        assigned = assign_frames(spark, "sticky", *frames, driver_rows=0)
         written = assigned.rows.selectExpr("sum(partition_count)").collect()[0][0]
     needed = {
         "written": written,
