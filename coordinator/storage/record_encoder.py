@@ -21,10 +21,25 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from coordinator.core.state.member_rows import (
+    META_FIELDS,
+    STATES,
+    CurrentRows,
+    MemberRows,
+    RecordRows,
+    TargetRows,
+)
 from coordinator.core.state.partition_spans import Holding, Spans
 from coordinator.core.state.record_fields import Mark, RecordField
-from coordinator.core.state.records import MemberState, Record, Tombstone
-from coordinator.core.state.span_columns import SpanColumns
+from coordinator.core.state.records import (
+    CurrentMember,
+    MemberMetadata,
+    MemberState,
+    Record,
+    TargetMember,
+    Tombstone,
+)
+from coordinator.core.state.span_columns import SpanColumns, SpanRows, TopicKeys
 from coordinator.storage.record_log import Times
 from coordinator.storage.record_schema import (
     COLUMN_TYPES,
@@ -47,6 +62,9 @@ def encode_records(
     records: Sequence[Record], position: int, at_ms: int | Times, epoch: int
 ) -> pa.Table:
     """Return records as rows; the first one has this position."""
+    if isinstance(records, RecordRows):
+        rows = pa.table(_encode_rows(records))
+        return _add_positions(rows, np.arange(position, position + len(records)), at_ms, epoch)
     places: dict[type[Record], list[int]] = {}
     for place, record in enumerate(records):
         places.setdefault(type(record), []).append(place)
@@ -118,6 +136,39 @@ def _encode_fields(record_type: type[Record], records: Sequence[Record]) -> Colu
     for field in FIELDS[record_type.kind]:
         columns[field.column] = _encode_values(field, list(map(attrgetter(field.name), records)))
     return columns
+
+
+def _encode_rows(rows: RecordRows) -> Columns:
+    """Return the columns of records that are rows."""
+    kind = _KINDS_OF_ROWS[type(rows)]
+    columns = {
+        "kind": pa.repeat(kind, len(rows)),
+        **_mark_tombstones(False, len(rows)),
+        "group_id": pa.repeat(rows.group_id, len(rows)),
+        "member_id": rows.member_ids,
+    }
+    if isinstance(rows, MemberRows):
+        for name, (values, codes) in zip(META_FIELDS, rows.columns, strict=True):
+            field = next(field for field in FIELDS[kind] if field.name == name)
+            columns[field.column] = _encode_values(field, list(values)).take(pa.array(codes))
+    elif isinstance(rows, TargetRows):
+        columns["target"] = _encode_span_rows(rows.spans, COLUMN_TYPES["target"].arrow)
+    else:
+        columns["member_epoch"], columns["previous_member_epoch"] = map(pa.array, rows.numbers[:2])
+        columns["state"] = _encode_states(list(STATES)).take(pa.array(rows.numbers[2]))
+        for name, spans in (("assigned", rows.assigned), ("pending", rows.pending)):
+            columns[name] = _encode_span_rows(spans, COLUMN_TYPES[name].arrow)
+    return columns
+
+
+def _encode_span_rows(spans: SpanRows, type_: pa.ListType) -> pa.Array:
+    topic, first, end, *epoch = (pa.array(column) for column in spans.columns())
+    keys = TopicKeys(spans.keys).arrow
+    names = (column.take(topic) for column in keys)
+    struct = type_.value_type
+    arrays = [*names, first, pc.subtract(end, first), *epoch]
+    flat = pa.StructArray.from_arrays(arrays, fields=struct.fields)
+    return pa.ListArray.from_arrays(pa.array(np.asarray(spans.offsets)), flat, type_)
 
 
 def _encode_values(field: RecordField, values: list[Any]) -> pa.Array:
@@ -230,6 +281,11 @@ def _encoder_of(column: ColumnType) -> Callable[[list[Any]], pa.Array] | None:
 
 
 _ENCODERS = {name: _encoder_of(column) for name, column in COLUMN_TYPES.items()}
+_KINDS_OF_ROWS: dict[type, str] = {
+    MemberRows: MemberMetadata.kind,
+    TargetRows: TargetMember.kind,
+    CurrentRows: CurrentMember.kind,
+}
 _SPANS = {
     kind: names
     for kind, fields in FIELDS.items()

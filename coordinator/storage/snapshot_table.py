@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator
-from itertools import islice
-from typing import NamedTuple, TypeAlias
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 import pyarrow as pa
 from deltalake import DeltaTable
 
+from coordinator.core.state.member_rows import RecordRows
 from coordinator.core.state.records import Record
+from coordinator.core.state.state_records import StateRecords
 from coordinator.storage.data_files import (
     SNAPSHOT,
     Part,
@@ -38,6 +39,8 @@ SNAPSHOT_SCHEMA = SCHEMA.append(pa.field(SNAPSHOT, pa.int64()))
 KEPT = 2
 """Snapshots that stay: the newest, and one in case it cannot be read."""
 PART_ROWS = 250_000
+FEW_FILES = 4
+"""Rows of one kind have files of their own where they fill this part of one."""
 logger = logging.getLogger("muster.coordinator")
 
 
@@ -71,7 +74,7 @@ def write_snapshot(
     table: FencedTable,
     disk: Files,
     claims: Claims,
-    records: Iterable[Record],
+    runs: Iterable[Iterable[Record]],
     position: int,
     at_ms: int,
     epoch: int,
@@ -85,6 +88,8 @@ def write_snapshot(
     ----------
     claims
         Of the log, ours among them.
+    runs
+        The records; long runs of rows are encoded as they are.
     position
         What the log's rows up to there come to.
     part_rows
@@ -97,9 +102,9 @@ def write_snapshot(
     if any(one.position == position for one in ours):
         return []
     actions: list[TableAction] = []
-    source, row = iter(records), 1
+    row = 1
     try:
-        while some := list(islice(source, part_rows)):
+        for some in _cut(runs, part_rows):
             rows = encode_records(some, row, at_ms, epoch)
             row += len(some)
             actions.append(write_part(disk, table.path, rows, sync=sync, snapshot=position))
@@ -114,6 +119,35 @@ def write_snapshot(
     notes = {} if claim is None else note_claim(epoch, claim)
     table.commit([*actions, *map(make_remove_action, replaced)], epoch, notes)
     return [part.path for part in replaced]
+
+
+def list_runs(
+    records: Iterable[Record], until_stopped: Callable[[Iterable[Any]], Iterator[Any]]
+) -> Iterator[Iterable[Record]]:
+    """Yield records in runs, of which rows stay as they are; end where maintenance is stopped."""
+    runs = records.runs() if isinstance(records, StateRecords) else [records]
+    for run in until_stopped(runs):
+        yield run if isinstance(run, RecordRows) else until_stopped(run)
+
+
+def _cut(runs: Iterable[Iterable[Record]], most: int) -> Iterator[Sequence[Record]]:
+    """Yield the records for one file each, in order; rows that are few are gathered with others."""
+    some: list[Record] = []
+    for run in runs:
+        if isinstance(run, RecordRows) and len(run) * FEW_FILES >= most:
+            if some:
+                yield some
+            some = []
+            for at in range(0, len(run), most):
+                yield run.part(slice(at, at + most))
+            continue
+        for record in run:
+            some.append(record)
+            if len(some) == most:
+                yield some
+                some = []
+    if some:
+        yield some
 
 
 def read_snapshot_at(

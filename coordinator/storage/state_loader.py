@@ -5,7 +5,7 @@ from __future__ import annotations
 from coordinator.core.events import TargetLost
 from coordinator.core.state.groups import State
 from coordinator.core.state.replay import set_whole_target
-from coordinator.core.state.state_records import records_of
+from coordinator.core.state.state_records import StateRecords
 from coordinator.core.state.target_assignment import NOT_READ
 from coordinator.storage.loaded_state import LoadedState
 from coordinator.storage.log_ahead import LogAhead
@@ -51,7 +51,7 @@ def write_snapshot(log: RecordLog, at_ms: int) -> int:
     The live state is not touched: a snapshot of a million members takes seconds.
     """
     state, _, position = load_state(log)
-    log.snapshot(records_of(state), position, at_ms)
+    log.snapshot(StateRecords(state), position, at_ms)
     return position
 
 

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, reject
 from hypothesis import strategies as st
 
-from coordinator.config import Config
+from coordinator.config import Config, LogConfig
 from coordinator.core.consumer.steady_heartbeat import answer_steady_heartbeats
 from coordinator.core.state.groups import State
-from coordinator.core.state.member_rows import CurrentRows, MemberRows, TargetRows
+from coordinator.core.state.member_rows import CurrentRows, MemberRows, RecordRows, TargetRows
 from coordinator.core.state.partition_spans import MANY, TopicKey
 from coordinator.core.state.records import (
     ClassicMemberMetadata,
@@ -30,11 +30,13 @@ from coordinator.core.state.records import (
 )
 from coordinator.core.state.replay import replay_all
 from coordinator.core.state.rows.member_table import copy_members
-from coordinator.core.state.state_records import records_of
+from coordinator.core.state.state_records import StateRecords, records_of
 from coordinator.errors import IllegalStateError
-from coordinator.storage.record_decoder import ValueCache, decode_batches
+from coordinator.storage.delta_log import DeltaLog
+from coordinator.storage.record_decoder import ValueCache, decode_batches, decode_rows
 from coordinator.storage.record_encoder import encode_records
 from coordinator.storage.record_schema import FIELDS
+from coordinator.storage.state_loader import load_state
 from tests.support.fingerprint import fingerprint
 from tests.support.invariants import check
 
@@ -195,6 +197,31 @@ def test_a_group_of_rows_is_as_one_of_records(order, after):
         len(copy.get(f"m{n}", ())) for n in order
     ]
     assert fingerprint(loaded(list(records_of(found)))) == fingerprint(plain)
+
+
+@pytest.mark.parametrize("after", AFTER.values(), ids=AFTER)
+@pytest.mark.parametrize("order", SERIALS.values(), ids=SERIALS)
+def test_a_snapshot_is_written_from_rows(tmp_path, order, after):
+    """Those of members that changed are records; files of rows and of records make one snapshot."""
+    epochs = [GroupMetadata("g", 9, 0), TargetMetadata("g", 9)]
+    found = loaded(members(range(12)), epochs, [*map(target, order)], [*map(current, order)], after)
+    rows = [run for run in StateRecords(found).runs() if isinstance(run, RecordRows)]
+    assert {type(run) for run in rows} == {MemberRows, TargetRows, CurrentRows}
+    for run in rows:
+        records = list(run)
+        assert decode_rows(encode_records(run, 1, 7, 2), ValueCache()) == records
+        for some in (slice(0, 3), slice(2, 5), slice(2, 100)):
+            written = encode_records(run.part(some), 1, 7, 2)
+            assert decode_rows(written, ValueCache()) == records[some]
+    log = DeltaLog.open(tmp_path, LogConfig())
+    log.claim("me", "", 1)
+    log.append(list(records_of(found)), 2)
+    log.snapshot(StateRecords(found), log.position, 3, part_rows=5)
+    state, began, _ = load_state(log)
+    log.close()
+    assert began == log.position
+    assert fingerprint(state) == fingerprint(found)
+    assert list(state.groups["g"].members) == list(found.groups["g"].members)
 
 
 def test_a_copy_stays_as_it_is_while_members_advance():

@@ -10,7 +10,7 @@ from array import array
 from collections import Counter
 from collections.abc import Sequence
 from copy import copy
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
 import numpy as np
 import pyarrow as pa
@@ -70,6 +70,11 @@ class MemberRows(Sequence[MemberMetadata]):
         values = (values[codes[at]] for values, codes in self.columns)
         return MemberMetadata(self.group_id, self.member_ids[at].as_py(), *values)
 
+    def part(self, some: slice) -> MemberRows:
+        """Return some of them."""
+        columns = [(values, codes[some]) for values, codes in self.columns]
+        return MemberRows(self.group_id, self.member_ids[some], columns)
+
 
 class TargetRows(Sequence[TargetMember]):
     """The targets of members of one group."""
@@ -92,6 +97,11 @@ class TargetRows(Sequence[TargetMember]):
         if isinstance(at, slice):
             return [self[row] for row in range(*at.indices(len(self)))]
         return TargetMember(self.group_id, self.member_ids[at].as_py(), self.spans.spans(at))
+
+    def part(self, some: slice) -> TargetRows:
+        """Return some of them."""
+        spans = self.spans.take(np.arange(len(self))[some])
+        return TargetRows(self.group_id, self.member_ids[some], spans)
 
 
 class CurrentRows(Sequence[CurrentMember]):
@@ -134,6 +144,16 @@ class CurrentRows(Sequence[CurrentMember]):
         held = self.assigned.spans(at), self.pending.spans(at)
         numbers = int(epoch), int(previous), STATES[state]
         return CurrentMember(self.group_id, member_id, *numbers, *held)
+
+    def part(self, some: slice) -> CurrentRows:
+        """Return some of them."""
+        rows = np.arange(len(self))[some]
+        numbers = [column[some] for column in self.numbers]
+        held = (spans.take(rows) for spans in (self.assigned, self.pending))
+        return CurrentRows(self.group_id, self.member_ids[some], numbers, *held)
+
+
+RecordRows: TypeAlias = MemberRows | TargetRows | CurrentRows
 
 
 class HeldRows:
@@ -233,6 +253,21 @@ class HeldRows:
         more = Counter({epoch: len(rows)})
         more.subtract(dict(zip(epochs.tolist(), counts.tolist(), strict=True)))
         return more
+
+    def records(self, group_id: str, ids: pa.StringArray, rows: Longs) -> CurrentRows:
+        """Return what members have of whom there is a record, of some whose ids are these."""
+        numbers = [np.asarray(column)[rows] for column in self.numbers]
+        place = np.asarray(self.place)[rows].astype(np.int64)
+        held = self.assigned, self.pending
+        has = np.logical_or.reduce(
+            [
+                *(column != start for column, start in zip(numbers, (0, 0, STABLE), strict=True)),
+                *(spans.counts_of(place) > 0 for spans in held),
+            ]
+        )
+        some = [column[has] for column in numbers]
+        spans = (one.take(place[has]) for one in held)
+        return CurrentRows(group_id, ids.filter(pa.array(has)), some, *spans)
 
     def partitions(self, rows: Longs) -> Longs:
         """Return how many partitions some members are assigned."""

@@ -407,6 +407,12 @@ class SpanRows:
             column.extend(to_array(more))
         self.offsets.extend(to_array(np.asarray(other.offsets)[1:] + self.offsets[-1]))
 
+    def take(self, rows: Longs) -> SpanRows:
+        """Return some rows; one below 0 has no span."""
+        at = self.at(rows)
+        topic, *numbers = (column[at] for column in self.columns())
+        return SpanRows(self.keys, self.counts_of(rows), topic, numbers)
+
     def copy(self) -> SpanRows:
         """Return the same, to be added to."""
         return SpanRows(self.keys, self.counts(), self.columns()[0], self.columns()[1:])

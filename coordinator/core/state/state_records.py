@@ -4,26 +4,56 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from itertools import chain
 
 from coordinator.core.state.classic_written import record_of
 from coordinator.core.state.groups import Computation, Group, State
 from coordinator.core.state.records import (
-    CurrentMember,
     GroupConfigured,
     GroupMetadata,
     OffsetCommitted,
     Record,
-    TargetMember,
     TargetMetadata,
     Tombstone,
     TopicChanged,
 )
 from coordinator.core.state.replay import replay_all
+from coordinator.core.state.rows.group_rows import list_currents, list_metas, list_targets
 from coordinator.core.state.transactions import Transactions
+
+
+class StateRecords(Iterable[Record]):
+    """Records that, replayed on an empty state, make a state."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+
+    def __iter__(self) -> Iterator[Record]:
+        return records_of(self._state)
+
+    def runs(self) -> Iterator[Iterable[Record]]:
+        """Return them in runs; those of members that are rows are `RecordRows`."""
+        return _runs_of(self._state)
 
 
 def records_of(state: State) -> Iterator[Record]:
     """Yield records that, replayed on an empty state, make this one."""
+    return chain.from_iterable(_runs_of(state))
+
+
+def records_of_group(state: State, group: Group) -> Iterator[Record]:
+    """Yield records that make this consumer group, where its topics are."""
+    return chain.from_iterable(_runs_of_group(state, group))
+
+
+def _runs_of(state: State) -> Iterator[Iterable[Record]]:
+    yield _records_before_groups(state)
+    for group in state.groups.values():
+        yield from _runs_of_group(state, group)
+    yield _records_after_groups(state)
+
+
+def _records_before_groups(state: State) -> Iterator[Record]:
     if state.watched is not None:
         yield state.watched.cluster
         yield from state.watched.read.values()
@@ -35,8 +65,9 @@ def records_of(state: State) -> Iterator[Record]:
         yield GroupConfigured(group_id, settings)
     yield from state.loads.values()
     yield from state.loads_used.values()
-    for group in state.groups.values():
-        yield from records_of_group(state, group)
+
+
+def _records_after_groups(state: State) -> Iterator[Record]:
     for classic in state.classic.values():
         yield record_of(classic)
     yield from state.transactions.records_before()
@@ -49,38 +80,32 @@ def records_of(state: State) -> Iterator[Record]:
     yield from state.transactions.records_after()
 
 
-def records_of_group(state: State, group: Group) -> Iterator[Record]:
-    """Yield records that make this consumer group, where its topics are."""
-    yield from group.metas.values()
-    yield from group.regexes.values()
-    yield GroupMetadata(
-        group.group_id, group.epoch, group.metadata_hash, owner_left=group.owner_left
-    )
+def _runs_of_group(state: State, group: Group) -> Iterator[Iterable[Record]]:
+    yield list_metas(group)
+    yield group.regexes.values()
+    yield [
+        GroupMetadata(group.group_id, group.epoch, group.metadata_hash, owner_left=group.owner_left)
+    ]
     if group.installed is not None:
-        yield group.installed
-    for member_id, spans in group.targets.own():
-        if spans is None:
-            yield Tombstone(TargetMember.kind, group.group_id, member_id)
-        else:
-            yield TargetMember(group.group_id, member_id, spans)
-    yield TargetMetadata(
-        group.group_id,
-        group.assignment_epoch,
-        group.assignment_timestamp,
-        group.assignor,
-        partial=group.partial,
-    )
-    for member_id, member in group.members.items():
-        current = member.current
-        if current != CurrentMember(group.group_id, member_id):
-            yield current
-    yield from group.plans.values()
-    yield from group.decided.values()
+        yield [group.installed]
+    yield from list_targets(group)
+    yield [
+        TargetMetadata(
+            group.group_id,
+            group.assignment_epoch,
+            group.assignment_timestamp,
+            group.assignor,
+            partial=group.partial,
+        )
+    ]
+    yield from list_currents(group)
+    yield group.plans.values()
+    yield group.decided.values()
     found = group.computation
     if found is not None and found == Computation.of(found.record, group, state.topics):
         # One whose input has changed since would be checked against another input after the load:
         # it is left out, and installing it fails with "prepare again".
-        yield found.record
+        yield [found.record]
 
 
 def replay_alone(state: State, records: Iterable[Record]) -> State:

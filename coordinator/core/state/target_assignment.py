@@ -358,6 +358,13 @@ class Targets(Mapping[str, Spans]):
         for member_id, own in self._own.items():
             yield member_id, None if own is None else self._spans(own)
 
+    def take_rows(self) -> tuple[pa.StringArray, SpanRows] | None:
+        """Return the members whose target is a row, and these; None where none may be."""
+        if not isinstance(self._own, RowDict):
+            return None
+        rows, numbers = self._find_rows(self._own)
+        return self._own.rows.index.ids.take(pa.array(rows)), self._rows.take(numbers)
+
     def ranges(self) -> Ranges:
         """Return all targets in columns, each member's in order."""
         if self._ranges is None:
@@ -365,12 +372,12 @@ class Targets(Mapping[str, Spans]):
         return self._ranges
 
     def _in_columns(self) -> Ranges:
-        own = _to_columns({who: spans for who, spans in self._list_changed() if spans})
+        own = _to_columns({who: spans for who, spans in self.list_changed() if spans})
         if isinstance(self._own, RowDict):
             own = _join_ranges(own, self._list_rows(self._own))
         return own if self.whole is None else _join_ranges(own, self.whole.ranges(self._own))
 
-    def _list_changed(self) -> Iterable[tuple[str, Spans | None]]:
+    def list_changed(self) -> Iterable[tuple[str, Spans | None]]:
         """Return the own targets that are no rows."""
         own = self._own.own if isinstance(self._own, RowDict) else self._own
         return ((who, spans) for who, spans in own.items() if not isinstance(spans, int))
@@ -399,7 +406,7 @@ class Targets(Mapping[str, Spans]):
     def rows(self) -> int:
         """Return about how many ranges there are."""
         if self._own_rows is None:
-            self._own_rows = sum(len(spans) for _, spans in self._list_changed() if spans)
+            self._own_rows = sum(len(spans) for _, spans in self.list_changed() if spans)
             if isinstance(self._own, RowDict):
                 self._own_rows += int(self._rows.counts_of(self._find_rows(self._own)[1]).sum())
         return self._own_rows + (0 if self.whole is None else len(self.whole))

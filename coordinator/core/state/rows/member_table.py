@@ -77,6 +77,7 @@ class MetaValues(RowValues[MemberMetadata]):
     def __init__(self, group_id: str, index: MemberIndex) -> None:
         super().__init__(index)
         self.group_id = group_id
+        self.names = META_FIELDS
         self.columns = [Coded() for _ in META_FIELDS]
         self._alike: list[Any] = []
         self._others: list[tuple[int, list[Any], array[int]]] = []
