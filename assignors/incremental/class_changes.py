@@ -56,7 +56,7 @@ def change_members(
     if found is None:
         return None
     held, left, joined = found
-    ranges = held.ranges_of(held.order.read(left)[0])[1]
+    ranges = held.ranges_of(held.order.numbers_at(left))[1]
     held, numbers = held.with_members(joined.racks)
     order = held.order.changed(left, joined.before, joined.keys, numbers)
     return replace(held, order=order, topics=changes.topics or held.topics), ranges
@@ -110,10 +110,10 @@ def _list_joined(
     """
     if not joined:
         return _NO_MEMBERS, held
-    ids = pa.concat_arrays([members.member_ids for members in joined])
-    instances = pa.concat_arrays([members.names("instance_ids") for members in joined])
-    racks = pa.concat_arrays([members.names("racks") for members in joined])
-    if len(pc.unique(ids)) < len(ids):
+    ids = _concat([members.member_ids for members in joined])
+    instances = _concat([members.names("instance_ids") for members in joined])
+    racks = _concat([members.names("racks") for members in joined])
+    if len(ids) > 1 and len(pc.unique(ids)) < len(ids):
         return None
     if held.statics and not held.statics.keys().isdisjoint(ids.to_pylist()):
         return None
@@ -128,6 +128,10 @@ def _list_joined(
         held = replace(held, statics=held.statics | dict(new))
     before, stays = _find_staying(held, keys[order], leaving)
     return None if stays else (Newcomers(keys[order], read_texts(racks)[order], before), held)
+
+
+def _concat(columns: list[pa.StringArray]) -> pa.StringArray:
+    return columns[0] if len(columns) == 1 else pa.concat_arrays(columns)
 
 
 def _find_staying(held: EqualMembers, keys: Texts, leaving: Longs) -> tuple[Longs, bool]:

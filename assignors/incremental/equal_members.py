@@ -244,7 +244,7 @@ class EqualMembers:
 
     def owned_at(self, places: Longs) -> Owned:
         """Return members at places, which ascend, and what they own."""
-        versions = self.order.read(places)[0]
+        versions = self.order.numbers_at(places)
         keys = self.order.read_keys(places)
         return Owned(keys, *self.ranges_of(versions), self.versions.rows(versions)[2])
 
@@ -259,6 +259,16 @@ def order_keys(member_ids: pa.StringArray, instance_ids: pa.StringArray) -> Text
 
     A zero within an instance id is followed by a one, so that two zeros end it.
     """
+    if len(member_ids) < _FEW:
+        rows = zip(member_ids.to_pylist(), instance_ids.to_pylist(), strict=True)
+        found = np.empty(len(member_ids), dtype=np.object_)
+        found[:] = [
+            _DYNAMIC + name
+            if instance is None
+            else _STATIC + instance.replace("\x00", "\x00\x01") + _END + name
+            for name, instance in rows
+        ]
+        return found
     keys = pc.binary_join_element_wise(_DYNAMIC, member_ids, "")
     if instance_ids.null_count < len(instance_ids):
         instances = pc.replace_substring(instance_ids, "\x00", "\x00\x01")

@@ -82,6 +82,14 @@ class MemberOrder:
         at, split = places & _INDEX, _split(places >> _INDEX_BITS)
         return _take_split(self.numbers, at, split), _take_split(self.loads, at, split)
 
+    def numbers_at(self, places: Longs) -> Longs:
+        """Return numbers at places, which ascend."""
+        return _take(self.numbers, places)
+
+    def loads_at(self, places: Longs) -> Longs:
+        """Return loads at places, which ascend."""
+        return _take(self.loads, places)
+
     def read_keys(self, places: Longs) -> Texts:
         """Return keys at places, which ascend."""
         return _take(self.keys, places)
@@ -151,13 +159,26 @@ class MemberOrder:
             there[rows] = ours[np.minimum(found, len(ours) - 1)] == wanted
         return (block << _INDEX_BITS) | at, there
 
-    def put(self, places: Longs, loads: Longs, numbers: Longs | None = None) -> MemberOrder:
-        """Give the members at places, which ascend, other loads, and perhaps other numbers."""
+    def put(
+        self,
+        places: Longs,
+        loads: Longs,
+        numbers: Longs | None = None,
+        had: Longs | None = None,
+    ) -> MemberOrder:
+        """Give the members at places, which ascend, other loads, and perhaps other numbers.
+
+        Parameters
+        ----------
+        had
+            The loads that they had, if they are known.
+        """
         if not len(places):
             return self
         block, at = places >> _INDEX_BITS, places & _INDEX
         split = _split(block)
-        had = _take_split(self.loads, at, split)
+        if had is None:
+            had = _take_split(self.loads, at, split)
         levels, counts = self._recounted((block, had, -1), (block, loads, 1))
         column = self.numbers
         if numbers is not None:
@@ -299,37 +320,26 @@ def _put_split(
 
 @dataclass(frozen=True, slots=True)
 class _Exchange:
-    """Rows of one block that go and come.
+    """Rows of one block that go and come: which of the old and then the new rows, in order."""
 
-    Attributes
-    ----------
-    new
-        Where new rows are, before others are taken out.
-    old
-        Where those of the block are.
-    stays
-        Which of all rows stay; None for all.
-    """
-
-    new: Longs
-    old: Bools
-    stays: Bools | None
+    rows: Longs
 
     @classmethod
     def of(cls, size: int, out: Longs, into: Longs) -> _Exchange:
         """Take out the rows at `out`, and put new ones before those at `into`; both ascend."""
-        new = into + np.arange(len(into))
-        old = np.ones(size + len(into), dtype=np.bool_)
+        count = len(into)
+        rows = np.empty(size + count, dtype=np.int64)
+        new = into + np.arange(count)
+        old = np.ones(size + count, dtype=np.bool_)
         old[new] = False
+        rows[new] = np.arange(size, size + count)
+        rows[old] = np.arange(size)
         if not len(out):
-            return cls(new, old, None)
-        stays = np.ones(len(old), dtype=np.bool_)
-        stays[out + np.searchsorted(into, out, side="right")] = False
-        return cls(new, old, stays)
+            return cls(rows)
+        old[new] = True
+        old[out + np.searchsorted(into, out, side="right")] = False
+        return cls(rows[old])
 
     def apply(self, had: Rows, new: Rows) -> Rows:
         """Exchange the rows of one column."""
-        rows = np.empty(len(self.old), dtype=had.dtype)
-        rows[self.new] = new
-        rows[self.old] = had
-        return rows if self.stays is None else rows[self.stays]
+        return np.concatenate([had, new])[self.rows]

@@ -64,9 +64,10 @@ class _Ranges:
 
 @dataclass(frozen=True, slots=True)
 class _Drops:
-    """Members that give something up: places, how much each keeps, and what it keeps and gives."""
+    """Members that give: places, loads, how much each keeps, and what it keeps and gives."""
 
     places: Longs
+    loads: Longs
     keeps: Longs
     kept: _Ranges
     given: _Ranges
@@ -86,7 +87,7 @@ def plan_next(
     topics
         What every member subscribes to from now on.
     """
-    pool = [held.ranges_of(held.order.read(left)[0])[1]] if len(left) else []
+    pool = [held.ranges_of(held.order.numbers_at(left))[1]] if len(left) else []
     ends = None
     if topics is not held.topics:
         pool, ends = _change_topics(held.topics, topics, pool)
@@ -99,7 +100,7 @@ def plan_next(
         held, order = _clip(held, order, clipped, ends)
     total = topics.line.length
     drops = _find_drops(held, order, total, *bounds(total, len(order)))
-    order = order.put(drops.places, drops.keeps)
+    order = order.put(drops.places, drops.keeps, had=drops.loads)
     pool.append([drops.given.topic, drops.given.first, drops.given.count])
     start, length = _lay_pool(topics.line, pool)
     takers, wants = _find_wants(order, int(length.sum()))
@@ -136,7 +137,7 @@ def _clip(
     """Take from members what topics no longer have."""
     if not len(places):
         return held, order
-    versions, _ = order.read(places)
+    versions = order.numbers_at(places)
     lengths, ranges = held.ranges_of(versions)
     topic, first, count = _clip_ranges(ranges, ends)
     some = np.flatnonzero(count)
@@ -153,7 +154,7 @@ def _find_drops(held: EqualMembers, order: MemberOrder, total: int, low: int, hi
     none = np.zeros(0, dtype=np.int64)
     if not needed[0]:
         nothing = _Ranges(none, none, none, none)
-        return _Drops(none, none, nothing, nothing)
+        return _Drops(none, none, none, nothing, nothing)
     level = lower_loads(loads, needed)
     height, first = int(level.height[0]), int(level.first[0])
     above = int(loads.members[loads.load > height].sum())
@@ -172,6 +173,7 @@ def _find_drops(held: EqualMembers, order: MemberOrder, total: int, low: int, hi
     some, rest = kept > 0, kept < count
     return _Drops(
         places,
+        load,
         keeps,
         _Ranges(who[some], topic[some], first_[some], kept[some]),
         _Ranges(who[rest], topic[rest], (first_ + kept)[rest], (count - kept)[rest]),
@@ -205,7 +207,7 @@ def _find_wants(order: MemberOrder, amount: int) -> tuple[Longs, Longs]:
     height, more = int(level.height[0]), int(level.first[0])
     first = order.first_within(more, 0, height)
     places = join_places(first, order.all_within(0, height - 1))
-    load = order.read(places)[1]
+    load = order.loads_at(places)
     return places, np.maximum(height - load, 0) + are_in(places, first)
 
 
@@ -222,7 +224,7 @@ def _give(
     if not len(touched):
         return held, order, touched
     giver = np.searchsorted(touched, drops.places)
-    versions, _ = order.read(touched)
+    versions = order.numbers_at(touched)
     others = np.flatnonzero(~are_in(touched, drops.places))
     lengths, (topic, first, count) = held.ranges_of(versions[others])
     greatest = np.argsort(-amount, kind="stable")

@@ -211,7 +211,7 @@ def _drop_above_level(
         above = int(owned.members[rows][load > height].sum())
         last = order.last_of(above - first, kind[load > height])
         places = join_places(last, order.all_of(kind[load > height + 1]))
-        had = load[np.searchsorted(kind, order.read(places)[1])]
+        had = load[np.searchsorted(kind, order.loads_at(places))]
         amount = had - np.where(are_in(places, last), height, height + 1)
         parts[class_].append((places, np.full_like(places, only[class_]), amount))
 
@@ -254,7 +254,7 @@ def _drop_below_low(
         some = (seen.load[rows] <= plan.cells.low[class_]) & (had > 0)
         most = min(int(lost[pair]), int(owned.members[rows][some].sum()))
         places = order.last_of(most, kind[some])[::-1]
-        has = had[np.searchsorted(kind, order.read(places[::-1])[1])][::-1]
+        has = had[np.searchsorted(kind, order.loads_at(places[::-1]))][::-1]
         amount = np.clip(lost[pair] - offsets_of(has)[:-1], 0, has)
         parts[class_].append((places, np.full_like(places, topic), amount))
 
@@ -270,7 +270,7 @@ def _drop(
         The class after it; what givers keep; and topic, first and count of what they gave.
     """
     places = np.unique(drops.place)
-    versions = held.order.read(places)[0]
+    versions = held.order.numbers_at(places)
     lengths, (topic, first, count) = held.ranges_of(versions)
     who, count = np.repeat(np.arange(len(places)), lengths), count.astype(np.int64)
     if not len(places):
@@ -313,7 +313,7 @@ def _find_takers(
         height, more = int(level.height[0]), int(level.first[0])
         first = order.first_of(more, order.levels[load <= height])
         places = join_places(first, order.all_of(order.levels[load < height]))
-        had = loads[order.read(places)[1]]
+        had = loads[order.loads_at(places)]
         found.append((places, np.maximum(height - had, 0) + are_in(places, first)))
     return found
 
@@ -339,7 +339,7 @@ def _give(
     """Write what touched members of a class have then."""
     places, kept = touched
     topics, line = laid
-    versions = held.order.read(places)[0]
+    versions = held.order.numbers_at(places)
     others = np.flatnonzero(~are_in(places, kept.places))
     lengths, (topic, first, count) = held.ranges_of(versions[others])
     new = line.topics[np.searchsorted(line.ends, gained.start, side="right")]
