@@ -198,7 +198,7 @@ def _subscribe(members: SubscribedMembers, topics: pa.StringArray) -> Longs:
     if (at < 0).any() and len(members.member_ids):
         unknown = members.subscribed[int(np.flatnonzero(at < 0)[0])]
         refuse_unknown_topic(members.member_ids[0].as_py(), unknown)
-    return at
+    return at[at >= 0]
 
 
 def _clip_owned(

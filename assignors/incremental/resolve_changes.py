@@ -66,12 +66,23 @@ def resolve_changes(held: SeparateClasses, changes: GroupChanges) -> ResolvedCha
         if known is None:
             return FullPlan.TOPICS
         topics = known
+    if changes.renamed and _may_clash(held, changes):
+        return FullPlan.NAMES
     found = _Resolution(held, changes.shortened(), topics)
     for step in (found.find_lists, found.move_members, found.split, found.find_topics):
         why = step()
         if why is not None:
             return why
     return found.finish()
+
+
+def _may_clash(held: SeparateClasses, changes: GroupChanges) -> bool:
+    """Tell whether a new id is there already, or something else names an old one."""
+    there = held.classes_of([*changes.renamed.values()]) >= 0
+    named = {*changes.left}
+    for members in changes.resubscribed:
+        named.update(members.member_ids.to_pylist())
+    return bool(there.any()) or not changes.renamed.keys().isdisjoint(named)
 
 
 class _Resolution:
