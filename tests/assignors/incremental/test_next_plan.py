@@ -11,7 +11,7 @@ from assignors import GroupSpec, SpecError, get_assignor
 from assignors.incremental.changes import GroupChanges, SubscribedMembers, change_group
 from assignors.incremental.full_plan import FullPlan
 from assignors.incremental.planned_group import PlannedGroup
-from tests.assignors.changing_groups import ChangingGroup
+from tests.assignors.incremental.changing_groups import ChangingGroup
 from tests.support.longer import EVERY
 
 SEEDS = st.integers(0, 2**32)
