@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from benchmarks.measure import Bench, Figure, resident_mib
@@ -22,13 +22,13 @@ from spark_jobs.demo.crowd import Crowd
 
 TITLE = "A coordinator of 10,000,000 members, simulated"
 TEXT = """\
-Computed, not measured: CPU seconds and memory of a sample of a group, times as many as the group
-has members more. The sample has 100 partitions a member, in topics of a million partitions at most,
-and is loaded from a snapshot. Its members send their heartbeats within the coordinator's process,
-and their own CPU is in the figures; what the wire costs is computed from its own. *Churn*: 0.1 %
-leave and as many join, until the target is durable; the plan of the whole group is measured above.
-*To the next epoch*: every member sends heartbeats until the group is stable. Memory is what the
-process has more than before it loaded the group.
+Computed, not measured: from a sample of a group and from a tenth of it, what each member more takes
+of CPU and memory, for as many as the group has. The sample has 100 partitions a member, and is
+loaded from a snapshot. Its members send their heartbeats within the coordinator's process, and
+their own CPU is in the figures; what the wire costs is computed from what it takes elsewhere.
+*Churn*: 0.1 % leave and as many join, until the target is durable; the plan of the whole group is
+measured above. *To the next epoch*: every member sends heartbeats until the group is stable.
+Memory is what the process has more than before it loaded the group.
 """
 TOTAL, PARTITIONS = 10_000_000, 1_000_000_000
 HEARTBEATS_S = (5, 60)
@@ -46,48 +46,55 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 
 
 def run(bench: Bench) -> Section:
-    """Measure the sample in a process of its own, and compute the rest."""
+    """Measure the sample and a tenth of it, each in a process of its own; compute the rest."""
     shape = SMOKE if bench.smoke else SAMPLE
+    small = replace(shape, members=shape.members // 10)
+    few, many = (_measure_apart(each) for each in (small, shape))
+    bench.say(f"simulated: {few}, {many}")
+    figures = [
+        Figure.of(f"{each.members:,} of them, {name}", [value], _unit(name))
+        for each, found in ((small, few), (shape, many))
+        for name, value in found.items()
+    ]
+    head = ("what", *(f"{count:,} members" for count in (small.members, shape.members, TOTAL)))
+    return Section(TITLE, TEXT, figures, [Table("", head, list_rows(few, many, shape))])
+
+
+def _measure_apart(shape: Shape) -> dict[str, float]:
     with temporary_store() as store:
         write_group(store, shape, SETTINGS, snapshot=True)
         words = [sys.executable, "-m", "benchmarks.billion.simulated", str(store)]
         words += [json.dumps(asdict(shape))]
         done = subprocess.run(words, cwd=ROOT, stdout=subprocess.PIPE, check=True)  # noqa: S603
     found: dict[str, float] = json.loads(done.stdout)
-    bench.say(f"simulated: {found}")
-    figures = [
-        Figure.of(f"sample, {name}", [value], "MiB" if name.startswith("memory") else "ms")
-        for name, value in found.items()
-    ]
-    head = ("what", f"{shape.members:,} members", f"{TOTAL:,} members")
-    return Section(TITLE, TEXT, figures, [Table("", head, list_rows(found, shape, Costs.read()))])
+    return found
 
 
-def list_rows(found: dict[str, float], shape: Shape, costs: Costs) -> list[list[str]]:
-    """Return the table: of the sample, and of the group."""
-    times = TOTAL / shape.members
-    owners_gib = PARTITIONS * OWNER_BYTES / 2**30
-    rows = [
-        [f"{name}, GiB", number(value / 1024), number(value / 1024 * times)]
-        for name, value in found.items()
-        if name.startswith("memory")
-    ]
-    sample_gib = owners_gib / times
-    rows.append(
-        ["of these at most, owners of partitions, GiB", number(sample_gib), number(owners_gib)]
-    )
-    rows += [
-        [f"{name}, s of CPU", number(value / 1000), number(value / 1000 * times)]
-        for name, value in found.items()
-        if not name.startswith("memory")
-    ]
-    beat_ms = found["heartbeats of all"] / shape.members
+def _unit(name: str) -> str:
+    return "MiB" if name.startswith("memory") else "ms"
+
+
+def list_rows(few: dict[str, float], many: dict[str, float], shape: Shape) -> list[list[str]]:
+    """Return the table: of the tenth, of the sample, and of the group."""
+    more = (TOTAL - shape.members) / (shape.members - shape.members // 10)
+    all_ = {name: many[name] + more * max(many[name] - few[name], 0) for name in many}
+    rows = []
+    for name in many:
+        mib = _unit(name) == "MiB"
+        values = (each[name] / (1024 if mib else 1000) for each in (few, many, all_))
+        rows.append([f"{name}, {'GiB' if mib else 's of CPU'}", *map(number, values)])
+    owners = (PARTITIONS * OWNER_BYTES / 2**30 * each / TOTAL for each in _counts(shape))
+    rows.append(["owners of looked-up partitions, at most, GiB", *map(number, owners)])
+    here, wire = all_["heartbeats of all"] / TOTAL, Costs.read().heartbeat_ms
     for every_s in HEARTBEATS_S:
-        for where, each_ms in (("here", beat_ms), ("on the wire", costs.heartbeat_ms)):
-            cores = shape.members / every_s * each_ms / 1000
-            name = f"heartbeats every {every_s} s, {where}, cores"
-            rows.append([name, number(cores), number(cores * times)])
+        for where, each_ms in (("here", here), ("on the wire", wire)):
+            cores = (count / every_s * each_ms / 1000 for count in _counts(shape))
+            rows.append([f"a heartbeat every {every_s} s, {where}, cores", *map(number, cores)])
     return rows
+
+
+def _counts(shape: Shape) -> tuple[int, int, int]:
+    return shape.members // 10, shape.members, TOTAL
 
 
 def measure(store: str, shape: Shape) -> dict[str, float]:
