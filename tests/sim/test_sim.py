@@ -13,6 +13,7 @@ from deltalake import CommitProperties, DeltaTable
 from coordinator.core.consumer import member_update, reconcile
 from coordinator.core.state import partition_owners
 from coordinator.core.state.records import CurrentMember
+from coordinator.core.state.state_records import records_of
 from coordinator.runtime.log_writer import LogWriter
 from coordinator.runtime.timers import GroupTimers
 from coordinator.storage import state_loader
@@ -37,7 +38,6 @@ FOUND = (6018, 320, 490, 730)
 claims that slept while a live coordinator wrote and cleaned up."""
 IN_MEMORY = [seed for seed in range(60) if seed % DELTA_EVERY]
 IN_A_FOLDER = range(0, 100, DELTA_EVERY)
-records_of = state_loader.records_of
 
 PLANTED = {
     "partitions are given before they are revoked": (reconcile, "_owns", lambda *_: False),
@@ -54,7 +54,7 @@ PLANTED = {
     "no timers are started after a load": (GroupTimers, "start", lambda self, _state: self.clear()),
     "a snapshot forgets what members hold": (
         state_loader,
-        "records_of",
+        "StateRecords",
         lambda state: (r for r in records_of(state) if not isinstance(r, CurrentMember)),
     ),
 }  # fmt: skip
