@@ -147,7 +147,7 @@ def disturbed(fault: Fault, promise: str, config: Config = ON_SPARK) -> Callable
 # Jobs --------------------------------------------------------------------------------------------
 
 
-READ, WRITE = "assign_on_spark", "_write"
+READ, WRITE = "assign_on_spark", "add_rows"
 REPLACED = (READ, "count_and_digest", WRITE)
 """The job's functions that faults replace: at its beginning, in its middle, at its end."""
 

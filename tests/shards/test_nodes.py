@@ -35,10 +35,10 @@ check_ms = 100
 
 
 @contextmanager
-def node(store, node_id, make=Node, **more):
+def node(store, node_id, make=Node, lease=LEASE, **more):
     """A node of this process."""
     server = ServerConfig(listen="127.0.0.1:0", node_id=node_id)
-    config = Config(lease=LEASE, server=server, **more)
+    config = Config(lease=lease, server=server, **more)
     opened = make(store, make_shards(store, SHARDS, config), config, {"t": 4})
     opened.serve()
     try:

@@ -6,7 +6,7 @@ import json
 import time
 from pathlib import Path
 
-from coordinator.config import Config
+from coordinator.config import Config, LeaseConfig
 from coordinator.storage.holders import watch_holder
 from coordinator.storage.inbox import Compact, Inbox
 from coordinator.storage.shards import make_shards, root_at, shard_at, store_of
@@ -59,7 +59,7 @@ def test_what_names_no_shard_is_set_aside(store):
 def test_an_idle_node_asks_an_object_store_little_whatever_its_shards(s3):
     store = s3.new_store()
     make_shards(store, SHARDS, Config())
-    with node(store, 1) as one:
+    with node(store, 1, lease=LeaseConfig()) as one:
         wait_for(lambda: has(SHARDS)(one))
         for shard in one.owned:
             one.here.claim(shard)

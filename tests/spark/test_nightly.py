@@ -20,7 +20,7 @@ from coordinator.table_jobs.inputs import find_input
 from coordinator.table_jobs.run_job import run_job
 from spark_jobs.jobs.spark_assignment import SparkAssignment
 from tests.conftest import kill_when
-from tests.support.longer import longer
+from tests.support.longer import EVERY, longer
 from tests.support.spark.groups import ORDER, crowd
 from tests.support.spark.groups import tables as tables_of
 from tests.support.spark.watch import watch
@@ -208,7 +208,7 @@ LAYOUTS = [
 ]
 
 
-@pytest.mark.parametrize(("layout", "kind", "after"), LAYOUTS)
+@pytest.mark.parametrize(("layout", "kind", "after"), LAYOUTS if EVERY else LAYOUTS[:1])
 def test_an_output_keeps_its_layout_on_spark(spark, tmp_path, night, layout, kind, after):
     # as a user whose sessions replace single partitions by default
     spark.conf.set("spark.sql.sources.partitionOverwriteMode", "dynamic")

@@ -13,6 +13,7 @@ from coordinator.storage.tables.table_io import table_lock
 from spark_jobs.jobs.spark_tables import _digest
 from tests.spark.test_command import content, ok, refused
 from tests.spark.test_tables import MAPPED, VECTORS
+from tests.support.longer import longer
 
 pytestmark = pytest.mark.spark
 
@@ -138,6 +139,7 @@ def test_an_output_may_be_a_table_of_the_catalog(spark, schema, muster_here, tmp
     spark.sql("DELETE FROM inputs.members WHERE member_id = 'more'")  # others read it, too
 
 
+@longer("one table with a layout is in test_nightly.py: make test-spark")
 def test_an_output_of_the_catalog_keeps_its_layout(spark, schema, muster_here, tmp_path):
     # Delta 4.0 refuses to replace rows of BIGINT columns by integers.
     kind = "INT" if pyspark.__version__ < "4.1" else "BIGINT"

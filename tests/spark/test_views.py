@@ -16,7 +16,7 @@ from coordinator.history.json_rows import to_json_rows
 from coordinator.history.log_reader import LogReader
 from coordinator.history.view_rows import describe_with_offsets
 from tests.conftest import ROOT
-from tests.support.longer import EVERY
+from tests.support.longer import longer
 from tests.support.stories import many_groups
 
 pytestmark = pytest.mark.spark
@@ -26,8 +26,6 @@ REWRITE = "MUSTER_REWRITE"
 """Set, the answers in tests/sql are rewritten; read the difference before you commit it."""
 
 TRACES = ["batching", "commits", "configs-racks", "coordinator", "timers-regex-topics"]
-BEFORE = ("assignment_history", "epochs", "members", "offsets", "partition_owners")
-"""The views that `make test` also asks as of an earlier time; `make test-spark` asks all."""
 IN_ORDER = (
     "log", "audit", "topics", "members", "epochs", "current_assignments", "partition_owners", "offsets",
     "offset_commits", "groups", "plans", "targets", "target_assignments", "assignment_history",
@@ -162,14 +160,14 @@ def test_frames_equal_the_views(views, store):
     assert min(size for name, size in sizes.items() if name != "targets") > 1
 
 
+@longer("all views in Spark once more: make test-spark")
 def test_frames_equal_the_views_as_of_an_earlier_time(spark, views, store):
     from spark_jobs.sql.views import register
 
     position = LogReader(store).position // 2
     register(spark, store, position, engine="spark")
     try:
-        some = VIEWS if EVERY else BEFORE
-        earlier = {name: spark.table(name) for name in some}
+        earlier = {name: spark.table(name) for name in VIEWS}
         assert dict(compared(earlier, store, position))["assignment_history"] > 80
     finally:
         for name, view in views.items():  # as other tests ask them

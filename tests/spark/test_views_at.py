@@ -30,10 +30,11 @@ from coordinator.history.view_schemas import VIEW_SCHEMAS
 from coordinator.storage.delta_log import DeltaLog
 from coordinator.storage.record_log import Batch
 from coordinator.storage.target_digest import digest_rows
-from tests.support.longer import longer
+from tests.support.longer import EVERY, longer
 from tests.support.stories import MINUTE, NOON, Story, alerts, billing, shipping, stored
 
 LONG = longer("all views in Spark once more: make test-spark")
+COMPACTIONS = 10 if EVERY else 4
 
 pytestmark = pytest.mark.spark
 
@@ -222,7 +223,7 @@ def test_targets_are_as_of_the_position_too(spark, tmp_path, engine):
 # Packing -----------------------------------------------------------------------------------------
 
 
-def test_history_survives_ten_compactions(spark, tmp_path):
+def test_history_survives_compactions(spark, tmp_path):
     from spark_jobs.sql.views import register
 
     log = DeltaLog(
@@ -232,12 +233,12 @@ def test_history_survives_ten_compactions(spark, tmp_path):
     story.topics(orders=4).at(-5).join("m1", "orders")
     before = LogReader(tmp_path)
     packed = 0
-    for turn in range(10):
+    for turn in range(COMPACTIONS):
         story.at(turn).join(f"w{turn}", "orders").leave(f"w{turn}")
         files = set(DeltaTable(log._table.path).file_uris())
         log.maintain()
         packed += len(files - set(DeltaTable(log._table.path).file_uris())) > 0
-    assert packed == 10
+    assert packed == COMPACTIONS
     story.trace.close()
     DeltaTable(log._table.path).vacuum(
         retention_hours=0, enforce_retention_duration=False, dry_run=False

@@ -114,6 +114,7 @@ def test_a_group_that_lives_has_the_rows_of_the_local_engine(spark):
     compare(spark, {**tables, "partitions": drifted, "owned": owned}, improvement="0%")
 
 
+@longer("a search on Spark: make test-spark")
 def test_what_weighs_nothing_has_the_rows_of_the_local_engine(spark):
     """Most of it stays where it is, what left with members is spread by number, and some drains."""
     tables = {"topics": TOPICS, "members": members_of(9, (3.0, 1.0))}
