@@ -37,7 +37,7 @@ PLANTED = {
     "answers leave before their records are durable": (LogWriter, "append", lambda *_: None, 0),
     "no look at the log before a steady answer": (LogWriter, "confirm", lambda _self: None, 0),
     "a node that lost a shard still writes": (MemoryLog, "look", lambda _self: None, 0),
-    "what came after the read-ahead is not read": (NodeLog, "_rest", lambda *_: iter(()), 8),
+    "what came after the read-ahead is not read": (NodeLog, "_rest", lambda *_: iter(()), 24),
     "a group's shard is another one": (
         Shards, "shard_of", lambda self, group_id: place_of(group_id[::-1], self.count), 0
     ),
