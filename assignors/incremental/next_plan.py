@@ -22,6 +22,7 @@ from assignors.arrays import (
     sum_by,
 )
 from assignors.incremental.equal_members import EqualMembers, Newcomers
+from assignors.incremental.held_ranges import HeldRanges
 from assignors.incremental.member_order import MemberOrder
 from assignors.incremental.subscribed_topics import SubscribedTopics
 from assignors.materialize import PartitionLine
@@ -53,24 +54,14 @@ class NextPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class _Ranges:
-    """Ranges of members: who, by rank among the members looked at; and topic, first, count."""
-
-    who: Longs
-    topic: Ints
-    first: Ints
-    count: Ints
-
-
-@dataclass(frozen=True, slots=True)
 class _Drops:
     """Members that give: places, loads, how much each keeps, and what it keeps and gives."""
 
     places: Longs
     loads: Longs
     keeps: Longs
-    kept: _Ranges
-    given: _Ranges
+    kept: HeldRanges
+    given: HeldRanges
 
 
 def plan_next(
@@ -153,7 +144,7 @@ def _find_drops(held: EqualMembers, order: MemberOrder, total: int, low: int, hi
     needed = count_drops_needed(loads, *(np.array([value]) for value in (low, high, total)))
     none = np.zeros(0, dtype=np.int64)
     if not needed[0]:
-        nothing = _Ranges(none, none, none, none)
+        nothing = HeldRanges(none, none, none, none)
         return _Drops(none, none, none, nothing, nothing)
     level = lower_loads(loads, needed)
     height, first = int(level.height[0]), int(level.first[0])
@@ -163,21 +154,8 @@ def _find_drops(held: EqualMembers, order: MemberOrder, total: int, low: int, hi
     places = join_places(last, above_it)
     versions, load = order.read(places)
     keeps = np.where(are_in(places, last), height, height + 1)
-    lengths, (topic, first_, count) = held.ranges_of(versions)
-    who = np.repeat(np.arange(len(places)), lengths)
-    count = count.astype(np.int64)
-    rank = np.lexsort((-count, who))
-    before = offsets_of(count[rank])[:-1] - np.repeat(offsets_of(load)[:-1], lengths)
-    kept = np.empty_like(count)
-    kept[rank] = np.clip(keeps[who] - before, 0, count[rank])
-    some, rest = kept > 0, kept < count
-    return _Drops(
-        places,
-        load,
-        keeps,
-        _Ranges(who[some], topic[some], first_[some], kept[some]),
-        _Ranges(who[rest], topic[rest], (first_ + kept)[rest], (count - kept)[rest]),
-    )
+    ranges = HeldRanges.of(*held.ranges_of(versions))
+    return _Drops(places, load, keeps, *ranges.keep_longest(ranges.who, keeps))
 
 
 def _lay_pool(line: PartitionLine, parts: list[list[Ints]]) -> tuple[Longs, Longs]:

@@ -15,6 +15,7 @@ import numpy as np
 from assignors.arrays import LINE_BITS, Ints, Longs, offsets_of, sum_by
 from assignors.compressed_problem import CompressedProblem
 from assignors.incremental.equal_members import EqualMembers
+from assignors.incremental.held_ranges import HeldRanges
 from assignors.incremental.kept_ownership import KeptOwnership
 from assignors.incremental.known_topics import KnownTopics
 from assignors.incremental.next_plan import are_in, join_places, lay_pieces
@@ -57,16 +58,6 @@ class SharedPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class _Ranges:
-    """Ranges of members of a class: who, by rank among some places; and topic, first, count."""
-
-    who: Longs
-    topic: Ints
-    first: Ints
-    count: Ints
-
-
-@dataclass(frozen=True, slots=True)
 class _Drops:
     """What members give: (place, topic class of the cells), sorted, and how much of it."""
 
@@ -80,7 +71,7 @@ class _Kept:
     """Members that gave something up, and the ranges that they keep."""
 
     places: Longs
-    ranges: _Ranges
+    ranges: HeldRanges
 
 
 def list_problem(
@@ -271,27 +262,17 @@ def _drop(
     """
     places = np.unique(drops.place)
     versions = held.order.numbers_at(places)
-    lengths, (topic, first, count) = held.ranges_of(versions)
-    who, count = np.repeat(np.arange(len(places)), lengths), count.astype(np.int64)
+    ranges = HeldRanges.of(*held.ranges_of(versions))
     if not len(places):
-        nothing = _Ranges(who, topic, first, count)
-        return held, kinds, _Kept(places, nothing), [topic, first, count]
+        return held, kinds, _Kept(places, ranges), [ranges.topic, ranges.first, ranges.count]
     width = int(class_of_number.max(initial=0)) + 1
-    entry = who * width + class_of_number[topic]
-    keeps = sum_by(entry, count, len(places) * width)
+    entry = ranges.who * width + class_of_number[ranges.topic]
+    keeps = sum_by(entry, ranges.count, len(places) * width)
     keeps[np.searchsorted(places, drops.place) * width + drops.topic] -= drops.amount
-    rank = np.lexsort((-count, entry))
-    ranked = entry[rank]
-    before = offsets_of(count[rank])[:-1]
-    before -= before[np.searchsorted(ranked, ranked)]
-    kept = np.empty_like(count)
-    kept[rank] = np.clip(keeps[ranked] - before, 0, count[rank])
-    some, rest = kept > 0, kept < count
-    stays = _Ranges(who[some], topic[some], first[some], kept[some])
+    stays, gone = ranges.keep_longest(entry, keeps)
     kinds, now = kinds.find(kinds.of_ranges(len(places), stays.who, stays.topic, stays.count))
     lowered = replace(held, order=held.order.put(places, now))
-    given = [topic[rest], (first + kept)[rest], (count - kept)[rest]]
-    return lowered, kinds, _Kept(places, stays), given
+    return lowered, kinds, _Kept(places, stays), [gone.topic, gone.first, gone.count]
 
 
 def _find_takers(
