@@ -169,3 +169,22 @@ def sort_lists(offsets: Longs, values: Ints, size: int) -> tuple[Longs, Ints]:
     packed = sort_distinct(row * size + values)
     lengths = np.bincount(packed // size, minlength=len(offsets) - 1)
     return offsets_of(lengths), packed % size
+
+
+def keep_longest(entry: Ints, count: Longs, keeps: Longs) -> Longs:
+    """Return how much is kept of each range: the longest of an entry first, of the last the head.
+
+    Parameters
+    ----------
+    entry
+        Of each range, what it belongs to: a member, or a member on a topic class.
+    keeps
+        How many partitions each entry keeps.
+    """
+    rank = np.lexsort((-count, entry))
+    ranked, sizes = entry[rank], count[rank]
+    before = offsets_of(sizes)[:-1]
+    before -= before[np.searchsorted(ranked, ranked)]
+    kept = np.empty_like(count)
+    kept[rank] = np.clip(keeps[ranked] - before, 0, sizes)
+    return kept

@@ -14,7 +14,16 @@ from typing import TypeAlias
 
 import numpy as np
 
-from assignors.arrays import LINE_BITS, Ints, Longs, count_by, expand_runs, offsets_of, sum_by
+from assignors.arrays import (
+    LINE_BITS,
+    Ints,
+    Longs,
+    count_by,
+    expand_runs,
+    keep_longest,
+    offsets_of,
+    sum_by,
+)
 from assignors.group_spec import GroupSpec
 from assignors.long_ranges.defragment import swap_ranges
 from assignors.long_ranges.keep_long import (
@@ -262,12 +271,8 @@ def _keep_longest(holdings: Ownership, stays: Stays, drops: Relinquishment) -> S
     entry = _find_rows(holdings, drops.member, drops.topic_class, rows)
     rows, entry = rows[entry >= 0], entry[entry >= 0]
     count = stays.count[rows].astype(np.int64)
-    order = np.lexsort((-count, entry))
-    rows, entry, count = rows[order], entry[order], count[order]
-    before = offsets_of(count)[:-1]
-    before -= before[np.searchsorted(entry, entry)]
     kept = stays.count.copy()
-    kept[rows] = np.clip((drops.owned - drops.amount)[entry] - before, 0, count)
+    kept[rows] = keep_longest(entry, count, drops.owned - drops.amount)
     return Stays(stays.first, kept)
 
 

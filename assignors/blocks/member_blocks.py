@@ -16,6 +16,7 @@ from assignors.arrays import (
     Longs,
     count_by,
     expand_runs,
+    keep_longest,
     offsets_of,
     rank_in_runs,
     sum_by,
@@ -314,13 +315,8 @@ class PlaceMembers:
         count = block.count.astype(np.int64)
         kept = np.where(inside, count, 0)
         rows = np.flatnonzero(inside & (give[block.member] > 0))
-        order = rows[np.lexsort((-count[rows], block.member[rows]))]
-        who, sizes = block.member[order], count[order]
-        before = offsets_of(sizes)[:-1]
-        if len(who):
-            before -= before[np.searchsorted(who, who)]
-        kept[order] = np.clip((load - give)[who] - before, 0, sizes)
         left = load - give
+        kept[rows] = keep_longest(block.member[rows], count[rows], left)
         want = np.maximum(levels.height[class_] - left, 0)
         low = left <= levels.height[class_]
         want[_first_of_class(low, class_, levels.more[at])] += 1

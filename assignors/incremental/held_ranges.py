@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from assignors.arrays import Ints, Longs, offsets_of
+from assignors.arrays import Ints, Longs, keep_longest
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,21 +26,8 @@ class HeldRanges:
         return cls(who, topic, first, count.astype(np.int64))
 
     def keep_longest(self, entry: Longs, keeps: Longs) -> tuple[HeldRanges, HeldRanges]:
-        """Return what is kept, the longest ranges first and the head of the last one; and the rest.
-
-        Parameters
-        ----------
-        entry
-            Of each range, what it belongs to: a member, or a member on a topic class.
-        keeps
-            How many partitions each entry keeps.
-        """
-        rank = np.lexsort((-self.count, entry))
-        ranked = entry[rank]
-        before = offsets_of(self.count[rank])[:-1]
-        before -= before[np.searchsorted(ranked, ranked)]
-        kept = np.empty_like(self.count)
-        kept[rank] = np.clip(keeps[ranked] - before, 0, self.count[rank])
+        """Return what is kept, as `assignors.arrays.keep_longest`, and the rest."""
+        kept = keep_longest(entry, self.count, keeps)
         some, rest = kept > 0, kept < self.count
         head = HeldRanges(self.who[some], self.topic[some], self.first[some], kept[some])
         tail = HeldRanges(
