@@ -14,16 +14,18 @@ from assignors.incremental.changes import SubscribedMembers
 from assignors.incremental.equal_members import (
     EqualMembers,
     Newcomers,
+    distinct_keys,
     order_keys,
     read_texts,
+    sort_keys,
 )
-from assignors.incremental.member_order import Texts
+from assignors.incremental.member_order import Keys
 from assignors.incremental.next_plan import Bounds, NextPlan, plan_next
 from assignors.incremental.rename_members import rename_members
 from assignors.incremental.subscribed_topics import SubscribedTopics
 
 _NO_TEXTS, _NO_PLACES = np.zeros(0, dtype=np.object_), np.zeros(0, dtype=np.int64)
-_NO_MEMBERS = Newcomers(_NO_TEXTS, _NO_TEXTS, _NO_PLACES)
+_NO_MEMBERS = Newcomers(pa.array([], pa.large_string()), _NO_TEXTS, _NO_PLACES)
 
 
 @dataclass(slots=True)
@@ -96,7 +98,7 @@ def _find_left(held: EqualMembers, left: Sequence[str]) -> tuple[Longs, EqualMem
     if static:
         rest = {name: at for name, at in held.statics.items() if name not in static}
         held = replace(held, statics=rest)
-    places, there = held.order.find(np.unique(order_keys(ids, instances)))
+    places, there = held.order.find(distinct_keys(order_keys(ids, instances)))
     return (places, held) if there.all() else None
 
 
@@ -118,23 +120,24 @@ def _list_joined(
     if held.statics and not held.statics.keys().isdisjoint(ids.to_pylist()):
         return None
     keys = order_keys(ids, instances)
-    order = np.argsort(keys)
+    order = sort_keys(keys)
+    keys = keys.take(pa.array(order))
     if instances.null_count < len(ids):
         named = instances.is_valid()
         plain = order_keys(ids.filter(named), pa.nulls(pc.sum(named).as_py(), pa.string()))
-        if _find_staying(held, np.sort(plain), leaving)[1]:
+        if _find_staying(held, distinct_keys(plain), leaving)[1]:
             return None
         new = zip(ids.filter(named).to_pylist(), instances.filter(named).to_pylist(), strict=True)
         held = replace(held, statics=held.statics | dict(new))
-    before, stays = _find_staying(held, keys[order], leaving)
-    return None if stays else (Newcomers(keys[order], read_texts(racks)[order], before), held)
+    before, stays = _find_staying(held, keys, leaving)
+    return None if stays else (Newcomers(keys, read_texts(racks)[order], before), held)
 
 
 def _concat(columns: list[pa.StringArray]) -> pa.StringArray:
     return columns[0] if len(columns) == 1 else pa.concat_arrays(columns)
 
 
-def _find_staying(held: EqualMembers, keys: Texts, leaving: Longs) -> tuple[Longs, bool]:
+def _find_staying(held: EqualMembers, keys: Keys, leaving: Longs) -> tuple[Longs, bool]:
     """Return where members belong, and whether one of them is there and stays."""
     places, there = held.order.find(keys)
     return places, bool((there & ~np.isin(places, leaving)).any())

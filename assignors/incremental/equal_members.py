@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -17,18 +18,20 @@ from assignors.arrays import Ints, Longs, expand_runs, offsets_of, sort_distinct
 from assignors.group_spec import GroupSpec
 from assignors.incremental.known_topics import KnownTopics
 from assignors.incremental.layered_columns import LayeredColumns
-from assignors.incremental.member_order import MemberOrder, Texts
+from assignors.incremental.member_order import FEW, Keys, MemberOrder
 from assignors.incremental.owned_kinds import OwnedKinds
 from assignors.incremental.subscribed_topics import SubscribedTopics
 from assignors.partition_ranges import PartitionRanges
 from assignors.plan import ABOVE_ALL
 
+_TEXT = pa.large_string()
 _STATIC, _DYNAMIC, _END = "\x00", "\x01", "\x00\x00"
+_DYNAMIC_END = "\x02"
 _GARBAGE_MAX = 2
 """Unused versions by members, and blocks more than needed by those needed, before all is copied."""
 _GARBAGE_MIN = 512
-_FEW = 100
-"""To call Arrow takes as long as a loop over so many texts."""
+Texts = npt.NDArray[np.object_]
+"""Python's texts, or None where there is none."""
 
 
 class Owned(NamedTuple):
@@ -44,7 +47,7 @@ class Owned(NamedTuple):
         Topic, first and count of all.
     """
 
-    keys: Texts
+    keys: Keys
     lengths: Longs
     ranges: list[Ints]
     racks: Texts
@@ -62,7 +65,7 @@ class Newcomers:
         The place before which each belongs.
     """
 
-    keys: Texts
+    keys: Keys
     racks: Texts
     before: Longs
 
@@ -128,7 +131,7 @@ class EqualMembers:
                     dict(instances[at] for at in rows.tolist() if at in instances)
                     if instances
                     else {},
-                    MemberOrder.of(keys[rows], numbers, loads[rows], block),
+                    MemberOrder.of(keys.take(pa.array(rows)), numbers, loads[rows], block),
                     LayeredColumns.of(mine[:-1], lengths[rows], racks[rows]),
                     LayeredColumns.of(
                         owned.topic[ranges], owned.first[ranges], owned.count[ranges]
@@ -179,8 +182,13 @@ class EqualMembers:
 
     def ranges_of(self, versions: Longs) -> tuple[Longs, list[Ints]]:
         """Return how many ranges each version has, and the ranges: topic, first, count."""
-        start, length, _ = self.versions.rows(versions)
+        start, length = self.versions.rows(versions, slice(2))
         return length, self.ranges.rows(expand_runs(start, length))
+
+    def racks_of(self, versions: Longs) -> Texts:
+        """Return the rack of each version."""
+        found: Texts = self.versions.rows(versions, slice(2, 3))[0]
+        return found
 
     def instances_of(self, member_ids: Sequence[str]) -> pa.StringArray:
         """Return the instance id of each of some members; null: it has none, or is not there."""
@@ -201,7 +209,7 @@ class EqualMembers:
     ) -> tuple[EqualMembers, Longs]:
         """Give members of these versions other ranges; return the numbers of the new versions."""
         start = len(self.ranges) + offsets_of(lengths)[:-1]
-        racks = self.versions.rows(versions)[2]
+        racks = self.racks_of(versions)
         held = replace(
             self,
             versions=self.versions.extended(start, lengths, racks),
@@ -211,20 +219,18 @@ class EqualMembers:
 
     def swept(self) -> EqualMembers:
         """Return the same without what nothing uses any longer, once that is most of it."""
-        members, blocks = len(self.order), len(self.order.keys)
+        members, blocks = len(self.order), len(self.order.keys.blocks)
         unused = len(self.versions) > (1 + _GARBAGE_MAX) * members + _GARBAGE_MIN
         short = blocks > (1 + _GARBAGE_MAX) * (members // self.order.block + 1)
         if not (unused or short):
             return self
         keys, versions = self.order.all()
         lengths, ranges = self.ranges_of(versions)
-        loads, numbers = np.concatenate(self.order.loads), np.arange(members, dtype=np.int64)
+        loads, numbers = self.order.loads.end_to_end(), np.arange(members, dtype=np.int64)
         return replace(
             self,
             order=MemberOrder.of(keys, numbers, loads, self.order.block),
-            versions=LayeredColumns.of(
-                offsets_of(lengths)[:-1], lengths, self.versions.rows(versions)[2]
-            ),
+            versions=LayeredColumns.of(offsets_of(lengths)[:-1], lengths, self.racks_of(versions)),
             ranges=LayeredColumns.of(*ranges),
         )
 
@@ -240,13 +246,13 @@ class EqualMembers:
     def all_owned(self) -> Owned:
         """Return all members, and what they own."""
         keys, versions = self.order.all()
-        return Owned(keys, *self.ranges_of(versions), self.versions.rows(versions)[2])
+        return Owned(keys, *self.ranges_of(versions), self.racks_of(versions))
 
     def owned_at(self, places: Longs) -> Owned:
         """Return members at places, which ascend, and what they own."""
         versions = self.order.numbers_at(places)
         keys = self.order.read_keys(places)
-        return Owned(keys, *self.ranges_of(versions), self.versions.rows(versions)[2])
+        return Owned(keys, *self.ranges_of(versions), self.racks_of(versions))
 
 
 def read_texts(column: pa.StringArray) -> Texts:
@@ -254,49 +260,77 @@ def read_texts(column: pa.StringArray) -> Texts:
     return np.asarray(column.to_numpy(zero_copy_only=False).astype(np.object_))
 
 
-def order_keys(member_ids: pa.StringArray, instance_ids: pa.StringArray) -> Texts:
+def order_keys(member_ids: pa.StringArray, instance_ids: pa.StringArray) -> Keys:
     """Return texts that sort in member order: static members by instance id, then by member id.
 
-    A zero within an instance id is followed by a one, so that two zeros end it.
+    Most are member ids as they are. That of a static member begins with a zero; a zero within its
+    instance id is followed by a one, so that two zeros end it. Before a member id that begins with
+    a zero or a one, or is empty, there is a one.
     """
-    if len(member_ids) < _FEW:
+    if len(member_ids) < FEW:
         rows = zip(member_ids.to_pylist(), instance_ids.to_pylist(), strict=True)
-        found = np.empty(len(member_ids), dtype=np.object_)
-        found[:] = [
-            _DYNAMIC + name
+        found = [
+            (name if name >= _DYNAMIC_END else _DYNAMIC + name)
             if instance is None
             else _STATIC + instance.replace("\x00", "\x00\x01") + _END + name
             for name, instance in rows
         ]
-        return found
-    keys = pc.binary_join_element_wise(_DYNAMIC, member_ids, "")
+        return pa.array(found, _TEXT)
+    keys = member_ids.cast(_TEXT)
+    if _are_odd(keys):
+        odd = pc.binary_join_element_wise(_text(_DYNAMIC), keys, _text(""))
+        keys = pc.if_else(pc.less(keys, _text(_DYNAMIC_END)), odd, keys)
     if instance_ids.null_count < len(instance_ids):
-        instances = pc.replace_substring(instance_ids, "\x00", "\x00\x01")
-        static = pc.binary_join_element_wise(_STATIC, instances, _END, member_ids, "")
-        keys = pc.coalesce(static, keys)
-    return read_texts(keys)
+        instances = pc.replace_substring(instance_ids.cast(_TEXT), "\x00", "\x00\x01")
+        ids = member_ids.cast(_TEXT)
+        parts = (_text(_STATIC), instances, _text(_END), ids, _text(""))
+        keys = pc.coalesce(pc.binary_join_element_wise(*parts), keys)
+    return keys
 
 
-def read_keys(keys: Texts, *, static: bool) -> tuple[pa.StringArray, pa.StringArray]:
-    """Return member ids and instance ids; the inverse of `order_keys`.
+def _text(text: str) -> pa.Scalar:
+    return pa.scalar(text, _TEXT)
 
-    Parameters
-    ----------
-    static
-        Whether any member may be static.
-    """
-    if not static and len(keys) < _FEW:
-        return pa.array([key[1:] for key in keys], pa.string()), pa.nulls(len(keys), pa.string())
-    texts = pa.array(keys, pa.string())
-    ids = pc.utf8_slice_codeunits(texts, 1)
-    if not static:
-        return ids, pa.nulls(len(keys), pa.string())
-    is_static = pc.starts_with(texts, _STATIC)
-    split = pc.split_pattern(ids, _END, max_splits=1)
+
+def _are_odd(keys: Keys) -> bool:
+    """Tell whether a text is empty, or begins with a zero or a one."""
+    _, offsets, texts = keys.buffers()
+    at = np.frombuffer(offsets, np.int64)[keys.offset : keys.offset + len(keys) + 1]
+    if not (at[1:] > at[:-1]).all():
+        return True
+    return bool((np.frombuffer(texts, np.uint8)[at[:-1]] <= ord(_DYNAMIC)).any())
+
+
+def sort_keys(keys: Keys) -> Longs:
+    """Return the order of texts."""
+    if len(keys) < FEW:
+        texts = keys.to_pylist()
+        return np.array(sorted(range(len(texts)), key=texts.__getitem__), dtype=np.int64)
+    return np.asarray(pc.array_sort_indices(keys)).astype(np.int64)
+
+
+def distinct_keys(keys: Keys) -> Keys:
+    """Return the different texts, ascending."""
+    if len(keys) < FEW:
+        return pa.array(sorted(set(keys.to_pylist())), _TEXT)
+    keys = pc.unique(keys)
+    return keys.take(pc.array_sort_indices(keys))
+
+
+def read_keys(keys: Keys) -> tuple[pa.StringArray, pa.StringArray]:
+    """Return member ids and instance ids; the inverse of `order_keys`."""
+    nulls = pa.nulls(len(keys), pa.string())
+    if len(keys) < FEW:
+        texts = keys.to_pylist()
+        if all(text >= _DYNAMIC_END for text in texts):
+            return pa.array(texts, pa.string()), nulls
+    elif not _are_odd(keys):
+        return keys.cast(pa.string()), nulls
+    is_static, is_odd = pc.starts_with(keys, _STATIC), pc.starts_with(keys, _DYNAMIC)
+    rest = pc.utf8_slice_codeunits(keys, 1)
+    split = pc.split_pattern(rest, _END, max_splits=1)
     split = pc.if_else(is_static, split, pa.scalar(["", ""], split.type))
+    ids = pc.if_else(is_static, pc.list_element(split, 1), pc.if_else(is_odd, rest, keys))
     instances = pc.replace_substring(pc.list_element(split, 0), "\x00\x01", "\x00")
-    null = pa.scalar(None, pa.string())
-    return (
-        pc.if_else(is_static, pc.list_element(split, 1), ids),
-        pc.if_else(is_static, instances, null),
-    )
+    instances = pc.if_else(is_static, instances, pa.scalar(None, _TEXT))
+    return ids.cast(pa.string()), instances.cast(pa.string())

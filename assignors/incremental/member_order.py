@@ -5,23 +5,36 @@ A block is replaced, never written to, so that older versions of the order stay 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TypeVar
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
-from assignors.arrays import Bools, Longs, expand_runs, offsets_of
+from assignors.arrays import Bools, Longs, count_by, expand_runs, offsets_of
+from assignors.incremental.block_column import (
+    INDEX,
+    INDEX_BITS,
+    BlockColumn,
+    Exchange,
+    Places,
+    are_many,
+    split_blocks,
+)
+from assignors.incremental.layered_columns import LayeredColumns
 from assignors.water_level import Histogram
 
-Texts = npt.NDArray[np.object_]
-"""Python's texts, or None where there is none."""
-Rows = TypeVar("Rows", Longs, Texts)
+Keys: TypeAlias = pa.LargeStringArray
+"""Texts that sort as members do."""
+_Rows = tuple[Longs, Longs, Longs]
 
 BLOCK = 1024
 """Members of a block."""
-_INDEX_BITS = 32
-_INDEX = (1 << _INDEX_BITS) - 1
+FEW = 100
+"""To call Arrow takes as long as a loop over so many texts."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -33,39 +46,43 @@ class MemberOrder:
 
     Attributes
     ----------
+    names
+        The texts that sort as members do, of these and of others; no row of it ever changes.
     keys, numbers, loads
-        Per block: texts that sort as members do, numbers, and loads of its members; or, instead of
-        loads, the kinds of what they own.
+        Rows of `names`, numbers, and loads of members; or, instead of loads, the kinds of what
+        they own.
     heads
-        The first key of each block.
+        The first text of each block.
     levels, counts
         The loads that members have, ascending; and per load and block, how many have it.
     block
         Members of a new block; one with more than twice as many is cut.
     """
 
-    keys: list[Texts]
-    numbers: list[Longs]
-    loads: list[Longs]
-    heads: Texts
+    names: LayeredColumns
+    keys: BlockColumn
+    numbers: BlockColumn
+    loads: BlockColumn
+    heads: list[str]
     levels: Longs
     counts: Longs
     block: int
 
     @classmethod
-    def of(cls, keys: Texts, numbers: Longs, loads: Longs, block: int = BLOCK) -> MemberOrder:
+    def of(cls, names: Keys, numbers: Longs, loads: Longs, block: int = BLOCK) -> MemberOrder:
         """Cut members, given in order, into blocks."""
-        starts = np.arange(0, len(keys), block)
+        starts = np.append(np.arange(0, len(names), block), len(names))
         levels, level = np.unique(loads, return_inverse=True)
-        cell = level * len(starts) + np.arange(len(keys)) // block
-        counts = np.bincount(cell, minlength=len(levels) * len(starts))
+        cell = level * (len(starts) - 1) + np.arange(len(names)) // block
+        counts = np.bincount(cell, minlength=len(levels) * (len(starts) - 1))
         return cls(
-            [keys[at : at + block] for at in starts.tolist()],
-            [numbers[at : at + block] for at in starts.tolist()],
-            [loads[at : at + block] for at in starts.tolist()],
-            keys[starts],
+            LayeredColumns.of(names),
+            BlockColumn.cut(np.arange(len(names), dtype=np.int64), starts),
+            BlockColumn.cut(numbers, starts),
+            BlockColumn.cut(loads, starts),
+            names.take(pa.array(starts[:-1])).to_pylist(),
             levels,
-            counts.reshape(len(levels), len(starts)),
+            counts.reshape(len(levels), len(starts) - 1),
             block,
         )
 
@@ -79,30 +96,35 @@ class MemberOrder:
 
     def read(self, places: Longs) -> tuple[Longs, Longs]:
         """Return numbers and loads at places, which ascend."""
-        at, split = places & _INDEX, _split(places >> _INDEX_BITS)
-        return _take_split(self.numbers, at, split), _take_split(self.loads, at, split)
+        at = Places.of(places, self.keys)
+        return self.numbers.take(at), self.loads.take(at)
 
     def numbers_at(self, places: Longs) -> Longs:
         """Return numbers at places, which ascend."""
-        return _take(self.numbers, places)
+        return self.numbers.take(Places.of(places, self.keys))
 
     def loads_at(self, places: Longs) -> Longs:
         """Return loads at places, which ascend."""
-        return _take(self.loads, places)
+        return self.loads.take(Places.of(places, self.keys))
 
-    def read_keys(self, places: Longs) -> Texts:
-        """Return keys at places, which ascend."""
-        return _take(self.keys, places)
+    def read_keys(self, places: Longs) -> Keys:
+        """Return texts at places, which ascend."""
+        return self._read_names(self.keys.take(Places.of(places, self.keys)))
 
-    def all(self) -> tuple[Texts, Longs]:
-        """Return keys and numbers of all members."""
-        return np.concatenate(self.keys), np.concatenate(self.numbers)
+    def _read_names(self, rows: Longs) -> Keys:
+        if len(rows) < FEW:
+            return pa.array(self.names.texts(rows), pa.large_string())
+        return self.names.rows(rows)[0]
+
+    def all(self) -> tuple[Keys, Longs]:
+        """Return texts and numbers of all members."""
+        return self._read_names(self.keys.end_to_end()), self.numbers.end_to_end()
 
     def all_places(self) -> tuple[Longs, Longs]:
         """Return the places of all members, ascending, and their numbers."""
-        lengths = np.array([len(keys) for keys in self.keys], dtype=np.int64)
-        starts = np.arange(len(lengths), dtype=np.int64) << _INDEX_BITS
-        return expand_runs(starts, lengths), np.concatenate(self.numbers)
+        lengths = np.diff(self.keys.starts())
+        starts = np.arange(len(lengths), dtype=np.int64) << INDEX_BITS
+        return expand_runs(starts, lengths), self.numbers.end_to_end()
 
     def all_within(self, least: int, most: int) -> Longs:
         """Return the places of all members with a load in [least, most], ascending."""
@@ -140,24 +162,43 @@ class MemberOrder:
         found = self._places_of(start + np.flatnonzero(some[start:]), loads)
         return found[len(found) - wanted :]
 
-    def find(self, keys: Texts) -> tuple[Longs, Bools]:
+    def find(self, keys: Keys) -> tuple[Longs, Bools]:
         """Return where each key, ascending, is or belongs, and whether it is there."""
+        if not self.keys.blocks:
+            return np.zeros(len(keys), dtype=np.int64), np.zeros(len(keys), dtype=np.bool_)
+        return self._find_few(keys) if len(keys) < FEW else self._find_many(keys)
+
+    def _find_few(self, keys: Keys) -> tuple[Longs, Bools]:
         at, there = np.zeros(len(keys), dtype=np.int64), np.zeros(len(keys), dtype=np.bool_)
-        if not self.keys:
-            return at, there
-        if len(keys) < len(self.heads):
-            block = np.maximum(np.searchsorted(self.heads, keys, side="right") - 1, 0)
-        else:  # fewer comparisons of texts
-            bounds = np.searchsorted(keys, self.heads[1:])
-            block = np.repeat(
-                np.arange(len(self.heads)), np.diff(bounds, prepend=0, append=len(keys))
-            )
-        for number, rows in _split(block):
-            ours, wanted = self.keys[number], keys[rows]
-            found = np.searchsorted(ours, wanted)
-            at[rows] = found
-            there[rows] = ours[np.minimum(found, len(ours) - 1)] == wanted
-        return (block << _INDEX_BITS) | at, there
+        for number, key in enumerate(keys.to_pylist()):
+            block = max(bisect_right(self.heads, key) - 1, 0)
+            rows = self.keys.blocks[block]
+            found = bisect_left(rows, key, key=self.names.text)
+            at[number] = (block << INDEX_BITS) | found
+            there[number] = found < len(rows) and self.names.text(rows[found]) == key
+        return at, there
+
+    def _find_many(self, keys: Keys) -> tuple[Longs, Bools]:
+        """Halve the blocks of all keys at once."""
+        texts = keys.to_pylist()
+        bounds = np.array([bisect_left(texts, head) for head in self.heads[1:]], dtype=np.int64)
+        block = np.repeat(np.arange(len(self.heads)), np.diff(bounds, prepend=0, append=len(keys)))
+        starts, rows = self.keys.starts(), self.keys.end_to_end()
+        low, high = starts[block], starts[block + 1]
+        open_ = np.arange(len(keys))
+        while len(open_):
+            middle = (low[open_] + high[open_]) >> 1
+            names = self.names.rows(rows[middle])[0]
+            wanted = keys if len(open_) == len(keys) else keys.take(pa.array(open_))
+            less = pc.less(names, wanted).to_numpy(zero_copy_only=False)
+            low[open_[less]] = middle[less] + 1
+            high[open_[~less]] = middle[~less]
+            open_ = open_[low[open_] < high[open_]]
+        there = low < starts[block + 1]
+        some = np.flatnonzero(there)
+        names = self.names.rows(rows[low[some]])[0]
+        there[some] = pc.equal(names, keys.take(pa.array(some))).to_numpy(zero_copy_only=False)
+        return (block << INDEX_BITS) | (low - starts[block]), there
 
     def put(
         self,
@@ -175,20 +216,16 @@ class MemberOrder:
         """
         if not len(places):
             return self
-        block, at = places >> _INDEX_BITS, places & _INDEX
-        split = _split(block)
+        block, at = places >> INDEX_BITS, Places.of(places, self.keys)
         if had is None:
-            had = _take_split(self.loads, at, split)
+            had = self.loads.take(at)
         levels, counts = self._recounted((block, had, -1), (block, loads, 1))
-        column = self.numbers
-        if numbers is not None:
-            column = _put_split(column, at, split, numbers)
-        return MemberOrder(
-            self.keys, column, _put_split(self.loads, at, split, loads), self.heads, levels, counts,
-            self.block,
-        )  # fmt: skip
+        column = self.numbers if numbers is None else self.numbers.put(at, numbers)
+        return replace(
+            self, numbers=column, loads=self.loads.put(at, loads), levels=levels, counts=counts
+        )
 
-    def changed(self, gone: Longs, before: Longs, keys: Texts, numbers: Longs) -> MemberOrder:
+    def changed(self, gone: Longs, before: Longs, keys: Keys, numbers: Longs) -> MemberOrder:
         """Take out the members at places `gone` and put new ones, without a load, before others.
 
         Parameters
@@ -200,41 +237,79 @@ class MemberOrder:
         """
         if not len(gone) + len(before):
             return self
-        new = np.zeros(len(before), dtype=np.int64)
-        levels, counts = self._recounted(
-            (gone >> _INDEX_BITS, _take(self.loads, gone), -1), (before >> _INDEX_BITS, new, 1)
+        names = self.names.extended(keys) if len(keys) else self.names
+        rows = (len(self.names) + np.arange(len(keys)), numbers, np.zeros_like(numbers))
+        leaving, coming = gone >> INDEX_BITS, before >> INDEX_BITS
+        had = self.loads.take(Places.of(gone, self.keys))
+        levels, counts = self._recounted((leaving, had, -1), (coming, rows[2], 1))
+        touched = np.union1d(leaving, coming)
+        exchange = self._exchange_all if are_many(len(touched), self.keys) else self._exchange
+        columns, heads = exchange(gone, before, rows, names)
+        fresh = MemberOrder(
+            names, columns[0], columns[1], columns[2], heads, levels, counts, self.block
         )
-        columns = ([*self.keys], [*self.numbers], [*self.loads])
-        fresh = MemberOrder(*columns, self.heads.copy(), levels, counts, self.block)
-        out, into = gone & _INDEX, before & _INDEX
-        leaving = dict(_split(gone >> _INDEX_BITS))
-        coming = dict(_split(before >> _INDEX_BITS))
-        none, odd = slice(0, 0), np.zeros(len(self.keys), dtype=np.bool_)
-        for at in sorted(leaving.keys() | coming.keys()):
+        lengths = np.array([len(columns[0].blocks[at]) for at in touched.tolist()])
+        odd = touched[(lengths == 0) | (lengths > 2 * self.block)]
+        return fresh._recut(odd) if len(odd) else fresh
+
+    def _exchange(
+        self, gone: Longs, before: Longs, new: _Rows, names: LayeredColumns
+    ) -> tuple[list[BlockColumn], list[str]]:
+        """Return columns and heads with members exchanged in the blocks where some go or come."""
+        out, into = gone & INDEX, before & INDEX
+        leaving = dict(split_blocks(gone >> INDEX_BITS))
+        coming = dict(split_blocks(before >> INDEX_BITS))
+        none, heads = slice(0, 0), [*self.heads]
+        columns = (self.keys, self.numbers, self.loads)
+        fresh: list[dict[int, Longs]] = [{}, {}, {}]
+        for at in leaving.keys() | coming.keys():
             leave, come = out[leaving.get(at, none)], coming.get(at, none)
-            change = _Exchange.of(len(self.keys[at]), leave, into[come])
-            fresh.keys[at] = change.apply(self.keys[at], keys[come])
-            fresh.numbers[at] = change.apply(self.numbers[at], numbers[come])
-            fresh.loads[at] = change.apply(self.loads[at], new[come])
-            size = len(fresh.keys[at])
-            if size:
-                fresh.heads[at] = fresh.keys[at][0]
-            odd[at] = not 0 < size <= 2 * self.block
-        return fresh._recut(np.flatnonzero(odd)) if odd.any() else fresh
+            change = Exchange.of(len(self.keys.blocks[at]), leave, into[come])
+            for blocks, column, rows in zip(fresh, columns, new, strict=True):
+                blocks[at] = change.apply(column.blocks[at], rows[come])
+            if len(fresh[0][at]):
+                heads[at] = names.text(fresh[0][at][0])
+        return [
+            column.put_blocks(blocks) for column, blocks in zip(columns, fresh, strict=True)
+        ], heads
+
+    def _exchange_all(
+        self, gone: Longs, before: Longs, new: _Rows, names: LayeredColumns
+    ) -> tuple[list[BlockColumn], list[str]]:
+        """Return the same, by exchanging members of all blocks end to end."""
+        starts, count = self.keys.starts(), len(self.keys.blocks)
+        leaving, coming = gone >> INDEX_BITS, before >> INDEX_BITS
+        change = Exchange.of(
+            int(starts[-1]), starts[leaving] + (gone & INDEX), starts[coming] + (before & INDEX)
+        )
+        more = np.bincount(coming, minlength=count) - np.bincount(leaving, minlength=count)
+        starts = offsets_of(np.diff(starts) + more)
+        done = [
+            BlockColumn.cut(change.apply(column.end_to_end(), rows), starts)
+            for column, rows in zip((self.keys, self.numbers, self.loads), new, strict=True)
+        ]
+        some = np.flatnonzero(np.diff(starts))  # an empty block is left out afterwards
+        heads = [*self.heads]
+        for at, row in zip(some.tolist(), done[0].end_to_end()[starts[some]].tolist(), strict=True):
+            heads[at] = names.text(row)
+        return done, heads
 
     def _recut(self, odd: Longs) -> MemberOrder:
         """Cut blocks that are too long, and leave out those that are empty."""
-        parts = np.ones(len(self.keys), dtype=np.int64)
-        lengths = np.array([len(self.keys[at]) for at in odd.tolist()], dtype=np.int64)
+        parts = np.ones(len(self.keys.blocks), dtype=np.int64)
+        lengths = np.array([len(self.keys.blocks[at]) for at in odd.tolist()], dtype=np.int64)
         parts[odd] = -(-lengths // self.block)
-        keys, numbers = _cut_rows(self.keys, parts), _cut_rows(self.numbers, parts)
-        loads = _cut_rows(self.loads, parts)
+        keys, numbers, loads = (
+            column.recut(parts) for column in (self.keys, self.numbers, self.loads)
+        )
         counts = np.repeat(self.counts, parts, axis=1)
+        heads = [head for head, times in zip(self.heads, parts.tolist(), strict=True)
+                 for _ in range(times)]  # fmt: skip
         for at in expand_runs(offsets_of(parts)[odd], parts[odd]).tolist():
-            level = np.searchsorted(self.levels, loads[at])
+            level = np.searchsorted(self.levels, loads.blocks[at])
             counts[:, at] = np.bincount(level, minlength=len(self.levels))
-        heads = np.array([rows[0] for rows in keys], dtype=np.object_)
-        return MemberOrder(keys, numbers, loads, heads, self.levels, counts, self.block)
+            heads[at] = self.names.text(keys.blocks[at][0])
+        return replace(self, keys=keys, numbers=numbers, loads=loads, heads=heads, counts=counts)
 
     def _counts_within(self, least: int, most: int) -> Longs:
         """Return per block how many members have a load in [least, most]."""
@@ -246,100 +321,44 @@ class MemberOrder:
         return np.asarray(self.counts[np.isin(self.levels, loads)].sum(axis=0))
 
     def _places_of(self, blocks: Longs, loads: Longs) -> Longs:
-        found = [
-            (at << _INDEX_BITS) | np.flatnonzero(np.isin(self.loads[at], loads))
-            for at in blocks.tolist()
-        ]
-        return np.concatenate(found) if found else np.zeros(0, dtype=np.int64)
+        return self._places_where(blocks, lambda some: np.isin(some, loads))
 
     def _places_within(self, blocks: Longs, least: int, most: int) -> Longs:
+        return self._places_where(blocks, lambda some: (some >= least) & (some <= most))
+
+    def _places_where(self, blocks: Longs, are_some: Callable[[Longs], Bools]) -> Longs:
+        """Return the places in blocks of members whose loads are some."""
+        if not len(blocks):
+            return np.zeros(0, dtype=np.int64)
+        if are_many(len(blocks), self.loads):
+            starts = self.loads.starts()[blocks[0] : blocks[-1] + 2]
+            low, starts = int(starts[0]), starts - starts[0]
+            at = np.flatnonzero(are_some(self.loads.end_to_end()[low : low + int(starts[-1])]))
+            block = np.repeat(np.arange(len(starts) - 1), np.diff(at.searchsorted(starts)))
+            places: Longs = ((block + blocks[0]) << INDEX_BITS) | (at - starts[block])
+            return places
         found = [
-            (at << _INDEX_BITS) | np.flatnonzero((loads >= least) & (loads <= most))
+            (at << INDEX_BITS) | np.flatnonzero(are_some(self.loads.blocks[at]))
             for at in blocks.tolist()
-            for loads in (self.loads[at],)
         ]
-        return np.concatenate(found) if found else np.zeros(0, dtype=np.int64)
+        return np.concatenate(found)
 
     def _recounted(self, *parts: tuple[Longs, Longs, int]) -> tuple[Longs, Longs]:
         """Return levels and counts with (block, load) pairs more or fewer."""
-        levels, counts, width = self.levels, self.counts.copy(), len(self.keys)
+        levels, counts, width = self.levels, self.counts.copy(), len(self.keys.blocks)
         for block, load, sign in parts:
             at = levels.searchsorted(load)
             new = load[levels[np.minimum(at, len(levels) - 1)] != load]
             if len(new):
-                wider = np.union1d(levels, new)
+                wider = np.union1d(levels, new[np.append(True, new[1:] != new[:-1])])
                 grown = np.zeros((len(wider), width), dtype=np.int64)
                 grown[np.searchsorted(wider, levels)] = counts
                 levels, counts = wider, grown
                 at = levels.searchsorted(load)
             cell = at * width + block
-            np.add.at(counts.reshape(-1), cell, sign)
+            if len(cell) < counts.size:
+                np.add.at(counts.reshape(-1), cell, sign)
+            else:
+                counts += sign * count_by(cell, counts.size).reshape(counts.shape)
         some = counts.any(axis=1)
         return (levels, counts) if some.all() else (levels[some], counts[some])
-
-
-def _cut_rows(column: list[Rows], parts: Longs) -> list[Rows]:
-    """Cut each block into as many parts as it says: none, one or more."""
-    return [
-        part
-        for rows, count in zip(column, parts.tolist(), strict=True)
-        for part in (np.array_split(rows, count) if count > 1 else [rows] * count)
-    ]
-
-
-def _split(block: Longs) -> list[tuple[int, slice]]:
-    """Return each block with the rows that are in it, given rows in the order of blocks."""
-    if not len(block):
-        return []
-    starts = [0, *((block[1:] != block[:-1]).nonzero()[0] + 1).tolist()]
-    rows = map(slice, starts, [*starts[1:], len(block)])
-    return list(zip(block[starts].tolist(), rows, strict=True))
-
-
-def _take(column: list[Rows], places: Longs) -> Rows:
-    """Return the rows at places."""
-    return _take_split(column, places & _INDEX, _split(places >> _INDEX_BITS))
-
-
-def _take_split(column: list[Rows], at: Longs, split: list[tuple[int, slice]]) -> Rows:
-    """Return the rows at indexes within blocks."""
-    found = [column[block][at[rows]] for block, rows in split]
-    return np.concatenate(found) if found else column[0][:0]
-
-
-def _put_split(
-    column: list[Longs], at: Longs, split: list[tuple[int, slice]], values: Longs
-) -> list[Longs]:
-    """Return a copy of the list, with other rows at indexes within blocks."""
-    out = [*column]
-    for block, rows in split:
-        out[block] = out[block].copy()
-        out[block][at[rows]] = values[rows]
-    return out
-
-
-@dataclass(frozen=True, slots=True)
-class _Exchange:
-    """Rows of one block that go and come: which of the old and then the new rows, in order."""
-
-    rows: Longs
-
-    @classmethod
-    def of(cls, size: int, out: Longs, into: Longs) -> _Exchange:
-        """Take out the rows at `out`, and put new ones before those at `into`; both ascend."""
-        count = len(into)
-        rows = np.empty(size + count, dtype=np.int64)
-        new = into + np.arange(count)
-        old = np.ones(size + count, dtype=np.bool_)
-        old[new] = False
-        rows[new] = np.arange(size, size + count)
-        rows[old] = np.arange(size)
-        if not len(out):
-            return cls(rows)
-        old[new] = True
-        old[out + np.searchsorted(into, out, side="right")] = False
-        return cls(rows[old])
-
-    def apply(self, had: Rows, new: Rows) -> Rows:
-        """Exchange the rows of one column."""
-        return np.concatenate([had, new])[self.rows]

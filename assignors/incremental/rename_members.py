@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
-from assignors.incremental.equal_members import EqualMembers, order_keys
+from assignors.incremental.equal_members import EqualMembers, distinct_keys, order_keys, sort_keys
 
 
 def rename_members(held: EqualMembers, renamed: Mapping[str, str]) -> EqualMembers | None:
@@ -21,17 +21,18 @@ def rename_members(held: EqualMembers, renamed: Mapping[str, str]) -> EqualMembe
         return None
     instances = held.instances_of(old)
     new_ids = pa.array(new, pa.string())
-    plain = np.sort(order_keys(new_ids, pa.nulls(len(new), pa.string())))
+    plain = distinct_keys(order_keys(new_ids, pa.nulls(len(new), pa.string())))
     leaving = order_keys(pa.array(old, pa.string()), instances)
-    by_place = np.argsort(leaving)
-    gone, there = held.order.find(leaving[by_place])
+    by_place = sort_keys(leaving)
+    gone, there = held.order.find(leaving.take(pa.array(by_place)))
     if held.order.find(plain)[1].any() or not there.all():
         return None
     numbers, loads = np.empty(len(new), dtype=np.int64), np.empty(len(new), dtype=np.int64)
     numbers[by_place], loads[by_place] = held.order.read(gone)
     coming = order_keys(new_ids, instances)
-    by_new = np.argsort(coming)
-    keys, numbers, loads = coming[by_new], numbers[by_new], loads[by_new]
+    by_new = sort_keys(coming)
+    keys = coming.take(pa.array(by_new))
+    numbers, loads = numbers[by_new], loads[by_new]
     order = held.order.changed(gone, held.order.find(keys)[0], keys, numbers)
     order = order.put(order.find(keys)[0], loads)
     static = {renamed.get(name, name): instance for name, instance in held.statics.items()}

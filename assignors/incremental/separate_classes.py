@@ -22,10 +22,18 @@ from assignors.incremental.class_changes import (
     plan_class,
     plan_new_class,
 )
-from assignors.incremental.equal_members import EqualMembers, Owned, order_keys, read_keys
+from assignors.incremental.equal_members import (
+    EqualMembers,
+    Owned,
+    Texts,
+    distinct_keys,
+    order_keys,
+    read_keys,
+    sort_keys,
+)
 from assignors.incremental.full_plan import FullPlan
 from assignors.incremental.known_topics import KnownTopics
-from assignors.incremental.member_order import MemberOrder, Texts
+from assignors.incremental.member_order import MemberOrder
 from assignors.incremental.next_plan import Bounds
 from assignors.incremental.owned_kinds import OwnedKinds
 from assignors.incremental.resolve_changes import ResolvedChanges
@@ -40,6 +48,9 @@ _KINDS_MAX = 1 << 20
 """Kinds by blocks, and by topic classes: 8 bytes each, which a plan copies."""
 _UNUSED_MAX, _UNUSED_MIN = 4, 4096
 """Kinds that no member is of any longer, by those in use, before members are counted again."""
+_NAMES_MIN = 4096
+"""Names of the directory that are no longer used are left, up to so many."""
+_NO_KEYS = pa.array([], pa.large_string())
 _NO_NUMBERS = np.zeros(0, dtype=np.int64)
 
 
@@ -92,10 +103,7 @@ class SeparateClasses:
             if _are_many(classes, kinds):
                 return None
         if len(classes) > 1:
-            keys = np.empty(group.member_count, dtype=np.object_)
-            keys[group.class_order] = np.concatenate(
-                [one.order.all()[0] for one in classes.values()]
-            )
+            keys = order_keys(group.member_ids, group.instance_ids)
             number, none = group.member_class.astype(np.int64), np.zeros(len(keys), dtype=np.int64)
             directory = MemberOrder.of(keys, number, none, block)
             statics = dict(chain.from_iterable(one.statics.items() for one in classes.values()))
@@ -128,11 +136,11 @@ class SeparateClasses:
         if not len(member_ids):
             return _NO_NUMBERS
         keys = order_keys(pa.array(member_ids, pa.string()), self.instances_of(member_ids))
-        order = np.argsort(keys)
+        order = sort_keys(keys)
         sole = self.sole
         where = self.directory if sole is None else self.classes[sole].order
         assert where is not None, "more than one class"
-        places, there = where.find(keys[order])
+        places, there = where.find(keys.take(pa.array(order)))
         found = np.full(len(keys), -1, dtype=np.int64)
         at = order[there]
         found[at] = where.read(places[there])[0] if sole is None else sole
@@ -141,7 +149,7 @@ class SeparateClasses:
     def racks_of(self, member_ids: Sequence[str]) -> pa.StringArray:
         """Return the rack of each of some members; null: it has none, or is not there."""
         owned = self.owned_by(member_ids)
-        ids = read_keys(owned.keys, static=bool(self.statics))[0].to_pylist()
+        ids = read_keys(owned.keys)[0].to_pylist()
         racks = dict(zip(ids, owned.racks.tolist(), strict=True))
         return pa.array([racks.get(name) for name in member_ids], pa.string())
 
@@ -266,7 +274,9 @@ class SeparateClasses:
         owned = self.owned_by(sorted(back))
         some = owned.lengths == 0
         none = join_owned([]).ranges
-        return [Owned(owned.keys[some], owned.lengths[some], none, owned.racks[some])]
+        return [
+            Owned(owned.keys.filter(pa.array(some)), owned.lengths[some], none, owned.racks[some])
+        ]
 
     def _direct(self, found: ResolvedChanges) -> MemberOrder | None:
         """Return the directory after changes, if there is or was more than one class."""
@@ -293,18 +303,19 @@ class SeparateClasses:
                 members.append(SubscribedMembers(ids, (), instances))
             came += members
             numbers += [at] * sum(len(one.member_ids) for one in members)
-        leaving = np.sort(order_keys(pa.array(gone, pa.string()), self.instances_of(gone)))
-        keys = np.concatenate(
-            [order_keys(one.member_ids, one.names("instance_ids")) for one in came]
-            or [np.zeros(0, dtype=np.object_)]
+        leaving = distinct_keys(order_keys(pa.array(gone, pa.string()), self.instances_of(gone)))
+        keys = pa.concat_arrays(
+            [_NO_KEYS, *(order_keys(one.member_ids, one.names("instance_ids")) for one in came)]
         )
-        order = np.argsort(keys)
-        before = directory.find(keys[order])[0] if len(keys) else _NO_NUMBERS
+        order = sort_keys(keys)
+        keys = keys.take(pa.array(order))
+        before = directory.find(keys)[0] if len(keys) else _NO_NUMBERS
         out = directory.find(leaving)[0] if len(leaving) else _NO_NUMBERS
         number = np.array(numbers, dtype=np.int64)[order]
-        found = directory.changed(out, before, keys[order], number)
+        found = directory.changed(out, before, keys, number)
         needed = len(found) // found.block + 1
-        if len(found.keys) <= _BLOCKS_MAX * needed:
+        few_names = len(found.names) <= _BLOCKS_MAX * len(found) + _NAMES_MIN
+        if len(found.keys.blocks) <= _BLOCKS_MAX * needed and few_names:
             return found
         all_keys, all_numbers = found.all()
         return MemberOrder.of(all_keys, all_numbers, np.zeros_like(all_numbers), found.block)
@@ -325,13 +336,13 @@ class SeparateClasses:
             some = ids[at == number].tolist()
             held = self.classes[number]
             keys = order_keys(pa.array(some, pa.string()), self.instances_of(some))
-            found.append(held.owned_at(held.order.find(np.sort(keys))[0]))
+            found.append(held.owned_at(held.order.find(distinct_keys(keys))[0]))
         return join_owned(found)
 
     def ranges_of(self, owned: Owned, verdict: Verdict) -> PartitionRanges:
         """Return members with what they own as an assignment."""
         member = np.repeat(np.arange(len(owned.lengths), dtype=np.int32), owned.lengths)
-        ids = read_keys(owned.keys, static=bool(self.statics))[0]
+        ids = read_keys(owned.keys)[0]
         topic, first, count = owned.ranges
         place = self.topics.places[topic]
         return PartitionRanges(ids, self.topics.names, member, place, first, count, verdict)
@@ -339,7 +350,7 @@ class SeparateClasses:
     def group(self) -> GroupSpec:
         """Return the group, with what its members own."""
         owned = self.all_owned()
-        ids, instances = read_keys(owned.keys, static=bool(self.statics))
+        ids, instances = read_keys(owned.keys)
         ranges = self.ranges_of(owned, Verdict())
         number, numbers = np.zeros(len(ids), dtype=np.int64), sorted(self.classes)
         if self.directory is not None:
@@ -394,8 +405,8 @@ def join_owned(parts: list[Owned]) -> Owned:
         return parts[0]
     if not parts:
         none = np.zeros(0, dtype=np.object_)
-        return Owned(none, _NO_NUMBERS, [np.zeros(0, dtype=np.int32)] * 3, none)
-    order = np.argsort(np.concatenate([part.keys for part in parts]))
+        return Owned(_NO_KEYS, _NO_NUMBERS, [np.zeros(0, dtype=np.int32)] * 3, none)
+    order = sort_keys(pa.concat_arrays([part.keys for part in parts]))
     place = np.empty(len(order), dtype=np.int64)
     place[order] = np.arange(len(order))
     return _put_in_order(parts, place)
@@ -411,6 +422,6 @@ def _put_in_order(parts: list[Owned], place: Longs) -> Owned:
         np.concatenate(column)[rows]
         for column in zip(*(part.ranges for part in parts), strict=True)
     ]
-    keys = np.concatenate([part.keys for part in parts])[order]
+    keys = pa.concat_arrays([part.keys for part in parts]).take(pa.array(order))
     racks: Texts = np.concatenate([part.racks for part in parts])[order]
     return Owned(keys, lengths[order], ranges, racks)

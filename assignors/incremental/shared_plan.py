@@ -105,7 +105,7 @@ def plan_shared(
     pool
         Topic, first and count of what no one owns.
     """
-    numbers = sorted(held, key=lambda number: held[number].order.keys[0][0])
+    numbers = sorted(held, key=lambda number: held[number].order.heads[0])
     classes = [held[number] for number in numbers]
     problem, partitions = list_problem(classes, topics)
     owned = KeptOwnership(classes, kinds, problem.topic_class)

@@ -220,8 +220,10 @@ def test_a_change_looks_at_few_members():
     changes = GroupChanges(joined=[SubscribedMembers.of("m01x", subscribed=["x"])])
     change = planned.after(changes)
     before, after = planned._held.classes[0], change.planned._held.classes[0]
-    shared = sum(a is b for a, b in zip(before.order.keys, after.order.keys, strict=True))
-    assert shared == len(before.order.keys) - 1
+    shared = sum(
+        a is b for a, b in zip(before.order.keys.blocks, after.order.keys.blocks, strict=True)
+    )
+    assert shared == len(before.order.keys.blocks) - 1
     assert after.ranges.layers[0] is before.ranges.layers[0]
     assert len(change.changed.member_ids) == 10, "the member, and the nine that give to it"
     assert len(after.ranges) - len(before.ranges) < 100
@@ -241,10 +243,11 @@ def test_blocks_have_their_size_as_members_come_and_go():
     planned = PlannedGroup.plan(two_members(), get_assignor("uniform", **NOT_LONG), block=8)
     new = SubscribedMembers.of(*[f"m{at}" for at in range(300)], subscribed=["x", "y"])
     planned = planned.after(GroupChanges(joined=[new])).planned
-    assert max(len(keys) for keys in planned._held.classes[0].order.keys) <= 8
+    assert max(len(keys) for keys in planned._held.classes[0].order.keys.blocks) <= 8
     left = [name for at, name in enumerate(names_of(planned)) if at % 8]
     planned = planned.after(GroupChanges(left=left)).planned
-    assert len(planned._held.classes[0].order.keys) == len(planned._held.classes[0].order) // 8 + 1
+    order = planned._held.classes[0].order
+    assert len(order.keys.blocks) == len(order) // 8 + 1
 
 
 def names_of(planned):

@@ -1,0 +1,169 @@
+"""A column of integers in blocks: few rows change few blocks, many rows change one array.
+
+A block is replaced, never written to, so that older versions of the column stay as they are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from assignors.arrays import Bools, Longs, offsets_of
+
+INDEX_BITS = 32
+INDEX = (1 << INDEX_BITS) - 1
+"""A place is (block << INDEX_BITS) | index within the block."""
+_MANY = 16
+"""Where one in so many blocks is looked at, all are read and written end to end."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BlockColumn:
+    """A column in blocks.
+
+    Attributes
+    ----------
+    blocks
+        Its parts.
+    whole
+        All of it, if the blocks are views of one array.
+    """
+
+    blocks: list[Longs]
+    whole: Longs | None
+
+    @classmethod
+    def cut(cls, values: Longs, starts: Longs) -> BlockColumn:
+        """Cut values into blocks, given where they start, and the end."""
+        blocks = [values[low:high] for low, high in pairwise(starts.tolist())]
+        return cls(blocks, values)
+
+    def starts(self) -> Longs:
+        """Return where each block starts, and the end."""
+        return offsets_of(np.fromiter(map(len, self.blocks), np.int64, len(self.blocks)))
+
+    def end_to_end(self) -> Longs:
+        """Return all values."""
+        if self.whole is not None:
+            return self.whole
+        return np.concatenate(self.blocks) if self.blocks else np.zeros(0, dtype=np.int64)
+
+    def take(self, places: Places) -> Longs:
+        """Return the values at places."""
+        if places.starts is not None:
+            return self.end_to_end()[places.index]
+        found = [self.blocks[block][places.index[rows]] for block, rows in places.split]
+        return np.concatenate(found) if found else np.zeros(0, dtype=np.int64)
+
+    def put(self, places: Places, values: Longs) -> BlockColumn:
+        """Return a column with other values at places."""
+        if places.starts is not None:
+            whole = self.end_to_end()
+            whole = whole.copy() if whole is self.whole else whole
+            whole[places.index] = values
+            return BlockColumn.cut(whole, places.starts)
+        blocks = [*self.blocks]
+        for block, rows in places.split:
+            blocks[block] = blocks[block].copy()
+            blocks[block][places.index[rows]] = values[rows]
+        return BlockColumn(blocks, None)
+
+    def put_blocks(self, blocks: dict[int, Longs]) -> BlockColumn:
+        """Return a column with some other blocks."""
+        out = [*self.blocks]
+        for at, values in blocks.items():
+            out[at] = values
+        return BlockColumn(out, None)
+
+    def recut(self, parts: Longs) -> BlockColumn:
+        """Cut each block into as many parts as it says: none, one or more."""
+        blocks = [
+            part
+            for rows, count in zip(self.blocks, parts.tolist(), strict=True)
+            for part in (np.array_split(rows, count) if count > 1 else [rows] * count)
+        ]
+        return BlockColumn(blocks, None)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Places:
+    """Rows of columns that have the same blocks, ascending.
+
+    Attributes
+    ----------
+    split
+        Each block with the rows that are in it.
+    index
+        Within the block; where `starts` are known, from the first block on.
+    starts
+        Where blocks start, and the end, if so many are looked at that they are read end to end.
+    """
+
+    split: list[tuple[int, slice]]
+    index: Longs
+    starts: Longs | None
+
+    @classmethod
+    def of(cls, places: Longs, column: BlockColumn) -> Places:
+        """Split places by block."""
+        block, index = places >> INDEX_BITS, places & INDEX
+        split = split_blocks(block)
+        if not are_many(len(split), column):
+            return cls(split, index, None)
+        starts = column.starts()
+        return cls(split, starts[block] + index, starts)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Exchange:
+    """Rows that go and come.
+
+    Attributes
+    ----------
+    stays
+        Which of the old rows stay; None, all do.
+    is_new
+        Which rows are new then.
+    """
+
+    stays: Bools | None
+    is_new: Bools
+
+    @classmethod
+    def of(cls, size: int, out: Longs, into: Longs) -> Exchange:
+        """Take out the rows at `out`, and put new ones before those at `into`; both ascend."""
+        stays, at = None, into + np.arange(len(into))
+        if len(out):
+            stays = np.ones(size, dtype=np.bool_)
+            stays[out] = False
+            at = at - out.searchsorted(into)
+        is_new = np.zeros(size - len(out) + len(into), dtype=np.bool_)
+        is_new[at] = True
+        return cls(stays, is_new)
+
+    def apply(self, had: Longs, new: Longs) -> Longs:
+        """Exchange the rows of one column."""
+        if self.stays is not None:
+            had = had[self.stays]
+        if not len(new):
+            return had
+        rows = np.empty(len(self.is_new), dtype=had.dtype)
+        rows[self.is_new] = new
+        rows[~self.is_new] = had
+        return rows
+
+
+def split_blocks(block: Longs) -> list[tuple[int, slice]]:
+    """Return each block with the rows that are in it, given rows in the order of blocks."""
+    if not len(block):
+        return []
+    starts = [0, *((block[1:] != block[:-1]).nonzero()[0] + 1).tolist()]
+    rows = map(slice, starts, [*starts[1:], len(block)])
+    return list(zip(block[starts].tolist(), rows, strict=True))
+
+
+def are_many(blocks: int, column: BlockColumn) -> bool:
+    """Tell whether so many blocks are better read end to end with all others."""
+    return blocks * _MANY > len(column.blocks)
