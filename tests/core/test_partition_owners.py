@@ -95,6 +95,53 @@ def test_bulk_updates_equal_single_updates():
     assert len(found) - len(refused) > 100
 
 
+def and_change(claiming, seed):
+    """Claim, then let some members give up what they have or parts of it, and others take it."""
+
+    def change(group, claims):
+        claiming(group, claims)
+        choice, freed = random.Random(seed), []
+        for one, holding in choice.sample(claims, len(claims) // 2):
+            kept = tuple(choice.sample(holding, len(holding) // 2))
+            less = [(key, first + 1, end, at) for key, first, end, at in kept if end - first > 1]
+            change_holding(group, one, holding, choice.choice([(), kept, tuple(less)]))
+            freed += [span for span in holding if span not in kept]
+        claiming(group, [(member(50), ((TopicKey("b", "b-id"), 50, 53, 5),))])
+        some = claims[0][1] if choice.random() < 0.1 else freed
+        for span in choice.sample(some, min(len(some), 2)):
+            claiming(group, [(member(60), (span,))])
+
+    return change
+
+
+@pytest.mark.behaviour("G-7", "G-66")
+def test_what_was_claimed_as_long_ranges_changes_hands_as_the_rest_does():
+    found = [outcome(and_change(one_by_one, seed), *case(seed)) for seed in SEEDS]
+    for claiming in (at_once, as_runs):
+        changed = [outcome(and_change(claiming, seed), *case(seed)) for seed in SEEDS]
+        assert changed == found
+    assert sum(isinstance(one, dict) for one in found) > 20
+
+
+def test_who_leaves_a_topic_of_long_ranges_takes_no_more_memory():
+    """A very large group that was loaded loses members by the thousand."""
+    group, width = Group("g"), 10_000
+    keys = [TopicKey(name, f"{name}-id") for name in "abcdefgh"]
+    spans = [(key, width * n, width * (n + 1), 5) for n in range(MANY) for key in keys]
+    claims = [(member(n + 1), (span,)) for n, span in enumerate(spans)]
+    claim_many(group, claims)
+    tracemalloc.start()
+    for one, holding in claims[::2]:
+        release_partitions(group, one, holding)
+    taken, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert taken < MANY * width // 10, f"{taken} bytes of {len(spans) * width} partitions"
+    with pytest.raises(IllegalStateError, match=r"m1 releases a\[0..9999\] that it does not hold"):
+        release_partitions(group, *claims[0])
+    assert not group.owners[keys[0]][:width].any()
+    assert group.owners[keys[1]][:width].tolist() == [2] * width
+
+
 def test_most_are_written_as_arrays(monkeypatch):
     """What lies close together never goes the slow way."""
     monkeypatch.setattr(partition_owners, "claim_partitions", None)

@@ -254,6 +254,13 @@ class HeldRows:
         more.subtract(dict(zip(epochs.tolist(), counts.tolist(), strict=True)))
         return more
 
+    def advance_row(self, row: int, epoch: int) -> int | None:
+        """Let one member be STABLE at such an epoch; return where it was STABLE before."""
+        now, previous, state = self.numbers
+        before, was_stable = now[row], state[row] == STABLE
+        previous[row], now[row], state[row] = before, epoch, STABLE
+        return before if was_stable else None
+
     def records(self, group_id: str, ids: pa.StringArray, rows: Longs) -> CurrentRows:
         """Return what members have of whom there is a record, of some whose ids are these."""
         numbers = [np.asarray(column)[rows] for column in self.numbers]

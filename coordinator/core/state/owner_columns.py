@@ -28,7 +28,7 @@ LONG = 6
 
 
 class Runs(NamedTuple):
-    """Partitions of a topic that members hold, as ranges, and the serial of each one's holder."""
+    """Partitions of a topic as ranges, and the serial of each one's holder; FREE once it left."""
 
     first: Ints
     end: Ints
@@ -37,6 +37,13 @@ class Runs(NamedTuple):
     def at(self, places: Longs) -> Runs:
         """Return some of them."""
         return Runs(self.first[places], self.end[places], self.serial[places])
+
+    def find(self, first: int, end: int, serial: int) -> int:
+        """Return which of them is just these partitions of a holder, UNKNOWN if none is."""
+        place = int(np.searchsorted(self.first, first))
+        if place == len(self.first) or self.first[place] != first or self.end[place] != end:
+            return UNKNOWN
+        return place if self.serial[place] == serial else UNKNOWN
 
     def overlap(self) -> bool:
         """Whether two of them share a partition; they are sorted."""
@@ -95,6 +102,7 @@ class PartitionOwners(Mapping[TopicKey, Serials]):
             return None
         had = self._runs.get(key)
         if had is not None:
+            had = had.at(np.flatnonzero(had.serial != FREE))
             more = Runs(*(np.concatenate(pair) for pair in zip(had, more, strict=True)))
             more = more.at(np.argsort(more.first, kind="stable"))
         if more.overlap() or more.end[-1] < long * len(more.end):
@@ -148,6 +156,18 @@ class PartitionOwners(Mapping[TopicKey, Serials]):
             return int(np.arange(len(spans)).repeat(counts)[np.argmax(other)])
         self._serials[at] = FREE
         return None
+
+    def release_run(self, key: TopicKey, first: int, end: int, serial: int) -> bool:
+        """Let a member give a range up; False, and nothing is done, where it is no run of its.
+
+        The topic stays runs: of a very large group few topics ever have an owner a partition.
+        """
+        runs = self._runs.get(key)
+        place = UNKNOWN if runs is None else runs.find(first, end, serial)
+        if runs is None or place == UNKNOWN:
+            return False
+        runs.serial[place] = FREE
+        return True
 
     def find_held(self, spans: SpanColumns, serial: int) -> SpanColumns:
         """Return the partitions that another member holds, one by one."""

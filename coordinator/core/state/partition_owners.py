@@ -50,6 +50,8 @@ def release_partitions(group: Group, member: Member, holding: Holding) -> None:
         return
     for held in holding:
         key, first, end, _ = held
+        if group.owners.release_run(key, first, end, member.serial):
+            continue
         owners = group.owners[key]
         if end - first == 1 and first < len(owners) and owners[first] == member.serial:
             owners[first] = FREE

@@ -179,6 +179,11 @@ class RowDict(SharedDict[str, V], Generic[V]):
             rows[[key in new or key in gone for key in keys]] = NO_ROW
         return rows
 
+    def find_row(self, key: str) -> int | None:
+        """Return the row of a key whose value is one."""
+        own = key in self._new or key in self._gone
+        return None if own else self.rows.index.places.get(key)
+
     def list_rows(self) -> Longs:
         """Return the rows that are values, in order."""
         stays = np.ones(len(self.rows.index), np.bool_)

@@ -28,6 +28,9 @@ from coordinator.core.state.partition_owners import claim_runs, part_by_topic
 from coordinator.core.state.row_dict import NO_ROW, MemberIndex, RowDict, to_texts
 from coordinator.core.state.rows.member_table import NAMES, MemberDict, MemberValues, MetaValues
 
+FEW = 8
+"""For fewer members, arrays of their own take longer to make than to look each of them up."""
+
 
 def come_as_rows(rows: MemberRows, state: State) -> bool:
     """Let members come who stay in columns; False, and nothing is done, where that cannot be.
@@ -125,10 +128,20 @@ def hold_rows(rows: CurrentRows, state: State) -> bool:
     return True
 
 
-def advance_rows(group: Group, member_ids: Sequence[str], epoch: int) -> Iterable[Member]:
-    """Let members be STABLE at an epoch that changes nothing for them; return those of no rows."""
+def advance_rows(
+    group: Group, member_ids: Sequence[str], epoch: int, few: int = FEW
+) -> Iterable[Member]:
+    """Let members be STABLE at an epoch that changes nothing for them; return those of no rows.
+
+    Parameters
+    ----------
+    few
+        Fewer members are looked up one by one.
+    """
     members, others = group.members, member_ids
-    if isinstance(members, MemberDict):
+    if isinstance(members, MemberDict) and len(member_ids) < few:
+        others = [one for one in member_ids if not _advance_row(group, members, one, epoch)]
+    elif isinstance(members, MemberDict):
         rows = members.look_up(member_ids)
         there = rows != NO_ROW
         if len(np.unique(rows[there])) == np.count_nonzero(there):
@@ -136,6 +149,18 @@ def advance_rows(group: Group, member_ids: Sequence[str], epoch: int) -> Iterabl
                 count_stable(group, stable_at, more)
             others = [member_ids[at] for at in np.flatnonzero(~there).tolist()]
     return filter(None, map(members.get, others))
+
+
+def _advance_row(group: Group, members: MemberDict, member_id: str, epoch: int) -> bool:
+    """Do so for one member; False, and nothing is done, where it is no row."""
+    row = members.find_row(member_id)
+    if row is None:
+        return False
+    before = members.rows.held.advance_row(row, epoch)
+    count_stable(group, epoch, 1)
+    if before is not None:
+        count_stable(group, before, -1)
+    return True
 
 
 def _find_rows(members: MemberDict, ids: pa.StringArray) -> Longs | None:
