@@ -17,12 +17,9 @@ import pyarrow.compute as pc
 
 from assignors.arrays import Ints, Longs
 from coordinator.core.state.partition_spans import MANY, Spans, TopicKey
-from coordinator.core.state.row_dict import MemberIndex, RowDict, RowValues
+from coordinator.core.state.row_dict import MemberIndex, RowDict, RowValues, SortedIds
 from coordinator.core.state.shared_dict import Shareable, SharedDict, share
 from coordinator.core.state.span_columns import SpanColumns, SpanRows, TopicKeys, to_array
-
-CHUNK = 10_000
-"""Members that are listed at once: heartbeats are answered in between."""
 
 
 class Ranges(NamedTuple):
@@ -76,7 +73,7 @@ class WholeTarget:
         One entry per range.
     """
 
-    __slots__ = ("_place", "_topics", "bounds", "end", "first", "keys", "member_ids", "topic")
+    __slots__ = ("_ids", "_topics", "bounds", "end", "first", "keys", "member_ids", "topic")
 
     def __init__(
         self,
@@ -94,10 +91,7 @@ class WholeTarget:
         self.first = first
         self.end = end
         self._topics = TopicKeys(keys)
-        self._place: dict[str, int] = {}
-        for at in range(0, len(member_ids), CHUNK):
-            ids = member_ids.slice(at, CHUNK).to_pylist()
-            self._place.update(zip(ids, range(at, at + len(ids)), strict=True))
+        self._ids = SortedIds(member_ids)
 
     @classmethod
     def of(cls, rows: pa.Table) -> WholeTarget:
@@ -132,7 +126,7 @@ class WholeTarget:
 
     def spans(self, member_id: str) -> Spans:
         """Return the target of one member."""
-        place = self._place.get(member_id)
+        place = self._ids.find(member_id)
         if place is None:
             return ()
         start, stop = int(self.bounds[place]), int(self.bounds[place + 1])
@@ -146,15 +140,15 @@ class WholeTarget:
 
     def count_ranges(self, member_id: str) -> int:
         """Return how many ranges one member has."""
-        place = self._place.get(member_id)
+        place = self._ids.find(member_id)
         return 0 if place is None else int(self.bounds[place + 1] - self.bounds[place])
 
     def ranges(self, without: Iterable[str] = ()) -> Ranges:
         """Return all ranges but those of some members, who may be unknown here."""
-        stays = np.ones(len(self.member_ids), dtype=np.bool_)
-        stays[[self._place[member_id] for member_id in without if member_id in self._place]] = False
+        others = pa.array(list(without), pa.string())
+        gone = pc.is_in(self.member_ids, others).to_numpy(zero_copy_only=False)
         place = np.repeat(np.arange(len(self.member_ids)), np.diff(self.bounds))
-        rows = np.flatnonzero(stays[place])
+        rows = np.flatnonzero(~gone[place])
         owner = self.member_ids.take(pa.array(place[rows]))
         columns = (self.topic[rows], self.first[rows], self.end[rows])
         return Ranges(owner, self.keys, *(column.astype(np.int64) for column in columns))
@@ -167,10 +161,12 @@ def _list_topics(rows: pa.Table) -> tuple[list[TopicKey], Ints]:
     if not len(rows):
         return [], np.array([], dtype=np.int32)
     width = len(ids.dictionary)
-    pairs, codes = np.unique(
-        names.indices.to_numpy().astype(np.int64) * width + ids.indices.to_numpy(),
-        return_inverse=True,
-    )
+    codes = names.indices.to_numpy().astype(np.int64) * width + ids.indices.to_numpy()
+    if width * len(names.dictionary) > len(rows):
+        pairs, codes = np.unique(codes, return_inverse=True)
+    else:  # to count them takes a tenth of the time of sorting them
+        there = np.bincount(codes) > 0
+        pairs, codes = np.flatnonzero(there), (there.cumsum() - 1)[codes]
     found = [
         TopicKey(names.dictionary[int(p) // width].as_py(), ids.dictionary[int(p) % width].as_py())
         for p in pairs

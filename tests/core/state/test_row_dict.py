@@ -13,10 +13,12 @@ from coordinator.core.state.member_rows import MemberRows
 from coordinator.core.state.records import MemberMetadata, Tombstone
 from coordinator.core.state.replay import replay, replay_all
 from coordinator.core.state.row_dict import (
+    BLOCK,
     NO_ROW,
     MemberIndex,
     RowDict,
     RowValues,
+    SortedIds,
     list_keys_of_one,
 )
 from coordinator.core.state.rows.member_table import MemberDict, count_all_owned, list_field
@@ -134,3 +136,13 @@ def test_a_field_of_all_members_is_in_their_order():
     found = list_field(state.groups["g"].metas, "client_host")
     assert found == ["h0", "h2", "there", "h1", "h2", "last"]
     assert count_all_owned(state.groups["g"].members) == [0] * 6
+
+
+@pytest.mark.parametrize("count", [0, 1, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK])
+def test_ids_of_a_sorted_column_are_found_and_no_others(count):
+    begins = ("a\U0001f600", "é", "a")
+    texts = sorted({f"{begins[n % 3]}{n * 2:05}" for n in range(count)})
+    ids = SortedIds(pa.array(texts, pa.string()))
+    assert [ids.find(text) for text in texts] == list(range(count))
+    near = [other for text in texts for other in (f"{text} ", text[:-1])]
+    assert {ids.find(text) for text in ["", "\x00", "zz", "\U0010ffff", *near]} == {None}
