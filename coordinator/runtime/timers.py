@@ -10,6 +10,7 @@ from operator import attrgetter
 from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
+import pyarrow as pa
 
 from assignors.arrays import Longs
 from coordinator.clock import Clock
@@ -28,7 +29,7 @@ from coordinator.core.events import (
 from coordinator.core.state.classic_group import ClassicMember
 from coordinator.core.state.groups import Group, Member, State
 from coordinator.core.state.records import MemberState
-from coordinator.core.state.row_dict import NO_ROW, MemberIndex
+from coordinator.core.state.row_dict import NO_ROW, MemberIndex, SortedIds
 from coordinator.core.state.rows.member_table import MemberDict, list_unstable
 
 MANY = 100
@@ -212,10 +213,20 @@ class SessionDeadlines(Deadlines[TimerKey]):
                 return
         self.set_many([(SESSION, group_id, member_id) for member_id in member_ids], at_ms)
 
-    def set_block(self, group_id: str, at_ms: int) -> None:
-        """Start the sessions of all that have a slot by their row, in the order of their ids."""
+    def set_members(self, group_id: str, members: MemberDict, at_ms: int) -> None:
+        """Start the sessions of a group whose members have a slot by their row, by their ids."""
         begin, index = self._blocks[group_id]
-        self._set_slots(begin + index.list_by_id(), at_ms)
+        rows, stays = index.list_by_id(), np.ones(len(index), np.bool_)
+        stays[index.look_up(list(members.gone - members.own.keys()))] = False
+        others = sorted(members.own.keys() - index.places.keys())
+        slots, here = begin + rows, stays[rows]
+        if others:
+            sorted_ids = SortedIds(index.ids.take(pa.array(rows)))
+            at = list(map(sorted_ids.place, others))
+            keys = [(SESSION, group_id, one) for one in others]
+            slots = np.insert(slots, at, list(map(self._slot_of, keys)))
+            here = np.insert(here, at, True)
+        self._set_slots(slots[here], at_ms)
 
     def _find(self, key: TimerKey) -> int | None:
         if self._blocks and key[0] == SESSION:
@@ -286,13 +297,12 @@ class GroupTimers:
         keys: list[TimerKey] = []
         for group in groups:
             if isinstance(group.members, MemberDict):
+                self._deadlines.set_many(keys, at_ms)
+                keys = []
                 self._deadlines.add_block(group.group_id, group.members.rows.index)
-                if group.members.is_plain:
-                    self._deadlines.set_many(keys, at_ms)
-                    keys = []
-                    self._deadlines.set_block(group.group_id, at_ms)
-                    continue
-            keys += [(SESSION, group.group_id, one) for one in sorted(group.members)]
+                self._deadlines.set_members(group.group_id, group.members, at_ms)
+            else:
+                keys += [(SESSION, group.group_id, one) for one in sorted(group.members)]
         self._deadlines.set_many(keys, at_ms)
 
     def clear(self) -> None:

@@ -283,7 +283,8 @@ def test_sessions_of_members_in_rows_are_those_of_any_members():
         CurrentMember("g", "m1", 5, 4),
         CurrentMember("g", "m2", 5, 4, UNREVOKED),
     ]
-    for some in ([], later):
+    again = [MemberMetadata("g", name) for name in ("m5", "m", "m10")]
+    for some in ([], later, later + again):
         states = State(), State()
         replay_all(states[0], [*records, *some])
         replay_as_rows(states[1], records)

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from assignors.arrays import Longs
+from assignors.arrays import Bools, Longs
 from coordinator.core.state.shared_dict import SharedDict
 from coordinator.core.state.short_calls import AT_ONCE, number
 
@@ -118,15 +118,25 @@ class SortedIds:
 
     def find(self, one: str) -> int | None:
         """Return the place of an id; None if it is not there."""
+        start, ids = self._find_block(one)
+        at = bisect_left(ids, one)
+        return start + at if at < len(ids) and ids[at] == one else None
+
+    def place(self, one: str) -> int:
+        """Return how many ids are before one, which need not be there."""
+        start, ids = self._find_block(one)
+        return start + bisect_left(ids, one)
+
+    def _find_block(self, one: str) -> tuple[int, list[str]]:
+        """Return the ids among which one would be, and the place of the first of them."""
         number = bisect_right(self._firsts, one) - 1
         if number < 0:
-            return None
+            return 0, []
         start = number * BLOCK
         ids = self._blocks[number]
         if ids is None:
             ids = self._blocks[number] = to_texts(self._ids.slice(start, BLOCK))
-        at = bisect_left(ids, one)
-        return start + at if at < len(ids) and ids[at] == one else None
+        return start, ids
 
 
 def to_texts(column: pa.StringArray) -> list[str]:
@@ -210,9 +220,17 @@ class RowDict(SharedDict[str, V], Generic[V]):
         """Return the row of each key whose value is one, NO_ROW for the others."""
         rows = self.rows.index.look_up(keys)
         new, gone = self._new, self._gone
-        if new or gone:
+        if len(new) + len(gone) < len(keys):
+            rows[self.have_changed(rows)] = NO_ROW
+        elif new or gone:
             rows[[key in new or key in gone for key in keys]] = NO_ROW
         return rows
+
+    def have_changed(self, rows: Longs) -> Bools:
+        """Return which rows of the index are no longer values."""
+        if self.is_plain:
+            return np.zeros(len(rows), np.bool_)
+        return np.isin(rows, self.rows.index.look_up([*self._new, *self._gone]))
 
     def find_row(self, key: str) -> int | None:
         """Return the row of a key whose value is one."""

@@ -25,7 +25,7 @@ from coordinator.core.state.member_rows import (
 )
 from coordinator.core.state.owner_columns import Runs
 from coordinator.core.state.partition_owners import claim_runs, part_by_topic
-from coordinator.core.state.row_dict import NO_ROW, MemberIndex, RowDict, to_texts
+from coordinator.core.state.row_dict import NO_ROW, MemberIndex, RowDict
 from coordinator.core.state.rows.member_table import NAMES, MemberDict, MemberValues, MetaValues
 
 FEW = 8
@@ -166,9 +166,7 @@ def _advance_row(group: Group, members: MemberDict, member_id: str, epoch: int) 
 def _find_rows(members: MemberDict, ids: pa.StringArray) -> Longs | None:
     """Return the row of each member; None where one is not there, or is named twice."""
     rows = members.rows.index.find(ids)
-    if rows is None or members.is_plain:
-        return rows
-    return None if (members.look_up(to_texts(ids)) == NO_ROW).any() else rows
+    return None if rows is None or members.have_changed(rows).any() else rows
 
 
 def _claim(group: Group, rows: CurrentRows, table: MemberValues, places: Longs) -> bool:
