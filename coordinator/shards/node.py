@@ -250,7 +250,7 @@ class Node:
             found, epoch = self.nodes.owner_of(shard)
             if self.here.is_here(shard, epoch):
                 return self._serving.node
-            self.here.ask(shard)
+            self.here.ask(shard, has_owner=found is not None)
         return None if found is None else as_node(found)
 
     def _find_root(self) -> StoreNode | None:

@@ -117,9 +117,12 @@ class ShardsHere:
             f"Shard {shard}, which has group {group_id}, is being loaded: try again.",
         )
 
-    def ask(self, shard: int) -> None:
-        """Have a shard that comes here loaded before those that no client asks for."""
-        if shard in self._had:
+    def ask(self, shard: int, *, has_owner: bool = True) -> None:
+        """Have a shard that comes here loaded before those that no client asks for.
+
+        One that no node has may come, as all do to a node that starts.
+        """
+        if shard in self._had or not has_owner:
             self._order.ask(shard)
 
     def list_open(self) -> list[Coordinator]:

@@ -37,6 +37,32 @@ def test_a_shard_that_is_asked_for_is_loaded_before_the_others(asked, order):
     assert loaded == [9, *order]
 
 
+def test_a_shard_that_was_asked_for_before_any_came_is_loaded_first():
+    """A node that starts is asked while it joins, and then gets all shards, one thread each."""
+    turns, loaded = LoadOrder(1), []
+    turns.ask(3)
+
+    def load(shard):
+        with turns.turn(shard):
+            loaded.append(shard)
+
+    threads = [threading.Thread(target=load, args=(shard,)) for shard in range(5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(5)
+    assert loaded[0] == 3
+    assert sorted(loaded) == [0, 1, 2, 3, 4]
+
+
+def test_one_that_was_asked_for_and_never_comes_keeps_no_other_waiting():
+    turns = LoadOrder(1)
+    turns.ask(9)
+    for shard in (1, 0):
+        with turns.turn(shard):
+            pass
+
+
 def test_a_load_that_fails_ends_its_turn():
     turns = LoadOrder(1)
     with pytest.raises(OSError, match="gone"), turns.turn(1):

@@ -79,6 +79,17 @@ def test_this_node_coordinates_every_group(side, version):
     assert find() == {(-1, "", -1, ErrorCode.COORDINATOR_NOT_AVAILABLE)}
 
 
+@pytest.mark.parametrize(("version", "groups"), [(3, ["k"]), (4, ["g", "h"])])
+def test_the_coordinators_of_the_groups_that_are_asked_for_are_found_and_of_no_other(
+    side, version, groups
+):
+    """A node loads the shard of a group that it was asked for before others."""
+    found = []
+    side.cluster = side.cluster_with(coordinator_of=found.append)
+    side.ask(Api.FIND_COORDINATOR, version, key="k", key_type=0, coordinator_keys=["g", "h"])
+    assert found == groups
+
+
 @pytest.mark.parametrize("version", range(3))
 def test_the_cluster_is_this_node(side, version):
     words = {"include_cluster_authorized_operations": False, "include_fenced_brokers": False}

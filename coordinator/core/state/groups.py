@@ -179,7 +179,9 @@ class Member:
     def epoch(self) -> int:
         """The member epoch: the target epoch it has reached; −2 while a static member is away."""
         held = self.held
-        return held.place_of(self)[0] if isinstance(held, HeldRows) else self.current.member_epoch
+        if isinstance(held, HeldRows):
+            return held.place_of(self)[0]
+        return 0 if held is None else held.member_epoch
 
     @property
     def is_classic(self) -> bool:
@@ -192,7 +194,7 @@ class Member:
         held = self.held
         if isinstance(held, HeldRows):
             return held.place_of(self)[1]
-        return self.current.state is MemberState.STABLE
+        return held is None or held.state is MemberState.STABLE
 
 
 class ChangeList(list[str]):
@@ -280,8 +282,7 @@ class Group:
     metas: Shareable[str, MemberMetadata] = field(default_factory=dict)
     """The metadata of each member: a computation keeps a copy, which must take no time."""
     changes: ChangeList | None = None
-    """Members whose metadata or target changed since a computation was prepared; None: not needed.
-    """
+    """Members whose metadata or target changed since a computation was prepared, if one was."""
     changes_before: ChangeList | None = None
     """The list before that; still earlier ones are let go."""
     owners: PartitionOwners = field(default_factory=PartitionOwners)
@@ -311,8 +312,7 @@ class Group:
     stable_at: Counter[int] = field(default_factory=_NO_COUNTS)
     """How many STABLE members are at each member epoch."""
     revision: int = 0
-    """Raised by what may give a waiting member something: released partitions, a target, a
-    member's metadata."""
+    """Raised by what may give a waiting member something: free partitions, a target, metadata."""
 
     @property
     def state(self) -> GroupState:

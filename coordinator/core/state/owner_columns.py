@@ -23,6 +23,9 @@ Serials: TypeAlias = NDArray[np.int32]
 FREE = 0
 """No member's serial: they count from 1."""
 UNKNOWN = -1
+_NO_SERIALS: Serials = np.zeros(0, np.int32)
+_NO_LONGS: Longs = np.zeros(0, np.int64)
+"""What groups begin with, each of a million."""
 LONG = 6
 """Runs of so many partitions on average take up half of what the partitions do, or less."""
 
@@ -66,12 +69,11 @@ class PartitionOwners(Mapping[TopicKey, Serials]):
     __slots__ = ("_places", "_rooms", "_runs", "_seen", "_serials", "_starts", "_used")
 
     def __init__(self) -> None:
-        self._serials: Serials = np.zeros(0, np.int32)
+        self._serials = _NO_SERIALS
         self._used = 0
         self._places: dict[TopicKey, int] = {}
         """Of each topic in the two arrays below."""
-        self._starts: Longs = np.zeros(0, np.int64)
-        self._rooms: Longs = np.zeros(0, np.int64)
+        self._starts = self._rooms = _NO_LONGS
         self._seen: tuple[TopicKeys, int, Longs] | None = None
         """Topics that were looked for, how many were known then, and where they are."""
         self._runs: dict[TopicKey, Runs] = {}

@@ -236,8 +236,8 @@ def _apply_current_all(records: Iterable[CurrentMember], state: State) -> None:
             member = group.members.get(record.member_id)
             if member is None:
                 continue
-            current = member.current
-            if current.assigned or current.pending:
+            had = None if member.held is None else member.current
+            if had is not None and (had.assigned or had.pending):
                 claim_many(group, claims)
                 claims.clear()
                 _apply_current(record, state)

@@ -210,6 +210,10 @@ def no_rows() -> SpanRows:
     return SpanRows([], none, none, (none,) * 2)
 
 
+_NO_ROWS = no_rows()
+"""What groups have whose targets are no columns: a million small ones share it, none adds to it."""
+
+
 class TargetNumbers(RowValues["Spans | int | None"]):
     """The numbers of targets in columns; 0 is no target."""
 
@@ -268,7 +272,7 @@ class Targets(Mapping[str, Spans]):
         self.whole = whole
         self._own: Shareable[str, Spans | int | None] = {}
         """Members whose target differs from the whole: its number in `_rows`; None is no target."""
-        self._rows = no_rows()
+        self._rows = _NO_ROWS
         """Targets in columns, each of which is a member's or was. Numbers begin with 1."""
         self._ranges: Ranges | None = None
         """What `ranges` made, as long as it holds."""
@@ -325,6 +329,8 @@ class Targets(Mapping[str, Spans]):
         if not plain or not numbers.give(places, len(self._rows) + 1):
             return False
         self._own = RowDict(numbers)
+        if self._rows is _NO_ROWS:
+            self._rows = no_rows()
         self._rows.extend(rows)
         self._own_rows = self._ranges = None
         return True

@@ -205,8 +205,9 @@ def find_coordinator(request: Request, cluster: Cluster) -> Call:
 
     keys: Iterable[str] = getattr(asked, "coordinator_keys", ())
     found = [{**find(key), "key": key} for key in keys]
-    values = {**find(getattr(asked, "key", "")), "coordinators": found}
-    return respond_with(values, refusal="" if is_group else ONLY_GROUPS)
+    # An older version asks for one; the group "" is no one's question.
+    one = {} if found else find(getattr(asked, "key", ""))
+    return respond_with({**one, "coordinators": found}, refusal="" if is_group else ONLY_GROUPS)
 
 
 def _coordinator(code: ErrorCode, message: str | None, place: ClusterNode) -> Values:
