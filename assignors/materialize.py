@@ -2,9 +2,9 @@
 
 See docs/design/algorithm.md#keep, #hand-out and #ranges-stay-long.
 
-Prefix sums and sorted merges over arrays; the DataFrame twin, which must give the same rows, is
-`spark_jobs/assignors/materialize.py`. Every choice is made by a total order: members in member
-order, topic classes by first topic, partitions by number.
+Prefix sums and sorted merges over arrays; `assignors.blocks`, which must give the same rows, does
+it block by block. Every choice is made by a total order: members in member order, topic classes by
+first topic, partitions by number.
 """
 
 from __future__ import annotations
@@ -82,9 +82,9 @@ def materialize(
     else:
         drops, new = relinquish(holdings, plan, owned)
         stays = Stays(group.first, group.count)
-    stays = _keep_longest(holdings, stays, drops)
+    stays = take_off(holdings, stays, drops)
     before = _count_loads(holdings)
-    load = sum_by(group.member, stays.count, len(before)) if long else _subtract(before, drops)
+    load = sum_by(group.member, stays.count, len(before)) if long else drops.subtract(before)
     pool = _build_pool(group, line, stays)
     takers = _find_takers(holdings, load, share_pools(plan, pool, new))
     ends = NewRanges.none()
@@ -260,7 +260,7 @@ def _place_ranges(group: GroupSpec, line: PartitionLine, stays: Stays, rows: Lon
     )
 
 
-def _keep_longest(holdings: Ownership, stays: Stays, drops: Relinquishment) -> Stays:
+def take_off(holdings: Ownership, stays: Stays, drops: Relinquishment) -> Stays:
     """Take off what is given up: members keep their longest ranges, the last one is cut."""
     group = holdings.group
     if not len(drops.member):
@@ -311,12 +311,6 @@ def _count_loads(holdings: Ownership) -> Longs:
     if holdings.crossing:
         return sum_by(group.member, group.count, group.member_count)
     return holdings.load
-
-
-def _subtract(load: Longs, drops: Relinquishment) -> Longs:
-    if not len(drops.member):
-        return load
-    return load - sum_by(drops.member, drops.amount, len(load))
 
 
 def _find_takers(holdings: Ownership, load: Longs, shares: Longs) -> Takers:

@@ -35,10 +35,13 @@ class Ownership:
     ----------
     group, cells
         What is looked at.
+    times
+        How many members each member of the group stands for; None: itself.
     """
 
     group: GroupSpec
     cells: Cells
+    times: Longs | None = None
 
     @cached_property
     def simple(self) -> bool:
@@ -78,12 +81,17 @@ class Ownership:
 
     def histogram(self, load: Longs) -> Histogram:
         """Count members by class and `load`."""
-        return Histogram.of(self.group.class_count, self.class_, load)
+        return Histogram.of(self.group.class_count, self.class_, load, self.times)
+
+    def count_owned(self, rows: Longs) -> Longs:
+        """Return the partitions of some owned ranges, of all members that own such."""
+        owned = self.group.count[rows].astype(np.int64)
+        return owned if self.times is None else owned * self.times[self.group.member[rows]]
 
     @cached_property
     def crossing(self) -> int:
         """Owned partitions that lie in another cell than their owner."""
-        return 0 if self.simple else int(self.group.count[~self.inside].sum(dtype=np.int64))
+        return 0 if self.simple else int(self.count_owned(np.flatnonzero(~self.inside)).sum())
 
     @cached_property
     def competing(self) -> Bools:
@@ -127,7 +135,7 @@ class Ownership:
         low_rows = np.flatnonzero(ours & ~over_low[group.member])
         pairs = len(cells.problem.pair_class)
         pair = self.pair(self.topic_class[low_rows], class_[group.member[low_rows]])
-        below = sum_by(pair, group.count[low_rows], pairs)
+        below = sum_by(pair, self.count_owned(low_rows), pairs)
         member, topic, owned = self.entries(np.flatnonzero(ours & typed[group.member]))
         types = MemberTypes.of(member, topic, owned, class_)
         if types.entry_count > entries_max:
@@ -142,20 +150,26 @@ class Ownership:
             above,
             distinct // topics,
             distinct % topics,
-            sum_by(inverse, group.count[between], len(distinct)),
+            sum_by(inverse, self.count_owned(between), len(distinct)),
         )
         at = expand_runs(types.offsets[:-1][types.heads], np.diff(types.offsets)[types.heads])
         held = compress_ownership(
             cells,
             below,
             class_[types.member[types.heads]],
-            count_by(types.type, len(types.heads)),
+            self.count_members(types),
             offsets_of(np.diff(types.offsets)[types.heads]),
             types.entry_topic[at],
             types.entry_owned[at],
             lumps,
         )
         return held, types
+
+    def count_members(self, types: MemberTypes) -> Longs:
+        """Count the members of each type."""
+        if self.times is None:
+            return count_by(types.type, len(types.heads))
+        return sum_by(types.type, self.times[types.member], len(types.heads))
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,10 +282,16 @@ def compress_ownership(
 
 
 class ArrayOwnership(OwnershipSource):
-    """NumPy's answers to the plan, remembering the last ones for the expansion."""
+    """NumPy's answers to the plan, remembering the last ones for the expansion.
 
-    def __init__(self, group: GroupSpec) -> None:
-        self.group = group
+    Parameters
+    ----------
+    times
+        How many members each member of the group stands for; None: itself.
+    """
+
+    def __init__(self, group: GroupSpec, times: Longs | None = None) -> None:
+        self.group, self.times = group, times
         self.seen: list[tuple[Cells, Ownership]] = []
         self.types: list[tuple[CompressedOwnership, MemberTypes]] = []
 
@@ -280,7 +300,7 @@ class ArrayOwnership(OwnershipSource):
         for known, holdings in self.seen:
             if known is cells:
                 return holdings
-        self.seen.append((cells, Ownership(self.group, cells)))
+        self.seen.append((cells, Ownership(self.group, cells, self.times)))
         return self.seen[-1][1]
 
     def loads(self, cells: Cells) -> Histogram:

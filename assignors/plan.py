@@ -3,8 +3,8 @@
 See docs/design/algorithm.md#fewest-moves and #imbalance.
 
 It is solved on classes, topic classes and types, never on members or partitions, and the same way
-for both engines: who owns what it asks of an `OwnershipSource`, which NumPy answers from arrays and
-Spark from a groupBy.
+for both engines: who owns what it asks of an `OwnershipSource`, which knows all members, or for a
+group in blocks how many own alike.
 """
 
 from __future__ import annotations
@@ -199,18 +199,6 @@ def plan_uniform_cells(problem: CompressedProblem) -> Cells:
     floor, ceiling = found.floor, found.ceiling
     at = found.of_class
     return Cells.of(problem, at, found.of_topics, floor[at], ceiling[at])
-
-
-def find_lone_cells(problem: CompressedProblem, imbalance: int | Fraction) -> Cells | None:
-    """Return the cells of `solve_sticky_plan` if every class is alone in its own, else None."""
-    if imbalance == 0:
-        cells = plan_uniform_cells(problem)
-    else:
-        loose = _LooseBounds.of(problem, imbalance)
-        if loose.widest:
-            return None
-        cells = loose.cells(0)
-    return cells if cells.alone[cells.of_class].all() else None
 
 
 def solve_sticky_plan(

@@ -23,7 +23,7 @@ from assignors.arrays import (
 from assignors.compressed_problem import Cells
 from assignors.ownership import ArrayOwnership, MemberTypes, Ownership
 from assignors.plan import Flows, Plan
-from assignors.water_level import WaterLevel, count_drops_needed, lower_loads
+from assignors.water_level import Histogram, WaterLevel, count_drops_needed, lower_loads
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +53,12 @@ class Relinquishment:
         order = order[amount[order] > 0]
         return cls(member[order], topic_class[order], owned[order], amount[order])
 
+    def subtract(self, load: Longs) -> Longs:
+        """Return what is left to members."""
+        if not len(self.member):
+            return load
+        return load - sum_by(self.member, self.amount, len(load))
+
 
 def relinquish(
     holdings: Ownership, plan: Plan, owned: ArrayOwnership
@@ -65,7 +71,10 @@ def relinquish(
         Who gives up what; and per pair of the problem how much of the topic class's pool goes to
         the class (for classes alone in their cell: 0, they take all of it).
     """
-    parts = [_relinquish_crossing(holdings), _relinquish_above_level(holdings, plan)]
+    parts = [relinquish_crossing(holdings)]
+    if plan.drops.any():
+        level = lower_loads(plan.loads, plan.drops)
+        parts.append(relinquish_above_level(holdings, level, plan.drops > 0))
     if plan.flows is None:
         return Relinquishment.joined(parts), np.zeros(
             len(plan.cells.problem.pair_class), dtype=np.int64
@@ -73,8 +82,8 @@ def relinquish(
     flows = plan.flows
     lumped, back = _relinquish_of_classes(holdings, plan, flows)
     parts += [
-        _relinquish_of_types(flows, owned.find_types(flows.held)),
-        _relinquish_below_low(holdings, flows),
+        relinquish_of_types(TypeDrops.of(flows), owned.find_types(flows.held)),
+        relinquish_below_low(holdings, flows.held.below - flows.kept_below),
         lumped,
     ]
     return Relinquishment.joined(parts), flows.new + back
@@ -92,7 +101,7 @@ def select_first_of_class(holdings: Ownership, who: Bools, first: Longs) -> Long
     return np.asarray(member[rank_in_runs(class_) < first[class_]])
 
 
-def _relinquish_crossing(holdings: Ownership) -> Relinquishment:
+def relinquish_crossing(holdings: Ownership) -> Relinquishment:
     """Give up everything owned across a border of cells."""
     if not holdings.crossing:
         return Relinquishment.joined([])
@@ -100,15 +109,13 @@ def _relinquish_crossing(holdings: Ownership) -> Relinquishment:
     return Relinquishment(member, topic, owned, owned)
 
 
-def _relinquish_above_level(holdings: Ownership, plan: Plan) -> Relinquishment:
-    """Lower the fullest members of classes that are alone in their cell."""
-    if not plan.drops.any():
-        return Relinquishment.joined([])
-    give = _count_above(
-        holdings, holdings.load, lower_loads(plan.loads, plan.drops), plan.drops > 0
-    )
+def relinquish_above_level(
+    holdings: Ownership, level: WaterLevel, lowered: Bools
+) -> Relinquishment:
+    """Lower the fullest members of the classes flagged, which are alone in their cell."""
+    give = _count_above(holdings, holdings.load, level, lowered)
     member = np.flatnonzero(give)
-    only = find_only_topics(plan.cells)[holdings.class_[member]]
+    only = find_only_topics(holdings.cells)[holdings.class_[member]]
     return Relinquishment(member, only, holdings.load[member], give[member])
 
 
@@ -128,27 +135,60 @@ def _count_above(holdings: Ownership, load: Longs, level: WaterLevel, classes: B
     return give
 
 
-def _relinquish_of_types(flows: Flows, types: MemberTypes) -> Relinquishment:
+@dataclass(frozen=True, slots=True)
+class TypeDrops:
+    """What the members of each type give up.
+
+    Attributes
+    ----------
+    members
+        Per type, how many there are.
+    offsets
+        Type t's entries are offsets[t]:offsets[t + 1].
+    topic_class, owned, amount
+        Per entry: what one member owns, and what all of them together give up.
+    """
+
+    members: Longs
+    offsets: Longs
+    topic_class: Longs
+    owned: Longs
+    amount: Longs
+
+    @classmethod
+    def of(cls, flows: Flows) -> TypeDrops:
+        """Compare what types own with what they keep."""
+        held, types = flows.held, int(np.count_nonzero(flows.held.typed))
+        offsets = held.node_entries[: types + 1]
+        some = slice(0, int(offsets[-1]))
+        return cls(
+            held.node_members[:types], offsets, held.entry_topic[some], held.entry_owned[some],
+            (held.entry_total - flows.kept)[some],
+        )  # fmt: skip
+
+    @property
+    def lost(self) -> Longs:
+        """What each type gives up, all members together."""
+        return sum_segments(self.amount, self.offsets)
+
+
+def relinquish_of_types(drops: TypeDrops, types: MemberTypes) -> Relinquishment:
     """Lay each type's drops end to end; unit j is given up by member j mod w of the type."""
-    held = flows.held
-    count = len(types.heads)
-    offsets = held.node_entries[: count + 1]
-    amount = (held.entry_total - flows.kept)[: offsets[-1]]
+    offsets, amount = drops.offsets, drops.amount
     laid = offsets_of(amount)
     start = laid[:-1] - np.repeat(laid[offsets[:-1]], np.diff(offsets))
-    some = np.flatnonzero(sum_segments(amount, offsets)[types.type] > 0)
+    some = np.flatnonzero(drops.lost[types.type] > 0)
     type_ = types.type[some]
     lengths = np.diff(offsets)[type_]
     at = expand_runs(offsets[type_], lengths)
-    rank, width = np.repeat(types.rank[some], lengths), np.repeat(held.node_members[type_], lengths)
+    rank, width = np.repeat(types.rank[some], lengths), np.repeat(drops.members[type_], lengths)
     units = (start[at] + amount[at] - 1 - rank) // width - (start[at] - 1 - rank) // width
     member = np.repeat(types.member[some], lengths)
-    return Relinquishment(member, held.entry_topic[at], held.entry_owned[at], units)
+    return Relinquishment(member, drops.topic_class[at], drops.owned[at], units)
 
 
-def _relinquish_below_low(holdings: Ownership, flows: Flows) -> Relinquishment:
-    """Take what members at or below low lose (rare) from the last of them in order."""
-    lost = flows.held.below - flows.kept_below
+def relinquish_below_low(holdings: Ownership, lost: Longs) -> Relinquishment:
+    """Take what members at or below low lose (rare), per pair, from the last of them in order."""
     if not lost.any():
         return Relinquishment.joined([])
     group = holdings.group
@@ -190,25 +230,71 @@ def _relinquish_of_classes(
     drops, back
         And per pair, what step 2 hands back to the class through the pool.
     """
-    held, pairs = flows.held, len(plan.cells.problem.pair_class)
-    lost = flows.held.entry_total - flows.kept
-    at = np.flatnonzero(~held.typed[held.entry_node] & (lost > 0))
-    if not len(at):
+    pairs = len(plan.cells.problem.pair_class)
+    cut, pair_lost = find_class_drops(holdings.cells, flows)
+    if not cut.any():
         return Relinquishment.joined([]), np.zeros(pairs, dtype=np.int64)
-    group, class_ = holdings.group, holdings.class_
+    entries = ClassEntries.of(holdings, cut)
+    drops = entries.take(holdings, pair_lost)
+    level, lowered = find_class_levels(
+        plan.cells, flows, cut, holdings.histogram(drops.subtract(holdings.load))
+    )
+    more = level_classes(holdings, drops, level, lowered)
+    pair = entries.pair
+    drops = Relinquishment(drops.member, drops.topic_class, drops.owned, drops.amount + more)
+    return drops, sum_by(pair, more, pairs)
+
+
+def find_class_drops(cells: Cells, flows: Flows) -> tuple[Bools, Longs]:
+    """Return which classes without types give something up, and how much of each pair."""
+    held, problem = flows.held, cells.problem
+    lost = held.entry_total - flows.kept
+    at = np.flatnonzero(~held.typed[held.entry_node] & (lost > 0))
     losing = held.node_class[held.entry_node[at]]
-    pair_lost = np.zeros(pairs, dtype=np.int64)
-    pair_lost[holdings.pair(held.entry_topic[at], losing)] = lost[at]
-    cut = np.zeros(group.class_count, dtype=np.bool_)
+    pair_lost = np.zeros(len(problem.pair_class), dtype=np.int64)
+    keys = problem.pair_topic * len(problem.size) + problem.pair_class
+    pair = np.searchsorted(keys, held.entry_topic[at] * len(problem.size) + losing)
+    pair_lost[pair] = lost[at]
+    cut = np.zeros(len(problem.size), dtype=np.bool_)
     cut[losing] = True
-    over = cut[class_] & (holdings.load > holdings.low)
-    member, topic, owned = holdings.entries(np.flatnonzero(holdings.inside & over[group.member]))
-    pair = holdings.pair(topic, class_[member])
-    amount = _take_from_fullest(holdings, member, owned, pair, pair_lost)
-    left = pair_lost - sum_by(pair, amount, pairs)
-    amount = amount + _take_from_last(member, topic, owned - amount, pair, left).amount
-    more = _level_classes(holdings, plan, flows, Relinquishment(member, topic, owned, amount), cut)
-    return Relinquishment(member, topic, owned, amount + more), sum_by(pair, more, pairs)
+    return cut, pair_lost
+
+
+@dataclass(frozen=True, slots=True)
+class ClassEntries:
+    """What members above low own whose class gives something up, by (member, topic class)."""
+
+    member: Longs
+    topic_class: Longs
+    owned: Longs
+    pair: Longs
+
+    @classmethod
+    def of(cls, holdings: Ownership, cut: Bools) -> ClassEntries:
+        """List them."""
+        class_ = holdings.class_
+        over = cut[class_] & (holdings.load > holdings.low)
+        rows = np.flatnonzero(holdings.inside & over[holdings.group.member])
+        member, topic, owned = holdings.entries(rows)
+        return cls(member, topic, owned, holdings.pair(topic, class_[member]))
+
+    def take(
+        self, holdings: Ownership, lost: Longs, from_last: Longs | None = None
+    ) -> Relinquishment:
+        """Take `lost` of each pair from the fullest members, and what is left from the last.
+
+        Parameters
+        ----------
+        from_last
+            What is left of each pair, if that is known.
+        """
+        amount = _take_from_fullest(holdings, self.member, self.owned, self.pair, lost)
+        if from_last is None:
+            from_last = lost - sum_by(self.pair, amount, len(lost))
+        rest = _take_from_last(
+            self.member, self.topic_class, self.owned - amount, self.pair, from_last
+        )
+        return Relinquishment(self.member, self.topic_class, self.owned, amount + rest.amount)
 
 
 def _take_from_fullest(
@@ -224,17 +310,28 @@ def _take_from_fullest(
     return amount
 
 
-def _level_classes(
-    holdings: Ownership, plan: Plan, flows: Flows, drops: Relinquishment, cut: Bools
-) -> Longs:
-    """Lower members whose load is above their bounds, each from its last topic classes."""
-    cells, problem = plan.cells, plan.cells.problem
-    load = holdings.load - sum_by(drops.member, drops.amount, len(holdings.load))
+def find_class_levels(
+    cells: Cells, flows: Flows, cut: Bools, loads: Histogram
+) -> tuple[WaterLevel, Bools]:
+    """Return to what members of which classes are lowered, so that all are within bounds.
+
+    Parameters
+    ----------
+    loads
+        Once each class has given up what the plan says.
+    """
+    problem = cells.problem
     given = sum_by(problem.pair_class, flows.new, len(problem.size))
-    loads = holdings.histogram(load)
     needed = count_drops_needed(loads, cells.low, cells.high, loads.total() + given)
     needed = np.where(cut, needed, 0)
-    give = _count_above(holdings, load, lower_loads(loads, needed), needed > 0)
+    return lower_loads(loads, needed), needed > 0
+
+
+def level_classes(
+    holdings: Ownership, drops: Relinquishment, level: WaterLevel, lowered: Bools
+) -> Longs:
+    """Return what members above their class's level give up more, from their last topic classes."""
+    give = _count_above(holdings, drops.subtract(holdings.load), level, lowered)
     left = drops.owned - drops.amount
     before = _sum_before(left[::-1], drops.member[::-1])[::-1]
     return np.asarray(np.clip(give[drops.member] - before, 0, left))

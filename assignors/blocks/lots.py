@@ -53,6 +53,12 @@ class Lots:
         start = self.start[:-1][self.block == block]
         return lot, start[run] + sizes * rank_in_runs(run)
 
+    def find_last(self, block: int, class_: int, size: int) -> int:
+        """Return where the last lot of a block, class and size begins."""
+        mine = (self.block == block) & (self.class_ == class_) & (self.size == size)
+        row = int(np.flatnonzero(mine)[0])
+        return int(self.start[row + 1]) - size
+
     def cut(self, at: Longs, length: Longs) -> tuple[Longs, Longs, Longs]:
         """Cut intervals where rows begin: which interval, which row, and how far into it."""
         first = np.searchsorted(self.start, at, side="right") - 1

@@ -10,14 +10,19 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from assignors.arrays import Longs
+
 Batches: TypeAlias = Iterable[pa.RecordBatch]
 PACKET = {"seat": pa.int32(), "block": pa.int32(), "kind": pa.string(), "payload": pa.binary()}
 """Columns of a packet: where its block is worked on, the block, what it is, and the arrays."""
 
 MEMBERS, LINE, POOL, GIVEN = "members", "line", "pool", "given"
-LOADS, WANTS, PIECES, DIVIDED = "loads", "wants", "pieces", "divided"
-"""Kinds of packets: of a block's members, of a stretch of the line, of its free pieces and of what
-members are given of them; and the totals for the driver."""
+CLAIMED_TWICE, HELD_BACK = "claimed twice", "held back"
+LOADS, LEFT, WANTS, PIECES, MOVES = "loads", "left", "wants", "pieces", "moves"
+DIVIDED, AFTER, FAULT = "divided", "after", "fault"
+"""Kinds of packets: of a block's members, of a stretch of the line, of its free pieces, of what
+members are given of them, of what they lose to an earlier claim and what they keep for now; and
+the totals for the driver."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +72,12 @@ def join_packets(packets: list[Packet], *names: str) -> list[np.ndarray]:
     if not packets:
         return [np.zeros(0, dtype=np.int64) for _ in names]
     return [np.concatenate([packet[name] for packet in packets]) for name in names]
+
+
+def blocks_of(packets: list[Packet], column: str) -> Longs:
+    """Return the block of each row of the packets."""
+    blocks = np.array([packet.block for packet in packets], dtype=np.int64)
+    return np.repeat(blocks, [len(packet[column]) for packet in packets])
 
 
 def _unpack(payload: pa.Buffer) -> dict[str, pa.Array]:

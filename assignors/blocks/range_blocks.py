@@ -10,16 +10,15 @@ import numpy as np
 import pyarrow as pa
 
 from assignors.arrays import Ints, Longs, count_by, expand_runs, offsets_of, rank_in_runs, sum_by
-from assignors.blocks.member_blocks import MemberBlock
+from assignors.blocks.member_blocks import KnownGroup, MemberBlock
 from assignors.blocks.packets import DIVIDED, MEMBERS, Batches, make_packet, read_packets
-from assignors.blocks.totals import BlockLoads
 from assignors.compressed_problem import CompressedProblem
 from assignors.partition_ranges import ARROW_SCHEMA
 from assignors.water_level import Histogram
 
 
 @dataclass(frozen=True, slots=True)
-class Shares:
+class TopicShares:
     """How topics are divided.
 
     Attributes
@@ -45,12 +44,11 @@ class Shares:
     rest: Longs
 
     @classmethod
-    def of(cls, problem: CompressedProblem, partitions: Longs, loads: BlockLoads) -> Self:
-        """Divide all topics among their subscribers."""
+    def of(cls, problem: CompressedProblem, partitions: Longs, members: Longs) -> Self:
+        """Divide all topics among their subscribers; `members` are by block and class."""
         classes = len(problem.size)
         order = np.argsort(problem.pair_class, kind="stable")
         class_pairs = offsets_of(count_by(problem.pair_class, classes))
-        members = loads.by_block(loads.members)
         there = np.zeros((len(members), len(problem.partitions)), dtype=np.int64)
         np.add.at(there.T, problem.pair_topic, members.T[problem.pair_class])
         subscribers = there.sum(axis=0)
@@ -99,14 +97,14 @@ class DivideTopics:
 
     Attributes
     ----------
-    topics
-        By name.
+    known
+        The group.
     sum_up
         Whether to yield totals in place of rows.
     """
 
-    topics: pa.StringArray
-    shares: Shares
+    known: KnownGroup
+    shares: TopicShares
     sum_up: bool
 
     def run(self, batches: Batches) -> Iterator[pa.RecordBatch]:
@@ -114,13 +112,13 @@ class DivideTopics:
         for packet in read_packets(batches):
             if packet.kind != MEMBERS:
                 continue
-            block = MemberBlock.unpack(packet)
+            block = MemberBlock.unpack(packet, self.known.rank)
             class_ = block.class_.astype(np.int64)
             member, topic, first, count = self.shares.divide(packet.block, class_)
             if self.sum_up:
                 load = sum_by(member, count, len(class_))
                 loads = Histogram.of(len(self.shares.class_pairs) - 1, class_, load)
-                stayed = _count_stayed(block, len(self.topics), member, topic, first, count)
+                stayed = _count_stayed(block, len(self.known.topics), member, topic, first, count)
                 yield make_packet(
                     packet.block, DIVIDED, stayed=[stayed],
                     **{"class": loads.class_}, load=loads.load, members=loads.members,
@@ -129,7 +127,7 @@ class DivideTopics:
             yield pa.RecordBatch.from_arrays(
                 [
                     block.ids.take(pa.array(member)),
-                    self.topics.take(pa.array(topic)),
+                    self.known.topics.take(pa.array(topic)),
                     pa.array(first.astype(np.int32)),
                     pa.array(count.astype(np.int32)),
                 ],

@@ -1,8 +1,6 @@
-"""The steps that uniform and sticky share: in blocks where classes do not compete, else by frames.
+"""What uniform and sticky share: a group is assigned in blocks.
 
-With frames, they are: read, resolve, plan on the driver, materialize.
-
-A group whose ranges are kept long is so small that the driver assigns it, once it is resolved: what
+A group whose ranges are kept long is so small that the driver assigns it, once it is read: what
 makes it large for the driver is rows of those who left, or ranges cut into many.
 """
 
@@ -10,18 +8,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from assignors.blocks.assign_blocks import Options
 from assignors.long_ranges.keep_long import keeps_long
 from assignors.option_values import EXACT_EDGES, LONG_RANGES
-from assignors.partition_ranges import ARROW_SCHEMA
-from assignors.plan import solve_sticky_plan
 from assignors.sticky import StickyAssignor, parse_imbalance
-from spark_jobs.assignors.blocks import assign_in_blocks
-from spark_jobs.assignors.group import FrameGroup
-from spark_jobs.assignors.materialize import FrameAssignment, materialize
-from spark_jobs.assignors.ownership import FrameOwnership
-from spark_jobs.assignors.prior_ownership import check_previous, resolve_claims
-from spark_jobs.assignors.small_group import GivenTables, assign_on_driver, collect_group
-from spark_jobs.session.schemas import frame_of
+from spark_jobs.assignors.blocks import read_blocks
+from spark_jobs.assignors.frame_assignment import FrameAssignment
+from spark_jobs.assignors.small_group import GivenTables, assign_on_driver, join_blocks
 from spark_jobs.session.work_session import WorkSession
 
 
@@ -36,22 +29,11 @@ def assign_balanced(
     defragment: int = 0,
 ) -> FrameAssignment:
     """Assign with the fewest moves within an imbalance. An imbalance of 0 is uniform."""
-    found = assign_in_blocks(
-        work_session, given, imbalance=imbalance, max_moves=max_moves, long_ranges=long_ranges
-    )
-    if found is not None:
-        return found
-    previous = given.previous
-    if previous is None:
-        previous = frame_of(work_session.spark, ARROW_SCHEMA.empty_table())
-    claims, rows = check_previous(previous)
-    group = FrameGroup.of(work_session, given.members, given.topics, rows)
-    resolved = resolve_claims(group, claims)
-    sizes = int(group.classes.size.sum()), int(group.problem.partitions.sum())
-    if keeps_long(*sizes, long_ranges):
+    group = read_blocks(work_session, given)
+    if keeps_long(int(group.members.sum()), group.partitions, long_ranges):
         assignor = StickyAssignor(imbalance, max_moves, exact_edges, long_ranges, defragment)
-        done = assign_on_driver(work_session, assignor, collect_group(group, resolved))
+        spec = join_blocks(group.known, group.list_members())
+        done = assign_on_driver(work_session, assignor, spec)
         return replace(done, held=None)  # it has no rows of those who left
-    owned = FrameOwnership(group, resolved)
-    plan = solve_sticky_plan(group.problem, parse_imbalance(imbalance), owned, exact_edges)
-    return materialize(plan, owned, max_moves)
+    options = Options(parse_imbalance(imbalance), max_moves, exact_edges)
+    return FrameAssignment.of(group.assign(options))

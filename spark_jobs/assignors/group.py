@@ -98,7 +98,14 @@ class LabelledMembers:
 
     @classmethod
     def of(cls, members: DataFrame | LabelledMembers, topics: TopicTable) -> LabelledMembers:
-        """Label a frame of members; those that are labelled stay as they are.
+        """Label a frame of members; those that are labelled stay as they are."""
+        return cls.with_claims(members, topics, None)[0]
+
+    @classmethod
+    def with_claims(
+        cls, members: DataFrame | LabelledMembers, topics: TopicTable, claims: DataFrame | None
+    ) -> tuple[LabelledMembers, int]:
+        """Label members and count them, and the rows of claims, in one job.
 
         Raises
         ------
@@ -106,18 +113,19 @@ class LabelledMembers:
             A member without an id or a subscription, a subscription to an unknown topic.
         """
         if isinstance(members, LabelledMembers):
-            return members
+            return members.counted(claims)
         frame = select_members(members)
-        lists, sizes = _collect_lists(frame, topics)
-        return cls(_label(frame, lists), lists, sizes)
+        lists, sizes, rows = _collect_lists(frame, topics, claims)
+        return cls(_label(frame, lists), lists, sizes), rows
 
-    def counted(self) -> LabelledMembers:
-        """Return the same with `sizes`."""
-        if self.sizes is not None:
-            return self
-        found = self.rows.groupBy("class").count().collect()
-        count = {row["class"]: row["count"] for row in found}
-        return replace(self, sizes=[count.get(at, 0) for at in range(len(self.lists))])
+    def counted(self, claims: DataFrame | None = None) -> tuple[LabelledMembers, int]:
+        """Return the same with `sizes`, and the number of rows of claims."""
+        rows = self.rows.select("class")
+        if claims is not None:
+            rows = rows.unionAll(claims.select(F.lit(-1).alias("class")))
+        count = {row["class"]: row["count"] for row in rows.groupBy("class").count().collect()}
+        sizes = [count.get(at, 0) for at in range(len(self.lists))]
+        return replace(self, sizes=sizes), count.get(-1, 0)
 
     def classes(self, topics: TopicTable) -> tuple[Longs, Longs]:
         """Return the lists as offsets and indexes of topics."""
@@ -128,7 +136,8 @@ class LabelledMembers:
 
     def count(self, topics: TopicTable) -> Classes:
         """Return the lists with the number of members that have each."""
-        classes = Classes(np.array(self.counted().sizes, dtype=np.int64), *self.classes(topics))
+        counted = self if self.sizes is not None else self.counted()[0]
+        classes = Classes(np.array(counted.sizes, dtype=np.int64), *self.classes(topics))
         _refuse_too_large(topics, classes)
         return classes
 
@@ -244,15 +253,27 @@ def _to_set(name: str) -> Column:
     return F.sort_array(F.array_distinct(name))
 
 
-def _collect_lists(members: DataFrame, topics: TopicTable) -> tuple[list[list[str]], list[int]]:
-    """Collect the distinct subscriptions, in any order, and how many members have each."""
+def _collect_lists(
+    members: DataFrame, topics: TopicTable, claims: DataFrame | None
+) -> tuple[list[list[str]], list[int], int]:
+    """Collect the distinct subscriptions, in any order, and how many members have each.
+
+    The third value is the number of rows of claims, which are counted with them: as a job of its
+    own that takes two stages.
+    """
     counts = {
         "size": F.lit(1),
         "nameless": F.col("member_id").isNull().cast("int"),
         "unreadable": F.coalesce((~F.is_valid_utf8("member_id")).cast("int"), F.lit(0)),
+        "claims": F.lit(0),
     }
-    alike = members.groupBy("subscribed").agg(  # first unsorted, so that few lists are sorted
-        *[F.sum(column).alias(name) for name, column in counts.items()]
+    every = members.select("subscribed", *[column.alias(name) for name, column in counts.items()])
+    if claims is not None:
+        claimed = [F.lit(int(name == "claims")).alias(name) for name in counts]
+        nothing = F.lit(None).cast(members.schema["subscribed"].dataType).alias("subscribed")
+        every = every.unionAll(claims.select(nothing, *claimed))
+    alike = every.groupBy("subscribed").agg(  # first unsorted, so that few lists are sorted
+        *[F.sum(name).alias(name) for name in counts]
     )
     rows = alike.groupBy(_to_set("subscribed").alias("subscribed")).agg(
         *[F.sum(name).alias(name) for name in counts]
@@ -264,10 +285,12 @@ def _collect_lists(members: DataFrame, topics: TopicTable) -> tuple[list[list[st
             raise SpecError("members: column 'member_id' has a null: give every row a value")
         if row["unreadable"]:
             raise SpecError(NO_TEXT.format("members", "member_id"))
-        if row["subscribed"] is None:
+        if row["subscribed"] is None and row["size"]:
             raise SpecError("members: column 'subscribed' has a null: give [] for no subscription")
-        _refuse_unknown(members, row["subscribed"], known)
-    return [row["subscribed"] for row in found], [row["size"] for row in found]
+        _refuse_unknown(members, row["subscribed"] or [], known)
+    lists = [row for row in found if row["subscribed"] is not None]
+    rows = sum(row["claims"] for row in found)
+    return [row["subscribed"] for row in lists], [row["size"] for row in lists], rows
 
 
 def _refuse_unknown(members: DataFrame, names: list[str | None], known: set[str]) -> None:

@@ -1,9 +1,9 @@
-"""Totally ordered operations on DataFrames: running sums, merging of neighbours, overlays.
+"""Running sums over a total order of a DataFrame's rows.
 
-Every operation has two levels. Rows are put into buckets of about `WorkSession.bucket_rows` rows
-that follow the order. A window works inside each bucket, and the totals of the buckets before it
-are a few numbers on the driver. So no task sorts more than one bucket, and the result does not
-depend on where buckets end.
+They have two levels. Rows are put into buckets of about `WorkSession.bucket_rows` rows that follow
+the order. A window works inside each bucket, and the totals of the buckets before it are a few
+numbers on the driver. So no task sorts more than one bucket, and the result does not depend on
+where buckets end.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from typing import Any
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
-from pyspark.sql import types as T
 
 from spark_jobs.session.work_session import WorkSession
 
@@ -35,25 +34,15 @@ class OrderedFrame:
         """Return an ordered window over each bucket."""
         return Window.partitionBy("bucket").orderBy(*self.keys)
 
-    def sum_before(self, per_bucket: Column, combine: str) -> Column:
-        """Aggregate each bucket, and return for each row the total of the buckets before its own.
-
-        Parameters
-        ----------
-        per_bucket
-            An aggregate of a bucket, an integer.
-        combine
-            "sum" or "max" over buckets; 0 or null before the first.
-        """
+    def sum_before(self, amount: str) -> Column:
+        """Sum each bucket, and return for each row the total of the buckets before its own."""
         if self.buckets == 1:
-            return F.lit(0 if combine == "sum" else None).cast("long")
-        rows = self.frame.groupBy("bucket").agg(per_bucket.alias("value")).collect()
-        values: list[int | None] = [None] * self.buckets
+            return F.lit(0).cast("long")
+        rows = self.frame.groupBy("bucket").agg(F.sum(amount).alias("value")).collect()
+        values = [0] * self.buckets
         for row in rows:
-            values[row["bucket"]] = row["value"]
-        before: list[int | None] = [None, *accumulate(values, _max)]
-        if combine == "sum":
-            before = [0, *accumulate(value or 0 for value in values)]
+            values[row["bucket"]] = row["value"] or 0
+        before = [0, *accumulate(values)]
         table = F.array(*[F.lit(value).cast("long") for value in before[:-1]])
         return F.get(table, F.col("bucket"))
 
@@ -93,99 +82,10 @@ def add_running_sum(
 ) -> DataFrame:
     """Add a column with the sum of `amount` over all earlier rows in the total order."""
     order = order_rows(work_session, frame, keys, rows)
-    carried = order.sum_before(F.sum(amount), "sum")
+    carried = order.sum_before(amount)
     earlier = order.window().rowsBetween(Window.unboundedPreceding, -1)
     inside = F.coalesce(F.sum(amount).over(earlier), F.lit(0))
     return order.frame.withColumn(into, carried + inside).drop("bucket")
-
-
-def join_neighbours(work_session: WorkSession, frame: DataFrame, rows: int) -> DataFrame:
-    """Merge touching intervals (`at`, `length`) of a line; other columns get their minimum."""
-    order = order_rows(work_session, frame, ["at"], rows)
-    end = F.col("at") + F.col("length")
-    carried = order.sum_before(F.max(end), "max")
-    before = F.coalesce(F.lag(end).over(order.window()), carried)
-    head = (~F.coalesce(before == F.col("at"), F.lit(False))).cast("long")
-    heads = OrderedFrame(order.frame.withColumn("head", head), order.keys, order.buckets)
-    upto = order.window().rowsBetween(Window.unboundedPreceding, 0)
-    run = heads.sum_before(F.sum("head"), "sum") + F.sum("head").over(upto)
-    others = [F.min(name).alias(name) for name in frame.columns if name != "length"]
-    merged = heads.frame.withColumn("run", run).groupBy("run")
-    return merged.agg(*others, F.sum("length").alias("length")).select(*frame.columns)
-
-
-def lay_beside(
-    work_session: WorkSession, left: DataFrame, right: DataFrame, total: int, rows: int
-) -> DataFrame:
-    """Intersect two frames of intervals on a line, and return the pieces that both cover.
-
-    Parameters
-    ----------
-    left, right
-        `at`, `length`, and other columns: intervals on [0, total), disjoint within each frame.
-    rows
-        The approximate number of intervals.
-
-    Returns
-    -------
-    DataFrame
-        One row per piece: structs `left` and `right` with the columns of its two intervals,
-        `left_offset` and `right_offset`, where the piece begins within them, and `count`, its
-        length.
-    """
-    buckets = min(max(1, -(-rows // work_session.bucket_rows)), max(total, 1))
-    width = max(-(-total // buckets), 1)
-    events = _cut_pieces(left, "left", "right", right, width).unionByName(
-        _cut_pieces(right, "right", "left", left, width)
-    )
-    events = events.groupBy("bucket", "from").agg(
-        F.max("left").alias("left"), F.max("right").alias("right")
-    )
-    order = Window.partitionBy("bucket").orderBy("from")
-    upto = order.rowsBetween(Window.unboundedPreceding, 0)
-    events = events.select(
-        "from",
-        F.lead("from").over(order).alias("next"),
-        F.max("left")
-        .over(upto)
-        .alias("left"),  # the last one, as intervals are sorted by their start
-        F.max("right").over(upto).alias("right"),
-    )
-    until = F.least("next", "left.until", "right.until")
-    covered = F.col("left").isNotNull() & F.col("right").isNotNull()
-    return events.where(covered & (until > F.col("from"))).select(
-        "left",
-        "right",
-        (F.col("from") - F.col("left.at")).alias("left_offset"),
-        (F.col("from") - F.col("right.at")).alias("right_offset"),
-        (until - F.col("from")).alias("count"),
-    )
-
-
-def _cut_pieces(
-    frame: DataFrame, own: str, other: str, other_frame: DataFrame, width: int
-) -> DataFrame:
-    """Cut intervals at bucket ends: bucket, start of the piece, and its interval as a struct."""
-    end = F.col("at") + F.col("length")
-    first, last = _floor_div(F.col("at"), width), _floor_div(end - 1, width)
-    cut = frame.where(F.col("length") > 0).withColumn("bucket", F.explode(F.sequence(first, last)))
-    start = F.greatest(F.col("at"), F.col("bucket") * width)
-    until = F.least(end, (F.col("bucket") + 1) * width)
-    fields: list[Column | str] = [start.alias("from"), until.alias("until"), *frame.columns]
-    nothing = F.lit(None).cast(_struct_type(other_frame))
-    return cut.select(
-        "bucket", start.alias("from"), F.struct(*fields).alias(own), nothing.alias(other)
-    )
-
-
-def _struct_type(frame: DataFrame) -> T.StructType:
-    ends = [T.StructField(name, T.LongType()) for name in ("from", "until")]
-    return T.StructType(ends + [T.StructField(f.name, f.dataType) for f in frame.schema.fields])
-
-
-def _floor_div(column: Column, width: int) -> Column:
-    """Divide non-negative integers, rounding down."""
-    return F.floor(column / F.lit(width)) if width > 1 else column
 
 
 def _find_edges(
@@ -214,9 +114,3 @@ def _count_edges(
     return F.when(
         key >= F.struct(*fields), _count_edges(edges, middle + 1, high, key, kinds)
     ).otherwise(_count_edges(edges, low, middle, key, kinds))
-
-
-def _max(left: int | None, right: int | None) -> int | None:
-    if left is None or right is None:
-        return right if left is None else left
-    return max(left, right)

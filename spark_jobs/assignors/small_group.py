@@ -1,7 +1,7 @@
-"""A group that the driver holds: assigned there by `assignors`, the code that DataFrames repeat.
+"""A group that the driver holds: assigned there by `assignors`, the code that blocks repeat.
 
-Blocks on executors take a dozen stages, DataFrames some forty, which Spark plans and compiles for
-seconds. Reading the rows takes three.
+Blocks on executors take a dozen stages, which Spark plans and compiles for seconds. Reading the
+rows takes three.
 """
 
 from __future__ import annotations
@@ -12,22 +12,20 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
 from assignors import Assignor, GroupSpec, get_assignor
+from assignors.blocks.member_blocks import KnownGroup, MemberBlock
 from assignors.parse_tables import get_strings, parse_claims
 from assignors.quality import count_moved
 from assignors.water_level import Histogram
+from spark_jobs.assignors.frame_assignment import FrameAssignment
 from spark_jobs.assignors.group import (
-    FrameGroup,
     LabelledMembers,
     TopicTable,
     adopt_members,
     refuse_changed,
 )
-from spark_jobs.assignors.materialize import FrameAssignment, add_names
-from spark_jobs.assignors.prior_ownership import ResolvedOwnership
 from spark_jobs.session.schemas import frame_of, select_owned
 from spark_jobs.session.work_session import WorkSession
 
@@ -40,14 +38,14 @@ class GivenTables:
     ----------
     members, topics
         Members by number of their subscription, and how many have each; the topics, read.
-    previous, rows
+    rows, previous
         The rows of the previous assignment, unless it is a new group, and how many there are.
     """
 
     members: LabelledMembers
+    rows: int
     topics: TopicTable
     previous: DataFrame | None
-    rows: int
 
     @classmethod
     def of(
@@ -71,8 +69,8 @@ class GivenTables:
         """
         claims = None if previous is None else select_owned(work_session.adopt(previous))
         known = TopicTable.of(work_session.adopt(topics))
-        labelled = LabelledMembers.of(adopt_members(work_session, members), known).counted()
-        return cls(labelled, known, claims, 0 if claims is None else claims.count())
+        found = adopt_members(work_session, members)
+        return cls(*LabelledMembers.with_claims(found, known, claims), known, claims)
 
     def count(self, *, owners_of_each_topic: bool) -> int:
         """Count rows; those of the result, too, if each member may get a range of each topic."""
@@ -131,24 +129,23 @@ def assign_on_driver(
     )
 
 
-def collect_group(group: FrameGroup, resolved: ResolvedOwnership) -> GroupSpec:
-    """Collect a group that was read on executors, and what its members own."""
-    members = group.members.toArrow()
-    ids, dynamic = get_strings(members, "members", "member_id"), members["dynamic"]
-    owned = add_names(group, resolved.ranges).toArrow()
-    topics = group.topics
+def join_blocks(known: KnownGroup, blocks: list[MemberBlock]) -> GroupSpec:
+    """Return blocks, which are in member order, as one group."""
+    every = MemberBlock.joined(blocks)
+    names = every.ids
     return GroupSpec.from_columns(
-        member_id=ids,
-        instance_id=pc.if_else(
-            dynamic, pa.scalar(None, pa.string()), members["instance"]
-        ).combine_chunks(),
-        rack=pa.nulls(len(ids), pa.string()),
-        subscription=members["class"].to_numpy().astype(np.int64),
-        list_offsets=group.classes.offsets,
-        list_topics=group.classes.topics.astype(np.int64),
-        topics=topics.names,
-        partitions=topics.partitions,
-        **parse_claims(owned, ids, topics.names),
+        member_id=names,
+        instance_id=every.instances,
+        rack=pa.nulls(len(names), pa.string()),
+        subscription=known.rank_of(every.class_),
+        list_offsets=known.class_offsets,
+        list_topics=known.class_topics,
+        topics=known.topics,
+        partitions=known.partitions,
+        owner=names.take(pa.array(every.member)),
+        owned_topic=every.topic,
+        owned_first=every.first.astype(np.int64),
+        owned_count=every.count.astype(np.int64),
     )
 
 

@@ -35,8 +35,8 @@ from spark_jobs.jobs.read_tables import read_frame, unreadable_named
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from spark_jobs.assignors.frame_assignment import FrameAssignment
     from spark_jobs.assignors.groups import FrameGroups
-    from spark_jobs.assignors.materialize import FrameAssignment
 
 
 _READABLE = 0o644

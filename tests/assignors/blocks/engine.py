@@ -9,116 +9,108 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from assignors import GroupSpec, Verdict
-from assignors.blocks.group import BlockGroup, put_in_one_cell
-from assignors.blocks.member_blocks import Levels
-from assignors.blocks.packets import LOADS, PIECES, WANTS, join_packets, read_packets
-from assignors.blocks.totals import BlockLoads, number_by_head
-from assignors.compressed_problem import CompressedProblem
+from assignors import GroupSpec
+from assignors.blocks.assign_blocks import Assigned, BlockGroup, Options
+from assignors.blocks.packets import read_packets
 from assignors.partition_ranges import ARROW_SCHEMA
-from assignors.plan import find_lone_cells
 from assignors.sticky import parse_imbalance
-from assignors.water_level import Histogram
 
 
 @dataclass
-class Assigned:
-    rows: pa.Table
-    verdict: Verdict
-    loads: Histogram
-    moved: int
-    orphans: int
+class BatchEngine:
+    """`assign_blocks.Engine` on lists of tasks' batches."""
+
+    given: tuple
+    draw: random.Random
+    class_of: dict[str, int]
+    ran: list[str]
+
+    def read(self, blocks):
+        return _deal(self.given, self.class_of, blocks, self.draw)
+
+    def run(self, task, *frames, seats=None):
+        self.ran.append(type(task).__name__)
+        tasks = [batches for frame in frames for batches in frame]
+        if seats is not None:
+            assert len(set(seats.tolist())) == len(seats)
+            tasks = _by_seat([batch for batches in tasks for batch in batches], self.draw)
+        return [_run(task, batches, self.draw) for batches in tasks]
+
+    list_rows = run
+
+    def keep(self, frame, *kinds):
+        return frame, self.collect(frame, *kinds)
+
+    def collect(self, frame, *kinds):
+        found = read_packets(batch for batches in frame for batch in batches)
+        packets = [packet for packet in found if packet.kind in kinds]
+        return sorted(packets, key=lambda packet: packet.block)
+
+    def find_seats(self, count):
+        seats = list(range(3, 3 + 2 * count))
+        self.draw.shuffle(seats)
+        return np.array(seats[:count], dtype=np.int32)
+
+    def no_rows(self):
+        return []
 
 
-def assign(given, imbalance: int | str, blocks: int, draw: random.Random) -> Assigned | None:
-    """Assign tables as `spark_jobs.assignors.blocks` does; None where that gives up."""
-    found = _read(
-        given, lambda problem: find_lone_cells(problem, parse_imbalance(imbalance)), blocks, draw
-    )
-    if found is None:
-        return None
-    group, held, packets, loads = found
-    blocks = group.blocks
-    settled = group.settle(loads)
-    if settled is None:
-        return None
-    seats = np.arange(max(blocks, group.stretches), dtype=np.int32)
-    sent = _run(group.sending(settled.levels, seats[: group.stretches]), [held], draw)
-    free = _run(group.freeing(), _by_seat(sent, draw), draw)
-    dealt = group.deal(_of(free, WANTS, PIECES))
-    if dealt is None:
-        return None
-    stay = _run(group.staying(settled.levels, seats[:blocks]), [held], draw)
-    given_out = _run(group.dealing(dealt, seats[:blocks]), [free], draw)
-    rows = _run(group.handing(dealt), _by_seat(stay + given_out, draw), draw)
-    return Assigned(
-        pa.Table.from_batches(rows, ARROW_SCHEMA),
-        Verdict(moved_minimum=settled.plan.moved, exact=settled.plan.exact),
-        number_by_head(settled.loads, packets), settled.plan.moved,
-        group.line.length - loads.owned,
-    )  # fmt: skip
-
-
-def divide(given, blocks: int, draw: random.Random) -> Assigned | None:
-    """Assign as `range` does."""
-    found = _read(given, put_in_one_cell, blocks, draw)
-    if found is None:
-        return None
-    group, held, packets, loads = found
-    seats = np.arange(group.stretches, dtype=np.int32)
-    levels = Levels.as_they_are(group.blocks, loads.classes)
-    sent = _run(group.sending(levels, seats), [held], draw)
-    if group.is_owned_twice(_of(_run(group.freeing(), _by_seat(sent, draw), draw), PIECES)):
-        return None
-    totals = list(read_packets(_run(group.dividing(loads, sum_up=True), [held], draw)))
-    rows = _run(group.dividing(loads, sum_up=False), [held], draw)
-    after = Histogram.of(loads.classes, *join_packets(totals, "class", "load", "members"))
-    stayed = int(join_packets(totals, "stayed")[0].sum())
-    return Assigned(
-        pa.Table.from_batches(rows, ARROW_SCHEMA), Verdict(), number_by_head(after, packets),
-        loads.owned - stayed, group.line.length - loads.owned,
-    )  # fmt: skip
-
-
-def _read(given, find_cells, blocks, draw):
-    """Return the group, its blocks in member order, and their loads; None where it is wrong."""
+def read(given, blocks: int, draw: random.Random, ran: list[str]) -> BlockGroup:
+    """Read tables as `spark_jobs.assignors.blocks` does."""
     spec = GroupSpec.from_arrow(given[0], given[1])
-    order = list(range(spec.class_count))
-    draw.shuffle(order)  # an engine finds subscriptions in any order
-    lists = np.split(spec.class_topics, spec.class_offsets[1:-1])
-    sizes = np.diff(spec.class_members)[order]
-    offsets = np.cumsum([0] + [len(lists[at]) for at in order])
-    topics = np.concatenate([lists[at] for at in order])
-    cells = find_cells(CompressedProblem.of_classes(sizes, offsets, topics, spec.partitions))
-    if cells is None:
-        return None
-    group = BlockGroup.of(cells, spec.topics, spec.partitions, offsets, topics, blocks)
-    class_of = dict(zip(spec.member_ids.to_pylist(), spec.member_class.tolist(), strict=True))
-    held = _run(group.reading(), _deal(given, class_of, order, blocks, draw), draw)
-    packets = _of(held, LOADS)
-    if any(packet["fault"][0] for packet in packets):
-        return None
-    regrouped = group.regroup(packets, draw.choice([2, 5, 100]))
-    if regrouped is not None:
-        seats = np.arange(regrouped.group.blocks, dtype=np.int32)
-        split = _run(group.splitting(regrouped, seats), [held], draw)
-        held = _run(group.joining(), _by_seat(split, draw), draw)
-        packets, group = _of(held, LOADS), regrouped.group
-    loads = BlockLoads.of(group.blocks, len(sizes), packets)
-    assert (loads.by_block(loads.members).sum(axis=0) == sizes).all()
-    return group, held, packets, loads
+    order = [
+        *range(spec.class_count),
+        *range(spec.class_count, spec.class_count + draw.choice([0, 1])),
+    ]
+    draw.shuffle(order)  # an engine finds subscriptions in any order, and some without members
+    lists = [*np.split(spec.class_topics, spec.class_offsets[1:-1]), np.arange(len(spec.topics))]
+    sizes = np.append(np.diff(spec.class_members), 0)[order]
+    lists = [lists[at] for at in order]
+    names = spec.member_ids.to_pylist(), spec.member_class.tolist()
+    engine = BatchEngine(
+        given, draw, {name: order.index(at) for name, at in zip(*names, strict=True)}, ran
+    )
+    group = BlockGroup.read(
+        engine, spec.topics, spec.partitions, sizes, np.cumsum([0, *map(len, lists)]),
+        np.concatenate([*lists, spec.class_topics[:0]]).astype(np.int64), blocks, draw.choice([2, 5, 100]),
+    )  # fmt: skip
+    assert (group.members == sizes).all()
+    return group
 
 
-def _run(task, inputs, draw):
-    """Run a task on each input; what it is given may come in any pieces."""
-    out = []
-    for batches in inputs:
-        pieces = []
-        for batch in batches:
-            cut = draw.randint(0, batch.num_rows)
-            pieces += [batch.slice(0, cut), batch.slice(cut)]
-        out += task.run(iter(pieces))
-    return out
+def assign(
+    given,
+    blocks: int,
+    draw: random.Random,
+    ran: list[str],
+    imbalance=0,
+    max_moves=None,
+    exact_edges=10**6,
+) -> Assigned:
+    """Assign tables as `spark_jobs.assignors.balanced` does."""
+    group = read(given, blocks, draw, ran)
+    return group.assign(Options(parse_imbalance(imbalance), max_moves, exact_edges))
+
+
+def divide(given, blocks: int, draw: random.Random, ran: list[str]) -> Assigned:
+    """Assign as `range` does."""
+    return read(given, blocks, draw, ran).divide()
+
+
+def rows_of(assigned: Assigned) -> pa.Table:
+    """Return the rows of an assignment."""
+    return pa.Table.from_batches(
+        [batch for batches in assigned.rows for batch in batches], ARROW_SCHEMA
+    )
+
+
+def _run(task, batches, draw):
+    """Run a task; what it is given may come in any pieces."""
+    pieces = []
+    for batch in batches:
+        cut = draw.randint(0, batch.num_rows)
+        pieces += [batch.slice(0, cut), batch.slice(cut)]
+    return list(task.run(iter(pieces)))
 
 
 def _by_seat(batches, draw):
@@ -129,12 +121,7 @@ def _by_seat(batches, draw):
     return list(tasks.values())
 
 
-def _of(batches, *kinds):
-    packets = [packet for packet in read_packets(batches) if packet.kind in kinds]
-    return sorted(packets, key=lambda packet: packet.block)
-
-
-def _deal(given, class_of, order, blocks, draw):
+def _deal(given, class_of, blocks, draw):
     """Return the rows of each block: ids between two of those drawn."""
     members, _, owned = given
     names = {*members["member_id"].to_pylist(), *owned["member_id"].to_pylist()} - {None}
@@ -145,7 +132,7 @@ def _deal(given, class_of, order, blocks, draw):
         block_of |= dict.fromkeys(names[low:high], block)
     rows = [
         (block_of[row["member_id"]], row["member_id"], row["instance_id"],
-         order.index(class_of[row["member_id"]]), None, None, None)
+         class_of[row["member_id"]], None, None, None)
         for row in members.to_pylist()
     ]  # fmt: skip
     rows += [

@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from assignors import GroupSpec, get_assignor, quality
+from assignors import GroupSpec, SpecError, get_assignor, quality
 from assignors.blocks.line_blocks import Seams
-from tests.assignors.blocks.engine import assign, divide
+from tests.assignors.blocks.engine import assign, divide, rows_of
 from tests.support.longer import EVERY
 
 COLUMNS = ["member_id", "topic", "first_partition", "partition_count"]
@@ -65,35 +65,78 @@ def random_group(seed: int) -> tuple[pa.Table, pa.Table, pa.Table]:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("seed", range(600 if EVERY else 150))
+def compete(given, draw: random.Random):
+    """Give members lists of topics that they share with others; claims stay as they are."""
+    members, topics, owned = given
+    names = topics["topic"].to_pylist()
+    few = names[: draw.choice([2, 3, 6, 99])]
+    lists = [
+        sorted(draw.sample(few, draw.randint(1, len(few)))) for _ in range(draw.choice([2, 4, 9]))
+    ]
+    some = [draw.choice(lists) for _ in range(len(members))]
+    return members.set_column(2, "subscribed", pa.array(some, pa.list_(pa.string()))), topics, owned
+
+
+def claim_twice(given, draw: random.Random):
+    """Let some members claim what others own."""
+    members, topics, owned = given
+    rows, taken = owned.to_pylist(), Counter()
+    names, sizes = (
+        members["member_id"].to_pylist(),
+        dict(zip(*topics.to_pydict().values(), strict=True)),
+    )
+    mine = {name: [] for name in names}
+    for row in rows:
+        mine.setdefault(row["member_id"], []).append(row)
+    for name in draw.sample(names, draw.randint(1, len(names))):
+        topic = draw.choice(list(sizes))
+        first = draw.randint(0, sizes[topic])
+        count = min(draw.choice([1, 3, 50]), sizes[topic] - first)
+        held = [row for row in mine[name] if row["topic"] == topic]
+        if count and all(
+            row["first_partition"] >= first + count
+            or row["first_partition"] + row["partition_count"] <= first
+            for row in held
+        ):
+            rows.append(dict(zip(COLUMNS, (name, topic, first, count), strict=True)))
+            taken[name] += 1
+    return members, topics, pa.Table.from_pylist(rows, owned.schema)
+
+
+@pytest.mark.parametrize("seed", range(1_200 if EVERY else 300))
 def test_blocks_are_assigned_as_the_whole_group(seed):
-    draw, given = random.Random(seed), random_group(seed)
-    imbalance = draw.choice([0, 0, 1, 3, "30%"])
-    found = assign(given, imbalance, draw.choice([1, 2, 3, 7]), draw)
-    same(given, found, get_assignor("sticky", imbalance=imbalance, long_ranges=0))
+    """Members that compete, claim what is another's, may move few, or own in too many ways."""
+    draw, given, ran = random.Random(seed), random_group(seed), []
+    given = compete(given, draw) if seed % 3 else given
+    given = claim_twice(given, draw) if seed % 5 == 1 else given
+    options = {"imbalance": draw.choice([0, 0, 1, 3, "30%"])}
+    if seed % 4 == 2:
+        options["max_moves"] = draw.choice([0, 1, 5, 40])
+    if seed % 7 == 3:
+        options["exact_edges"] = draw.choice([0, 10, 40])
+    found = assign(given, draw.choice([1, 2, 3, 7]), draw, ran, **options)
+    same(given, found, get_assignor("sticky", long_ranges=0, **options))
 
 
 @pytest.mark.parametrize("seed", range(400 if EVERY else 100))
 def test_range_in_blocks_is_range(seed):
-    """Subscriptions may compete."""
     draw, given = random.Random(seed), random_group(seed)
-    if seed % 3:
-        topics = given[1]["topic"].to_pylist()
-        lists = [sorted(draw.sample(topics, draw.randint(1, len(topics)))) for _ in range(4)]
-        some = [draw.choice(lists) for _ in range(len(given[0]))]
-        given = (given[0].set_column(2, "subscribed", pa.array(some)), *given[1:])
-    found = divide(given, draw.choice([1, 2, 3, 7]), draw)
-    same(given, found, get_assignor("range"))
+    given = compete(given, draw) if seed % 3 else given
+    given = claim_twice(given, draw) if seed % 5 == 1 else given
+    same(given, divide(given, draw.choice([1, 2, 3, 7]), draw, []), get_assignor("range"))
 
 
 def same(given, found, assignor):
     group = GroupSpec.from_arrow(*given)
     ranges = assignor.assign(group)
-    assert found is not None
-    assert found.rows.sort_by(ORDER).equals(ranges.to_arrow().sort_by(ORDER))
+    assert rows_of(found).sort_by(ORDER).equals(ranges.to_arrow().sort_by(ORDER))
     assert found.verdict == ranges.verdict
     report = quality.report(group, ranges)
-    assert (found.moved, found.orphans) == (report.moved, report.orphans)
+    assert found.orphans == report.orphans
+    if found.verdict.exact:
+        assert found.moved == report.moved
+    else:  # what classes give up as a whole may come back to who gave it
+        assert found.moved >= report.moved
     loads = found.loads
     kinds = zip(loads.class_.tolist(), loads.load.tolist(), strict=True)
     counts = dict(zip(kinds, loads.members.tolist(), strict=True))
@@ -107,7 +150,6 @@ def changed(given, rows):
 
 
 WRONG = {
-    "owned twice, by two members": lambda rows: [*rows, rows[0] | {"member_id": "m-b"}],
     "owned twice, by one": lambda rows: [*rows, rows[0]],
     "outside": lambda rows: [rows[0] | {"first_partition": 9}],
     "no partition": lambda rows: [rows[0] | {"partition_count": 0}],
@@ -120,8 +162,7 @@ WRONG = {
 
 @pytest.mark.parametrize("blocks", [1, 2])
 @pytest.mark.parametrize("name", WRONG)
-def test_what_is_wrong_is_left_to_others(name, blocks):
-    """They say what it is, or resolve it."""
+def test_what_is_wrong_is_refused(name, blocks):
     given = (
         pa.table({"member_id": ["m-a", "m-b"], "instance_id": pa.nulls(2, pa.string()),
                   "subscribed": [["t"], ["t"]]}),
@@ -130,16 +171,20 @@ def test_what_is_wrong_is_left_to_others(name, blocks):
                   "partition_count": [3]}),
     )  # fmt: skip
     draw = random.Random(1)
-    assert assign(given, 0, blocks, draw) is not None
+    assert len(rows_of(assign(given, blocks, draw, []))) > 1
     wrong = changed(given, WRONG[name])
-    assert assign(wrong, 0, blocks, draw) is None
-    assert divide(wrong, blocks, draw) is None
+    for run in (assign, divide):
+        with pytest.raises(SpecError, match=r"owned: |owns partition"):
+            run(wrong, blocks, draw, [])
 
 
 def test_pieces_are_joined_over_several_stretches():
     """Of 5 stretches the second and third are free throughout; the fourth begins free."""
     seams = Seams.of(
-        np.array([0, 10, 10, 4, 2]), np.array([3, 10, 10, 0, 0]), np.array([0, 1, 1, 0, 0])
+        np.array([0, 10, 10, 4, 2]),
+        np.array([3, 10, 10, 0, 0]),
+        np.array([0, 1, 1, 0, 0]),
+        np.ones(4, dtype=np.bool_),
     )
     assert seams.begun.tolist() == [False, True, True, True, False]
     assert seams.last.tolist() == [27, 0, 0, 0, 0]

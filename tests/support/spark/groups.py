@@ -14,7 +14,7 @@ from chispa import assert_df_equality
 from pyspark.sql import SparkSession
 
 from assignors import GroupSpec, PartitionRanges, get_assignor, quality
-from spark_jobs.assignors.materialize import FrameAssignment
+from spark_jobs.assignors.frame_assignment import FrameAssignment
 from tests.support import twins
 
 COLUMNS = ["member_id", "topic", "first_partition", "partition_count"]

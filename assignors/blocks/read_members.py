@@ -1,0 +1,200 @@
+"""Rows of members and of what was theirs, read into blocks; claims that lost to earlier ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from assignors.arrays import Ints, Longs
+from assignors.blocks.member_blocks import KnownGroup, MemberBlock
+from assignors.blocks.packets import (
+    CLAIMED_TWICE,
+    FAULT,
+    MEMBERS,
+    Batches,
+    Packet,
+    join_packets,
+    make_packet,
+    read_packets,
+)
+from assignors.errors import SpecError
+from assignors.materialize import PartitionLine
+from assignors.partition_ranges import (
+    find_overlaps,
+    merge_touching,
+    order_canonically,
+    subtract,
+)
+
+CLAIMED = ("topic", "first_partition", "partition_count")
+ROWS = ("block", "member_id", "instance_id", "class", *CLAIMED)
+"""Columns of rows to read: a member has a class, a claim has -1 in its place."""
+_PARTITION_MAX = 2**31 - 1
+
+
+class _FaultError(Exception):
+    """Rows are refused: what is wrong, the gravest first, and the text of the error."""
+
+    def __init__(self, rank: int, text: str) -> None:
+        super().__init__(text)
+        self.rank = rank
+
+
+@dataclass(frozen=True, slots=True)
+class ReadMembers:
+    """Read a block: rows of members and of what was theirs, whose ids are neighbours."""
+
+    known: KnownGroup
+
+    def run(self, batches: Batches) -> Iterator[pa.RecordBatch]:
+        """Yield `MEMBERS` and `LOADS`; or `FAULT` where anything is wrong."""
+        kept = [batch for batch in batches if batch.num_rows]
+        if not kept:
+            return
+        rows = pa.Table.from_batches(kept).combine_chunks()
+        at = rows["block"][0].as_py()
+        try:
+            block = self._read(rows)
+        except _FaultError as error:
+            yield make_packet(at, FAULT, rank=[error.rank], text=pa.array([str(error)]))
+            return
+        yield block.pack(at)
+        yield block.sum_up(at, self.known)
+
+    def _read(self, rows: pa.Table) -> MemberBlock:
+        is_member = np.asarray(rows["class"]) >= 0
+        members, claims = rows.filter(pa.array(is_member)), rows.filter(pa.array(~is_member))
+        _refuse_bad_values(claims)
+        ids = members["member_id"].combine_chunks().cast(pa.string())
+        order = pc.sort_indices(ids)
+        ids = ids.take(order)
+        if len(ids) > 1:
+            again = pc.filter(ids[1:], pc.equal(ids[1:], ids[:-1]))
+            if len(again):
+                name = again[0].as_py()
+                raise _FaultError(2, f"member {name!r} appears twice: give each member one row")
+        class_ = np.asarray(members["class"].combine_chunks().take(order))
+        instances = members["instance_id"].combine_chunks().cast(pa.string()).take(order)
+        return MemberBlock(ids, instances, class_, *self._read_claims(claims, ids, class_))
+
+    def _read_claims(
+        self, claims: pa.Table, ids: pa.StringArray, class_: Ints
+    ) -> tuple[Ints, Ints, Ints, Ints]:
+        """Return what members own, in canonical order."""
+        known = self.known
+        names = claims["topic"].combine_chunks().cast(pa.string())
+        first, count = (np.asarray(claims[name].combine_chunks()) for name in CLAIMED[1:])
+        live = pc.index_in(claims["member_id"].cast(pa.string()), value_set=ids).combine_chunks()
+        topic = pc.index_in(names, value_set=known.topics)
+        rows = np.flatnonzero(live.is_valid())
+        if rows.size < len(first):
+            at = pa.array(rows)
+            live, topic, names = live.take(at), topic.take(at), names.take(at)
+            first, count = first[rows], count[rows]
+        member = np.asarray(live)
+        if topic.null_count:
+            _refuse_unknown(ids, member, names, topic)
+        topic = np.asarray(topic)
+        order = np.lexsort((first, topic, member))
+        member, topic, first, count = (it[order] for it in (member, topic, first, count))
+        outside = first + count > known.partitions[topic]
+        if outside.any():
+            row = int(np.flatnonzero(outside)[0])
+            name, most = known.topics[int(topic[row])].as_py(), int(known.partitions[topic[row]])
+            raise _FaultError(
+                4,
+                f"member {ids[int(member[row])].as_py()!r} owns partition "
+                f"{int(first[row] + count[row] - 1)} of topic {name!r}, which has {most}: "
+                "correct the claim or the partition count",
+            )
+        twice = find_overlaps(topic, first, count)
+        twice[1:] &= member[1:] == member[:-1]
+        if twice.any():
+            row = int(np.flatnonzero(twice)[0])
+            raise _FaultError(
+                5,
+                f"member {ids[int(member[row])].as_py()!r} owns partition {int(first[row])} of "
+                f"topic {known.topics[int(topic[row])].as_py()!r} twice: its ranges overlap; "
+                "give each partition once",
+            )
+        ours = known.eligible.holds(class_[member], topic)
+        member, topic, first, count = (it[ours] for it in (member, topic, first, count))
+        return merge_touching(member, topic, first, count)
+
+
+def raise_fault(packets: list[Packet]) -> None:
+    """Raise the gravest fault in packets, by block, of the first member that has it.
+
+    Raises
+    ------
+    SpecError
+        There is one.
+    """
+    faults = [packet for packet in packets if packet.kind == FAULT]
+    if faults:
+        gravest = min(faults, key=lambda packet: (int(packet["rank"][0]), packet.block))
+        raise SpecError(gravest.columns["text"][0].as_py())
+
+
+def _refuse_bad_values(claims: pa.Table) -> None:
+    if any(claims[name].null_count for name in ("member_id", *CLAIMED)):
+        raise _FaultError(0, "owned: a row has a null: give every row all four values")
+    first, count = (np.asarray(claims[name].combine_chunks()) for name in CLAIMED[1:])
+    wrong = (first < 0) | (count < 1) | (np.maximum(first, count) > _PARTITION_MAX)
+    if wrong.any():
+        rows = claims.filter(pa.array(wrong)).select(["member_id", *CLAIMED]).to_pylist()
+        member, topic, at, size = min(tuple(row.values()) for row in rows)
+        raise _FaultError(
+            1,
+            f"owned: member {member!r}, topic {topic!r} has first_partition {at} and "
+            f"partition_count {size}: give a first partition of 0 or more and a count of 1 or more",
+        )
+
+
+def _refuse_unknown(
+    ids: pa.StringArray, member: Ints, names: pa.StringArray, topic: pa.Array
+) -> None:
+    strange = np.flatnonzero(np.asarray(topic.is_null()))
+    row = int(strange[np.argmin(member[strange])])
+    raise _FaultError(
+        3,
+        f"member {ids[int(member[row])].as_py()!r} owns partitions of topic "
+        f"{names[row].as_py()!r}, which is not in topics: add it, or drop the claim",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class TakeLostClaims:
+    """Take from blocks of members what an earlier member in order claims, too."""
+
+    known: KnownGroup
+    line: PartitionLine
+
+    def run(self, batches: Batches) -> Iterator[pa.RecordBatch]:
+        """Yield `MEMBERS` and `LOADS` of blocks of which `MEMBERS` and `CLAIMED_TWICE` came."""
+        packets = list(read_packets(batches))
+        for packet in packets:
+            if packet.kind != MEMBERS:
+                continue
+            lost = [it for it in packets if it.kind == CLAIMED_TWICE and it.block == packet.block]
+            block = MemberBlock.unpack(packet)
+            if lost:
+                held = self._take(block, *join_packets(lost, "owner", "start", "length"))
+                block = MemberBlock(block.ids, block.instances, block.class_, *held)
+            yield block.pack(packet.block)
+            yield block.sum_up(packet.block, self.known)
+
+    def _take(
+        self, block: MemberBlock, owner: Longs, start: Longs, length: Longs
+    ) -> tuple[Ints, Ints, Ints, Ints]:
+        line, width = self.line, np.int64(self.line.length + 1)
+        at = line.start[block.topic] + block.first + block.member.astype(np.int64) * width
+        lost = start + owner * width
+        low, high = subtract(at, at + block.count.astype(np.int64), lost, lost + length)
+        member, place = low // width, low % width
+        topic = line.topics[np.searchsorted(line.ends, place, side="right")]
+        return order_canonically(member, topic, place - line.start[topic], high - low)
