@@ -256,6 +256,7 @@ class GroupSpec:
         owned_topic: Ints,
         owned_first: Longs,
         owned_count: Longs,
+        owner_row: Longs | None = None,
         loads: RawLoads | None = None,
     ) -> Self:
         """Build a group from columns in any order; the common end of all readers.
@@ -269,6 +270,8 @@ class GroupSpec:
             Sorted by name, distinct, counts checked.
         owner, owned_topic, owned_first, owned_count
             Claims; topic −1 is allowed only for owners that are not members.
+        owner_row
+            The member row of each owner, −1 of one that is none; None: it is looked up.
         loads
             Weights, capacities, racks and constraints, as they were given.
 
@@ -278,10 +281,17 @@ class GroupSpec:
             A member twice, a group too large, a claim outside its topic, overlapping claims of one
             member.
         """
-        _refuse_twice(member_id)
         order = order_members(member_id, instance_id)
         ids, instances = (names.take(pa.array(order)) for names in (member_id, instance_id))
-        claims = _collect_claims(ids, owner, owned_topic, owned_first, owned_count)
+        _refuse_twice(ids, by_id=instances.null_count == len(instances))
+        if owner_row is None:
+            member = _find_members(ids, owner)
+        else:
+            place = np.full(len(order) + 1, -1)  # of no row, it is the last
+            place[order] = np.arange(len(order))
+            member = place[owner_row]
+        owned = (owned_topic.astype(np.int64), owned_first, owned_count)
+        claims = PriorOwnership(owner, member, *owned)
         spec = cls.from_places(
             member_ids=ids,
             instance_ids=instances,
@@ -388,17 +398,21 @@ def _find_classes(
     return rank[labels], *take_lists(*lists, used[heads[by_first]])
 
 
-def _collect_claims(
-    ids: pa.StringArray, owner: pa.StringArray, topic: Ints, first: Longs, count: Longs
-) -> PriorOwnership:
-    """Return claims with the place of each owner in member order, −1 for who has left."""
+def _find_members(ids: pa.StringArray, owner: pa.StringArray) -> Longs:
+    """Return the place of each owner in member order, −1 for who has left."""
     at = pc.index_in(owner, value_set=ids.cast(owner.type))
-    member = np.asarray(pc.fill_null(at, -1), dtype=np.int64)
-    return PriorOwnership(owner, member, topic.astype(np.int64), first, count)
+    return np.asarray(pc.fill_null(at, -1), dtype=np.int64)
 
 
-def _refuse_twice(member_id: pa.StringArray) -> None:
-    if len(pc.unique(member_id)) == len(member_id):
+def _refuse_twice(member_id: pa.StringArray, *, by_id: bool) -> None:
+    """Refuse members in order of whom one is there twice; by their ids, its rows are neighbours."""
+    count = len(member_id)
+    if by_id:
+        pairs = () if count < 2 else (member_id.slice(0, count - 1), member_id.slice(1))  # noqa: PLR2004
+        is_twice = bool(pairs) and pc.any(pc.equal(*pairs)).as_py()
+    else:
+        is_twice = len(pc.unique(member_id)) < count
+    if not is_twice:
         return
     counts = pc.value_counts(member_id)
     twice = pc.filter(counts.field("values"), pc.greater(counts.field("counts"), 1))

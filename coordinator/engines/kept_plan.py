@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from operator import attrgetter
 
 import pyarrow as pa
 
@@ -21,6 +20,7 @@ from assignors.incremental.planned_group import PlannedChange, PlannedGroup
 from coordinator.core.state.groups import ChangePlace, TopicList
 from coordinator.core.state.partition_spans import Spans, count_partitions, subtract_spans
 from coordinator.core.state.records import MemberMetadata, Record, TargetMember
+from coordinator.core.state.rows.member_table import code_fields
 from coordinator.core.state.target_candidate import TargetCandidate
 from coordinator.core.targets.assignor_options import AssignorOptions
 from coordinator.core.targets.basis import AssignorInput, Basis
@@ -76,7 +76,7 @@ class KeptPlan:
         if planned.find_obstacle(GroupChanges()) is not None:
             return None
         proposed = _list_proposed(changes)
-        names = map(attrgetter("subscribed_topic_names"), found.metas.values())
+        ((names, _),) = code_fields(found.metas, ["subscribed_topic_names"])
         lists = frozenset({id(listed): listed for listed in names}.values())
         return cls(basis.options, found.listed, found.prepared, lists, planned, proposed)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import numpy as np
 import pyarrow as pa
@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from assignors import get_assignor
 from coordinator.core.state.groups import CHANGES_LEAST, State
+from coordinator.core.state.partition_spans import TopicKey
 from coordinator.core.state.records import (
     ComputationPrepared,
     GroupMetadata,
@@ -21,10 +22,12 @@ from coordinator.core.state.records import (
     TopicChanged,
 )
 from coordinator.core.state.replay import replay
+from coordinator.core.state.row_dict import RowDict
 from coordinator.core.targets.compute_here import diff_targets
 from coordinator.core.targets.rebase import restore_input
 from coordinator.engines import group_columns
 from coordinator.engines.group_columns import GroupColumns
+from tests.support.invariants import replay_as_rows
 
 NAMES = [*(f"m{number}" for number in range(10)), "zoë"]
 LISTS = [("a",), ("a", "b"), ("b", "nowhere")]
@@ -99,6 +102,53 @@ def test_a_group_made_from_an_earlier_one_is_the_same(steps):
         for record in changed:
             replay(state, record)
         before = columns
+
+
+@given(
+    st.lists(MEMBER, max_size=4),
+    st.lists(MEMBER, max_size=3),
+    st.lists(st.sampled_from(NAMES), max_size=2),
+)
+def test_a_loaded_group_is_the_same_without_an_object_of_each_member(changes, late, given_more):
+    """Members of rows come, go, return and subscribe otherwise, before and after a computation."""
+    state, group = new_group()
+    for at, name in enumerate(NAMES[:8]):
+        change(state, (name, LISTS[at % 3], at % 2 == 0))
+    prepare(state)
+    found = restore_input(group, group.computation)
+    targets, _ = diff_targets("g", found, get_assignor("uniform").assign(found.spec()))
+    rows, twin = new_group()[0], new_group()[0]
+    metas = list(group.metas.values())
+    for records in (metas, targets):
+        replay_as_rows(rows, records)
+        for record in records:
+            replay(twin, record)
+    assert isinstance(rows.groups["g"].metas, RowDict)
+    specs = []
+    for one in (rows, twin):
+        for member in changes:
+            change(one, member)
+        for name in given_more:
+            replay(one, TargetMember("g", name, ((TopicKey("a", "id-a"), 19, 20),)))
+        prepare(one)
+        for member in late:
+            change(one, member)
+        theirs = one.groups["g"]
+        specs.append(restore_input(theirs, theirs.computation).spec("uniform"))
+    found, expected = (vars_of(spec) for spec in specs)
+    assert found == expected
+
+
+def vars_of(spec):
+    """Every field, with what cannot be kept: the claims of who left, by place and name."""
+    released = spec.released
+    rows = zip(
+        released.owner.to_pylist(),
+        *(getattr(released, name).tolist() for name in ("topic", "first", "count", "cause")),
+        strict=True,
+    )
+    nothing = replace(released, topic=released.topic[:0])
+    return columns_of(replace(spec, released=nothing)) | {"released": sorted(rows)}
 
 
 def test_only_who_changed_is_converted(monkeypatch):

@@ -246,12 +246,10 @@ class RowDict(SharedDict[str, V], Generic[V]):
 
     def list_in_order(self) -> tuple[Longs, dict[int, V]]:
         """Return the rows in the order of the keys, and the values at the places of no row."""
-        stays = np.ones(len(self.rows.index), np.bool_)
-        stays[self.rows.index.look_up(list(self._gone))] = False
-        places = np.cumsum(stays) - 1
-        rows = np.flatnonzero(stays)
-        own: dict[int, V] = {}
+        rows = self._list_staying()
         end = len(rows)
+        places = self._find_places(rows)
+        own: dict[int, V] = {}
         for key, value in self._new.items():
             row = self.rows.index.places.get(key)
             if row is None or key in self._gone:
@@ -260,6 +258,49 @@ class RowDict(SharedDict[str, V], Generic[V]):
             else:
                 own[int(places[row])] = value
         return np.append(rows, np.zeros(end - len(rows), np.int64)), own
+
+    def _list_staying(self) -> Longs:
+        """Return the rows whose keys were not removed, or not before their value changed."""
+        stays = np.ones(len(self.rows.index), np.bool_)
+        stays[self.rows.index.look_up(list(self._gone))] = False
+        return np.flatnonzero(stays)
+
+    def _find_places(self, rows: Longs) -> Longs:
+        """Return where each row is among some, NO_ROW where it is not, and of NO_ROW."""
+        places = np.full(len(self.rows.index) + 1, NO_ROW)
+        places[rows] = np.arange(len(rows))
+        return places
+
+    def _list_come(self) -> list[str]:
+        """Return the keys that are behind all rows, in order."""
+        known, gone = self.rows.index.places, self._gone
+        return [key for key in self._new if key not in known or key in gone]
+
+    def list_keys(self) -> pa.StringArray:
+        """Return the keys, in order."""
+        ids, come = self.rows.index.ids, self._list_come()
+        if self._gone:
+            ids = ids.take(pa.array(self._list_staying()))
+        return pa.concat_arrays([ids, pa.array(come, pa.string())]) if come else ids
+
+    def find_keys(self, keys: pa.StringArray, rows: Longs) -> Longs:
+        """Return where in order keys are, below 0 where they are not.
+
+        Parameters
+        ----------
+        rows
+            Of the keys; NO_ROW where it is not known: that key is looked up.
+        """
+        staying = self._list_staying()
+        places = self._find_places(staying)
+        found: Longs = places[rows]
+        others = np.flatnonzero(found < 0)
+        if len(others):
+            names = keys.take(pa.array(others)).to_pylist()
+            come = {key: len(staying) + at for at, key in enumerate(self._list_come())}
+            known = places[self.rows.index.look_up(names)].tolist()
+            found[others] = [come.get(*pair) for pair in zip(names, known, strict=True)]
+        return found
 
     def came(self, count: int) -> None:
         """Note that so many rows were added."""

@@ -10,14 +10,21 @@ import numpy as np
 import pyarrow as pa
 
 from assignors import GroupSpec, PartitionRanges, SpecError
-from assignors.arrays import Ints, Longs
+from assignors.arrays import Bools, Ints, Longs
 from assignors.registry import find_keeper, knows_loads
 from coordinator.config import Config
 from coordinator.core.state.groups import ChangePlace, Group, State, Topic, TopicList
 from coordinator.core.state.partition_spans import Spans
 from coordinator.core.state.records import LoadsNoted, MemberMetadata, Record
-from coordinator.core.state.rows.member_table import list_field
-from coordinator.core.state.target_assignment import Ranges, Targets
+from coordinator.core.state.row_dict import RowDict
+from coordinator.core.state.rows.member_table import (
+    code_fields,
+    list_field,
+    list_ids,
+    list_texts,
+)
+from coordinator.core.state.rows.target_ranges import Ranges
+from coordinator.core.state.target_assignment import Targets
 from coordinator.core.state.target_candidate import TargetCandidate
 from coordinator.core.targets.assignor_options import AssignorOptions
 from coordinator.core.targets.load_columns import list_racks, load_columns
@@ -85,16 +92,18 @@ class AssignorInput:
         had, number = self.owned()
         stop = np.minimum(had.end, np.append(partitions, 0)[number])
         alive = (number >= 0) & (stop > had.first)
+        owner = had.owner.filter(pa.array(alive))
         return GroupSpec.from_columns(
-            member_id=pa.array(list(self.metas), pa.string()),
-            instance_id=pa.array(list_field(self.metas, "instance_id"), pa.string()),
-            rack=pa.array(list_racks(self.loads, self.metas), pa.string()),
+            member_id=list_ids(self.metas),
+            instance_id=list_texts(self.metas, "instance_id"),
+            rack=list_racks(self.loads, self.metas),
             subscription=subscription,
             list_offsets=offsets,
             list_topics=flat,
             topics=self.listed.keys.arrow[0],
             partitions=partitions,
-            owner=had.owner.filter(pa.array(alive)),
+            owner=owner,
+            owner_row=self._find_owners(owner, had.row, alive),
             owned_topic=number[alive].astype(np.int32),
             owned_first=had.first[alive],
             owned_count=(stop - had.first)[alive],
@@ -105,17 +114,24 @@ class AssignorInput:
             ),
         )
 
+    def _find_owners(self, owner: pa.StringArray, row: Longs | None, alive: Bools) -> Longs | None:
+        """Return where among the members owners are whose rows are known; None: they are not."""
+        metas = self.metas
+        if row is None or not isinstance(metas, RowDict):
+            return None
+        return (
+            metas.find_keys(owner, row[alive]) if metas.rows.index is self.targets.index else None
+        )
+
     def _subscriptions(self) -> Longs:
         """Return a number for each member's subscription: equal ones share their list of names."""
-        lists = list(map(id, list_field(self.metas, "subscribed_topic_names")))
-        if not self.regexes and len(set(lists)) == 1:
-            return np.zeros(len(lists), dtype=np.int64)
+        ((lists, codes),) = code_fields(self.metas, ["subscribed_topic_names"])
+        _, numbers = np.unique(np.array(list(map(id, lists)), np.int64), return_inverse=True)
+        found = numbers.astype(np.int64)[codes]
         if not self.regexes:
-            _, numbers = np.unique(np.array(lists, dtype=np.int64), return_inverse=True)
-            return numbers.astype(np.int64)
+            return found
         known: dict[tuple[int, str], int] = {}
-        regexes = list_field(self.metas, "subscribed_topic_regex")
-        pairs = zip(lists, regexes, strict=True)
+        pairs = zip(found.tolist(), list_field(self.metas, "subscribed_topic_regex"), strict=True)
         return np.array([known.setdefault(pair, len(known)) for pair in pairs], dtype=np.int64)
 
     def find_drained_topics(self) -> frozenset[str]:
@@ -145,14 +161,15 @@ class AssignorInput:
     def _lists(self, subscription: Longs) -> tuple[Longs, Ints]:
         """Return the distinct subscriptions as lists of topic numbers."""
         keys = self.listed.keys
-        _, rows = np.unique(subscription, return_index=True)
-        names, regexes = (
-            list_field(self.metas, f"subscribed_topic_{kind}") for kind in ("names", "regex")
-        )
+        rows = np.zeros(int(subscription.max(initial=-1)) + 1, np.int64)
+        rows[subscription] = np.arange(len(subscription))  # any of those who have it
+        fields = ["subscribed_topic_names", "subscribed_topic_regex"]
+        columns = [(values, codes[rows]) for values, codes in code_fields(self.metas, fields)]
         flat: list[Longs] = []
-        for row in rows.tolist():
-            named = keys.find_names(names[row])
-            matched = keys.find_names(self.regexes.get(regexes[row], ()))
+        for row in range(len(rows)):
+            names, regex = (values[codes[row]] for values, codes in columns)
+            named = keys.find_names(names)
+            matched = keys.find_names(self.regexes.get(regex, ()))
             both = len(named) and len(matched)
             flat.append(np.union1d(named, matched) if both else np.append(named, matched))
         offsets = np.cumsum([0, *map(len, flat)], dtype=np.int64)

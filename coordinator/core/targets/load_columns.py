@@ -12,7 +12,7 @@ from assignors.arrays import Longs
 from assignors.loads.constraints import DRAIN, ConstraintRow
 from assignors.loads.load_spec import ACTIVE, Floats
 from assignors.loads.parse_loads import RawLoads
-from coordinator.core.state.rows.member_table import list_field
+from coordinator.core.state.rows.member_table import list_field, list_texts
 
 if TYPE_CHECKING:
     from coordinator.core.state.groups import Topic
@@ -72,15 +72,15 @@ def _find_member_loads(
     ]
 
 
-def list_racks(loads: LoadsNoted | None, metas: Mapping[str, MemberMetadata]) -> list[str | None]:
+def list_racks(loads: LoadsNoted | None, metas: Mapping[str, MemberMetadata]) -> pa.StringArray:
     """Return the rack of each member: the one it sent, else the one on record."""
-    racks = list_field(metas, "rack_id")
+    racks = list_texts(metas, "rack_id")
     if loads is None or not loads.capacities:
         return racks
     noted = _find_member_loads(loads, metas)
-    return [
-        rack or (None if one is None else one.rack) for rack, one in zip(racks, noted, strict=True)
-    ]
+    on_record = (None if one is None else one.rack for one in noted)
+    both = zip(racks.to_pylist(), on_record, strict=True)
+    return pa.array([rack or other for rack, other in both], pa.string())
 
 
 def _client_ids(metas: Mapping[str, MemberMetadata]) -> pa.StringArray:

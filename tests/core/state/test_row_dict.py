@@ -65,6 +65,12 @@ def test_it_is_as_a_dict(count, before, after, others):
         rows, own = one.list_in_order()
         values = [own.get(at, 2 * row) for at, row in enumerate(rows.tolist())]
         assert values == list(expected.values())
+        assert one.list_keys().to_pylist() == list(expected)
+        asked = [*index.places, "m8", *(f"m{at}" for at in range(8))]
+        rows = [*index.places.values(), *[NO_ROW] * 9]
+        places = one.find_keys(pa.array(asked, pa.string()), np.array(rows, dtype=np.int64))
+        order = {key: at for at, key in enumerate(expected)}
+        assert [max(at, NO_ROW) for at in places.tolist()] == [order.get(k, NO_ROW) for k in asked]
         there = [key for key in index.places if key in one and key not in one.own]
         assert one.list_rows().tolist() == [index.places[key] for key in there]
         looked_up = one.look_up([*index.places, "m9"])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-import numpy as np
 import pyarrow as pa
 
 from coordinator.core.state.groups import Group
@@ -17,7 +16,12 @@ from coordinator.core.state.records import (
     Tombstone,
 )
 from coordinator.core.state.row_dict import RowDict
-from coordinator.core.state.rows.member_table import MemberDict, MetaValues
+from coordinator.core.state.rows.member_table import (
+    MemberDict,
+    MetaValues,
+    code_fields,
+    list_ids,
+)
 
 
 def list_metas(group: Group) -> Iterable[MemberMetadata]:
@@ -27,16 +31,8 @@ def list_metas(group: Group) -> Iterable[MemberMetadata]:
         return metas.values()
     table = metas.rows
     assert isinstance(table, MetaValues)
-    rows, own = metas.list_in_order()
-    places = np.fromiter(own, np.int64, len(own))
-    columns = []
-    for name in table.names:
-        column = table.column(name)
-        codes = column.numbers()[rows]
-        codes[places] = len(column.values) + np.arange(len(own))
-        columns.append(([*column.values, *(getattr(one, name) for one in own.values())], codes))
-    ids = table.index.ids if metas.is_plain else pa.array(list(metas), pa.string())
-    return MemberRows(group.group_id, ids, columns)
+    columns = list(code_fields(metas, table.names))
+    return MemberRows(group.group_id, list_ids(metas), columns)
 
 
 def list_targets(group: Group) -> Iterator[Iterable[Record]]:

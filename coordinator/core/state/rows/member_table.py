@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from assignors.arrays import Bools, Ints, Longs
 from coordinator.core.state.groups import Member, NameList
@@ -116,18 +117,44 @@ class MetaValues(RowValues[MemberMetadata]):
         return alike[column.numbers()[rows]] if column.codes else alike.repeat(len(rows))
 
 
-def list_field(metas: Mapping[str, MemberMetadata], name: str) -> list[Any]:
-    """Return a field of each member, in order: of rows without the others."""
+def code_fields(
+    metas: Mapping[str, MemberMetadata], names: Iterable[str]
+) -> Iterator[tuple[list[Any], Longs]]:
+    """Yield some values of each field, and the number of each member's among them, in order.
+
+    Of rows no member becomes an object. Equal lists of names are one object, as the members'.
+    """
     if not isinstance(metas, RowDict):
-        return [getattr(meta, name) for meta in metas.values()]
+        for name in names:
+            yield [getattr(meta, name) for meta in metas.values()], np.arange(len(metas))
+        return
     table = metas.rows
     assert isinstance(table, MetaValues)
-    column = table.column(name)
     rows, own = metas.list_in_order()
-    values = column.list(rows)
-    for at, meta in own.items():
-        values[at] = getattr(meta, name)
-    return values
+    places = np.fromiter(own, np.int64, len(own))
+    for name in names:
+        column = table.column(name)
+        codes = column.numbers()[rows].astype(np.int64)
+        codes[places] = len(column.values) + np.arange(len(own))
+        yield [*column.values, *(getattr(one, name) for one in own.values())], codes
+
+
+def list_field(metas: Mapping[str, MemberMetadata], name: str) -> list[Any]:
+    """Return a field of each member, in order."""
+    ((values, codes),) = code_fields(metas, [name])
+    return list(map(values.__getitem__, codes.tolist())) if isinstance(metas, RowDict) else values
+
+
+def list_texts(metas: Mapping[str, MemberMetadata], name: str) -> pa.StringArray:
+    """Return a field of each member, in order, that is a text or None."""
+    ((values, codes),) = code_fields(metas, [name])
+    texts = pa.array(values, pa.string())
+    return texts.take(pa.array(codes)) if isinstance(metas, RowDict) else texts
+
+
+def list_ids(metas: Mapping[str, MemberMetadata]) -> pa.StringArray:
+    """Return the members' ids, in order."""
+    return metas.list_keys() if isinstance(metas, RowDict) else pa.array(list(metas), pa.string())
 
 
 class MemberValues(RowValues[Member]):
