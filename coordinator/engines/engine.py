@@ -63,6 +63,10 @@ class Engine(Protocol):
             INVALID_ASSIGNMENT: what it returned is not a valid assignment of the group.
         """
 
+    def compute_now(self, basis: Basis) -> TargetCandidate | None:  # noqa: ARG002 - others do
+        """Compute the same target if few members changed, and that takes a few ms; else None."""
+        return None
+
     def cancel(self, group_id: str) -> None:
         """Cancel the computation for a group, if possible."""
 
@@ -123,6 +127,21 @@ class LocalEngine(Engine):
                 self._before[basis.group_id] = kept
             if len(self._before) > self._groups_kept:
                 del self._before[next(iter(self._before))]
+        return target
+
+    def compute_now(self, basis: Basis) -> TargetCandidate | None:
+        """Compute a target from the last plan, if few members changed and no topics did."""
+        with self._lock:
+            before = self._before.get(basis.group_id)
+        if not isinstance(before, KeptPlan) or not before.is_brief(basis):
+            return None
+        found = before.follow(basis)
+        if found is None:
+            return None
+        target, kept = found
+        with self._lock:
+            if self._before.get(basis.group_id) is before:
+                self._before[basis.group_id] = kept
         return target
 
     def cancel(self, group_id: str) -> None:

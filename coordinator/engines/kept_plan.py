@@ -31,6 +31,9 @@ from coordinator.engines.changed_topics import ChangedTopics
 COMPARED_LEAST = 1_000
 """So many members are compared with a plan however small the group is."""
 
+BRIEF_MOST = 500
+"""So many members change in a plan that is made while others wait."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KeptPlan:
@@ -79,6 +82,13 @@ class KeptPlan:
         ((names, _),) = code_fields(found.metas, ["subscribed_topic_names"])
         lists = frozenset({id(listed): listed for listed in names}.values())
         return cls(basis.options, found.listed, found.prepared, lists, planned, proposed)
+
+    def is_brief(self, basis: Basis) -> bool:
+        """Tell whether few members changed since this plan, and no topic."""
+        found = basis.input
+        named = self.mark.until(found.restored)
+        few = named is not None and len(named) + len(self.proposed) <= BRIEF_MOST
+        return few and found.topics is self.topics
 
     def follow(self, basis: Basis) -> tuple[TargetCandidate, KeptPlan] | None:
         """Compute the next target from this plan; None: compute it from nothing.

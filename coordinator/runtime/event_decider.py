@@ -7,9 +7,11 @@ batch are durable, which the event processor ensures.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import NamedTuple
+
+import msgspec
 
 from coordinator.clock import Clock
 from coordinator.config import Config
@@ -21,6 +23,7 @@ from coordinator.core.consumer.steady_heartbeat import (
 )
 from coordinator.core.events import (
     Answer,
+    ComputeTarget,
     Event,
     ExpireOffsets,
     Heartbeat,
@@ -35,6 +38,7 @@ from coordinator.core.events import (
 from coordinator.core.state.groups import State
 from coordinator.core.state.records import MembersAdvanced, Record, TargetMetadata
 from coordinator.core.state.replay import keep_classic, note_topics, note_waiting, replay
+from coordinator.core.state.target_candidate import TargetCandidate
 from coordinator.core.state_machine import step
 from coordinator.core.validate_types import check_types
 from coordinator.core.watched.unread_groups import replay_written
@@ -135,6 +139,8 @@ class EventDecider:
         self._timers = timers
         self._parked = parked
         self._metrics = metrics
+        self.compute_now: Callable[[ComputeTarget], TargetCandidate | None] = lambda _: None
+        """Returns a target that takes a few ms, of a group as it is in memory; None: begin it."""
 
     def decide(self, state: State, events: Sequence[Event]) -> DecidedBatch:
         """Step and replay each event."""
@@ -143,6 +149,7 @@ class EventDecider:
         dates = KafkaDates()
         now = self._steady()
         touched: set[TimerKey] = set()
+        computed = False  # one a batch: others wait for it
         for at, event in enumerate(events):
             if type(event) is ClassicHeartbeat and self._is_steady(state, event, now):
                 answers.append(STEADY)
@@ -171,6 +178,10 @@ class EventDecider:
                 note_waiting(state, event.group_id, event.member_id)
             try:
                 kept = self._replay(state, event, result)
+                if result.tasks and not computed:
+                    result, installed = self._install_now(state, result, now)
+                    computed = bool(installed)
+                    kept = [*kept, *installed]
             except Exception:
                 logger.exception("the records of %r contradict the state", event)
                 answers.append(our_fault())
@@ -189,6 +200,31 @@ class EventDecider:
             replay(state, record)
         keep_classic(state, result.classic)
         return result.records
+
+    def _install_now(
+        self, state: State, result: Result, now: int
+    ) -> tuple[Result, Sequence[Record]]:
+        """Install the target that a step asks for, where it takes a few ms: it shares the commit.
+
+        Returns
+        -------
+        tuple
+            The result without what is done, and the records of that, which are replayed.
+        """
+        for task in result.tasks:
+            target = self.compute_now(task) if isinstance(task, ComputeTarget) else None
+            if target is None:
+                continue
+            try:
+                records = step(state, self._config, target, now).records
+            except GroupError as error:
+                logger.warning("a target of group %s: %s", target.group_id, error.message)
+                continue
+            for record in records:
+                replay(state, record)
+            left = [one for one in result.tasks if one is not task]
+            return msgspec.structs.replace(result, tasks=left), records
+        return result, ()
 
     def decide_steady(
         self,

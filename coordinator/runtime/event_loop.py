@@ -137,6 +137,7 @@ class EventLoop:
         """How long the last round took."""
         self._regex_jobs = RegexJobs(processor, self.submit)
         self.target_computations = TargetComputations(processor, self.submit, engine)
+        processor.decider.compute_now = self.target_computations.compute_now
         self.maintenance_due = threading.Event()
         """Set when log maintenance is due: until then each commit costs more than the last."""
         self.requests_due = threading.Event()

@@ -136,7 +136,7 @@ class EventProcessor:
         self.topics = TopicView()
         self.timers = GroupTimers(config, self.steady)
         self.parked = ParkedRequests(config.quotas.parked_requests_max)
-        self._decider = EventDecider(
+        self.decider = EventDecider(
             config, clock, self.steady, self.timers, self.parked, self.metrics
         )
         self._follower = self.metrics.follow(lambda: self.state)
@@ -213,7 +213,7 @@ class EventProcessor:
             group_id = event.group_id if isinstance(event, HEARTBEATS) else None
             if group_id is None or group_id in busy:
                 return None
-            answer = self._decider.decide_beside(state, event)
+            answer = self.decider.decide_beside(state, event)
             if answer is None:
                 return None
             answers.append(answer)
@@ -225,7 +225,7 @@ class EventProcessor:
         if self.status is Status.ACTIVE:
             now = self.steady()
             for event in events:
-                self._decider.extend_beside(self.state, event, now)
+                self.decider.extend_beside(self.state, event, now)
 
     def tick(self, most: int | None = None) -> list[Fired]:
         """Fire the timers whose deadline has passed, or so many of them."""
@@ -263,7 +263,7 @@ class EventProcessor:
         """Decide a batch and make it durable; whether it may be answered is seen after it."""
         if self.status is not Status.ACTIVE:
             return [refusal(self.status)] * len(events)
-        decided = self._decider.decide(self.state, events)
+        decided = self.decider.decide(self.state, events)
         answers, broken = decided.answers, decided.broken
         if broken is not None:
             # Nothing of the batch is kept; the others are decided again without what broke it.
@@ -283,7 +283,7 @@ class EventProcessor:
         """Answer the steady heartbeats from one on, up to the first that is not."""
         if self.status is not Status.ACTIVE:
             return []
-        count, answer, records = self._decider.decide_steady(
+        count, answer, records = self.decider.decide_steady(
             self.state, group_id, member_ids, member_epochs, start
         )
         if not self._write(records):

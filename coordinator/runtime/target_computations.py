@@ -40,6 +40,10 @@ from coordinator.storage.record_log import LostTarget
 
 BACKOFF_MAX_S, DOUBLINGS_MAX = 60.0, 16
 """From the shortest backoff, a millisecond, so many doublings reach the longest."""
+NOW_S = 0.02
+"""A group whose last target took no longer has the next one computed in the loop's thread, where
+heartbeats of others wait for it: not as long as for the commit that this saves."""
+NOTED_MOST = 1_000
 logger = logging.getLogger("muster.coordinator")
 Submit: TypeAlias = Callable[[list[Event]], Future[list[Answer]]]
 
@@ -81,6 +85,8 @@ class TargetComputations:
         self._failures: dict[str, int] = {}
         """How often in a row the computation of a group's target failed."""
         self._timers: set[threading.Timer] = set()
+        self._took_s: dict[str, float] = {}
+        """How long the last target of a group took."""
 
     def begin(self, task: ComputeTarget) -> None:
         """Give a computation to its engine; cancels one that still runs for the group.
@@ -104,6 +110,35 @@ class TargetComputations:
             running = RunningComputation(task, engine, target, time.monotonic(), deadline)
             self._running[task.group_id] = running
         target.add_done_callback(lambda found: self._install_result(running, found))
+
+    def compute_now(self, task: ComputeTarget) -> TargetCandidate | None:
+        """Compute a target within a step of its group; None where that may take long.
+
+        Called in the loop's thread, when the group is in memory as its log is about to have it.
+        """
+        took_s = self._took_s.get(task.group_id)
+        local = self._engines.get(LOCAL)
+        if local is None or took_s is None or took_s > NOW_S or task.group_id in self._running:
+            return None
+        basis = restore_basis(self._processor, task)
+        if basis is None or self._engine_for(basis) is not local:
+            return None
+        began = time.monotonic()
+        try:
+            target = local.compute_now(basis)
+        except Exception:
+            logger.exception("group %s: computing its target from nothing", task.group_id)
+            return None
+        if target is not None:
+            self._failures.pop(task.group_id, None)
+            self._note_took(task.group_id, time.monotonic() - began)
+        return target
+
+    def _note_took(self, group_id: str, took_s: float) -> None:
+        self._took_s[group_id] = took_s
+        self._processor.metrics.assigned(group_id, took_s * 1000)
+        if len(self._took_s) > NOTED_MOST:
+            del self._took_s[next(iter(self._took_s))]
 
     def _threads_of(self, engine: Engine) -> ThreadPoolExecutor:
         """Return the threads in which an engine computes targets."""
@@ -179,7 +214,7 @@ class TargetComputations:
         if not self._finish(running):
             return
         task = running.task
-        self._processor.metrics.assigned(task.group_id, (time.monotonic() - running.began) * 1000)
+        self._note_took(task.group_id, time.monotonic() - running.began)
         error = None if found.cancelled() else found.exception()
         if isinstance(error, LostTarget):
             self._processor.note_lost(lost := TargetLost(task.group_id, str(error)))

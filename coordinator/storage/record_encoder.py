@@ -79,7 +79,7 @@ def encode_records(
         parts.append(pa.table(columns))
     rows = pa.concat_tables(parts, promote_options="default")
     order = np.fromiter(chain.from_iterable(places.values()), np.int64, len(records))
-    if len(parts) > 1:
+    if (order[1:] < order[:-1]).any():  # to take rows of nested columns is slow
         rows = rows.take(pa.array(np.argsort(order)))
     return _add_positions(rows, np.arange(position, position + len(records)), at_ms, epoch)
 

@@ -252,12 +252,12 @@ def test_after_a_load_from_a_snapshot_it_is_installed_if_its_input_is_the_same(o
 class Engine:
     """An event processor that delegates every target, with tasks done by hand."""
 
-    def __init__(self):
+    def __init__(self, log=None):
         self.now = 1_000_000
         kafka = kafka_config({"group.consumer.assignment.interval.ms": 0})
         self.config = Config(kafka=kafka, engine=EngineConfig(step_rows_max=0))
         self.catalog = DictCatalog({"a": 6})
-        self.log = MemoryLog()
+        self.log = log or MemoryLog()
         self.log.claim("test", "", self.now)
         self.open()
 

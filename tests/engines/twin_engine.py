@@ -16,3 +16,9 @@ class TwinEngine(LocalEngine):
         got = super().compute(basis)
         assert got == expected, (got, expected)
         return got
+
+    def compute_now(self, basis: Basis) -> TargetCandidate | None:
+        """Return the same where few members changed."""
+        got = super().compute_now(basis)
+        assert got is None or got == compute_target(basis)
+        return got

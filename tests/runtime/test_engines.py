@@ -12,8 +12,15 @@ from prometheus_client import generate_latest
 from coordinator import Coordinator
 from coordinator.config import Config, EngineConfig, PlanConfig
 from coordinator.core.state import target_assignment
+from coordinator.core.state.records import (
+    ComputationPrepared,
+    MemberMetadata,
+    TargetMember,
+    TargetMetadata,
+)
 from coordinator.engines.engine import ENTRY_POINTS, LocalEngine, list_engines
 from coordinator.errors import ErrorCode, GroupError
+from coordinator.storage.record_log import MemoryLog, MemoryRecords
 from tests.support.installed import install
 from tests.support.members import AT_ONCE, beat, code_of, join, wait_for
 
@@ -54,9 +61,9 @@ def join_and_wait(coordinator, member, group="g"):
 def test_the_next_target_looks_at_who_changed(monkeypatch, assignor):
     """One joins many: it continues from the last plan, or puts one member into columns."""
     sizes = []
-    columns = target_assignment._to_columns
+    columns = target_assignment.to_columns
     monkeypatch.setattr(
-        target_assignment, "_to_columns", lambda some: sizes.append(len(some)) or columns(some)
+        target_assignment, "to_columns", lambda some: sizes.append(len(some)) or columns(some)
     )
     kafka, plan = replace(AT_ONCE, assignors=(assignor,)), PlanConfig(long_ranges=0)
     config = replace(DELEGATED, kafka=kafka, plan=plan)
@@ -67,6 +74,23 @@ def test_the_next_target_looks_at_who_changed(monkeypatch, assignor):
         join_and_wait(coordinator, "one more")
     assert max(sizes, default=0) <= 1
     assert bool(sizes) is (assignor == "range")
+
+
+def test_a_small_change_is_made_durable_with_its_target():
+    """Who joins, the computation and its target are in one commit, once a target took no time."""
+    storage = MemoryRecords()
+    config = replace(DELEGATED, plan=PlanConfig(long_ranges=0))
+    log = MemoryLog(storage)
+    log.claim("test", "", 1)
+    with Coordinator.open(None, topics={"a": 90}, config=config, log=log) as coordinator:
+        for number in range(30):
+            join_and_wait(coordinator, f"m{number}")
+    batches = [{type(record) for record in batch.records} for batch in storage.batches]
+    whole = {MemberMetadata, ComputationPrepared, TargetMember, TargetMetadata}
+    apart = [kinds for kinds in batches if MemberMetadata in kinds and TargetMetadata not in kinds]
+    assert any(kinds >= whole for kinds in batches)
+    assert apart, "the first target is computed from nothing"
+    assert len(apart) + sum(kinds >= whole for kinds in batches) == 30
 
 
 def test_an_engine_keeps_the_targets_of_a_few_groups():

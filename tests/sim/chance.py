@@ -59,6 +59,7 @@ FAULTS = {
     "regexes fail": 0.3,
     "computation late": 0.6,
     "computation fails": 0.3,
+    "computed at once": 0.9,
     "computation lost": 0.2,
     "installed twice": 0.4,
     "installed late": 0.5,

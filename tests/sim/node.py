@@ -113,6 +113,7 @@ class Node:
                 log, self.world.config, self.clock, Catalog(self), METRICS, self.clock.monotonic
             )
             self.processor.coming = self._note
+            self.processor.decider.compute_now = self._compute_now
             self.world.history.note("load", self.world.schedule.now)
             self.world.story.reload(self.world.schedule.now)
             self.processor.load()
@@ -353,6 +354,15 @@ class Node:
         if chance.happens("installed twice", *name):
             again = wait + chance.between(1, 3_000, "again", *name)
             self.world.schedule.after(again, self._computed, task, outcome, self.life)
+
+    def _compute_now(self, task: ComputeTarget) -> TargetCandidate | None:
+        """Compute a target within the batch that asks for it, as the loop does where that is brief."""
+        assert self.processor is not None
+        job = restore_basis(self.processor, task)
+        if job is None or not self.world.chance.happens("computed at once", task.computation_id):
+            return None
+        self.world.story.cannot_tell("computed at once")
+        return self._engine.compute_now(job)
 
     def _computed(self, task: ComputeTarget, outcome: TargetCandidate, life: int) -> None:
         if life != self.life:
