@@ -17,10 +17,20 @@ import pyarrow.compute as pc
 
 from assignors.arrays import Ints, Longs
 from coordinator.core.state.partition_spans import MANY, Spans, TopicKey
-from coordinator.core.state.row_dict import MemberIndex, RowDict, RowValues, SortedIds
-from coordinator.core.state.rows.target_ranges import Ranges, join_ranges, to_columns
+from coordinator.core.state.row_dict import NO_ROW, MemberIndex, RowDict, RowValues, SortedIds
 from coordinator.core.state.shared_dict import Shareable, SharedDict, share
 from coordinator.core.state.span_columns import SpanColumns, SpanRows, TopicKeys, to_array
+
+
+class Ranges(NamedTuple):
+    """Targets, an entry a range: `topic` is one of `keys`, `row` the owner's in the index."""
+
+    owner: pa.StringArray
+    keys: list[TopicKey]  # not all in use
+    topic: Longs
+    first: Longs
+    end: Longs
+    row: Longs | None = None  # NO_ROW: to be looked up
 
 
 class StoredTarget(NamedTuple):
@@ -370,10 +380,10 @@ class Targets(Mapping[str, Spans]):
         return self._ranges
 
     def _in_columns(self) -> Ranges:
-        own = to_columns({who: spans for who, spans in self.list_changed() if spans})
+        own = _to_columns({who: spans for who, spans in self.list_changed() if spans})
         if isinstance(self._own, RowDict):
-            own = join_ranges(own, self._list_rows(self._own))
-        return own if self.whole is None else join_ranges(own, self.whole.ranges(self._own))
+            own = _join_ranges(own, self._list_rows(self._own))
+        return own if self.whole is None else _join_ranges(own, self.whole.ranges(self._own))
 
     def list_changed(self) -> Iterable[tuple[str, Spans | None]]:
         """Return the own targets that are no rows."""
@@ -387,7 +397,7 @@ class Targets(Mapping[str, Spans]):
         at = self._rows.at(numbers)
         topic, first, end = (column[at].astype(np.int64) for column in self._rows.columns())
         ids = own.rows.index.ids.take(pa.array(owner))
-        return Ranges(ids, self._rows.keys, topic, first, end, owner)
+        return Ranges(ids, self._rows.keys, topic, first, end, row=owner)
 
     def _find_rows(self, own: RowDict[Spans | int | None]) -> tuple[Longs, Longs]:
         """Return the rows of members whose target is one, and where these are."""
@@ -434,3 +444,57 @@ class Targets(Mapping[str, Spans]):
         other._own, other._own_rows = self._own.copy(), self._own_rows
         other._rows = self._rows
         return other
+
+
+def _to_columns(targets: dict[str, Spans]) -> Ranges:
+    """Put targets, none of them empty, into columns."""
+    shared = _list_shared(targets)
+    if shared is not None:
+        return shared
+    few = {who: spans for who, spans in targets.items() if not isinstance(spans, SpanColumns)}
+    flat = [span for spans in few.values() for span in spans]
+    known: dict[TopicKey, int] = {}
+    topic = [known.setdefault(span[0], len(known)) for span in flat]
+    owner = [member_id for member_id, spans in few.items() for _ in spans]
+    columns = [topic, [span[1] for span in flat], [span[2] for span in flat]]
+    parts = [[np.array(column, dtype=np.int64)] for column in columns]
+    owners = [pa.array(owner, pa.string())]
+    numbers: dict[TopicKeys, Longs] = {}
+    for member_id, spans in targets.items():
+        if isinstance(spans, SpanColumns):
+            if spans.topics not in numbers:
+                places = [known.setdefault(key, len(known)) for key in spans.topics.keys]
+                numbers[spans.topics] = np.array(places, dtype=np.int64)
+            theirs = (numbers[spans.topics][spans.topic], *spans.numbers())
+            for part, column in zip(parts, theirs, strict=True):
+                part.append(column.astype(np.int64))
+            owners.append(pa.repeat(pa.scalar(member_id, pa.string()), len(spans)))
+    joined = map(np.concatenate, parts)
+    return Ranges(pa.concat_arrays(owners), list(known), *joined)
+
+
+def _list_shared(targets: dict[str, Spans]) -> Ranges | None:
+    """Return the same of members that all have columns, of the same topics; None elsewhere."""
+    found = [spans for spans in targets.values() if isinstance(spans, SpanColumns)]
+    topics = found[0].topics if found else None
+    if topics is None or len(found) < len(targets) or any(s.topics is not topics for s in found):
+        return None
+    counts = pa.array(np.arange(len(found)).repeat(list(map(len, found))))
+    columns = ([spans.topic, *spans.numbers()] for spans in found)
+    joined = (np.concatenate(parts).astype(np.int64) for parts in zip(*columns, strict=True))
+    return Ranges(pa.array(list(targets), pa.string()).take(counts), topics.keys, *joined)
+
+
+def _join_ranges(one: Ranges, other: Ranges) -> Ranges:
+    """Return the ranges of both; a topic of both is counted once."""
+    number = {key: at for at, key in enumerate(other.keys)}
+    known = np.array([number.setdefault(key, len(number)) for key in one.keys], dtype=np.int64)
+    rows = [np.full(len(r.topic), NO_ROW) if r.row is None else r.row for r in (one, other)]
+    return Ranges(
+        pa.concat_arrays([one.owner, other.owner]),
+        list(number),
+        np.concatenate([known[one.topic], other.topic]),
+        np.concatenate([one.first, other.first]),
+        np.concatenate([one.end, other.end]),
+        np.concatenate(rows),
+    )
