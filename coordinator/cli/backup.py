@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -18,9 +17,9 @@ Check = Annotated[bool, typer.Option(help="Reread the copy and check it, as must
 
 
 def backup(
-    store: Annotated[Path, typer.Option(help="The folder of the store, or its URL.")],
+    store: Annotated[str, typer.Option(help="The folder of the store, or its URL.")],
     into: Annotated[
-        Path,
+        str,
         typer.Option("--into", "--to", help="The backup: a new or empty folder, or a URL."),
     ],
     verify: Check = True,
@@ -50,8 +49,8 @@ def backup(
 
 
 def restore(
-    source: Annotated[Path, typer.Option("--from", help="A backup, or another store.")],
-    store: Annotated[Path, typer.Option(help="The new store: a new or empty folder, or a URL.")],
+    source: Annotated[str, typer.Option("--from", help="A backup, or another store.")],
+    store: Annotated[str, typer.Option(help="The new store: a new or empty folder, or a URL.")],
     to: Annotated[
         str | None,
         typer.Option(
@@ -85,10 +84,10 @@ def restore(
     print_done(asdict(done), SHARDS, asked=json_)
 
 
-def _print_shards(name: str, made: Path, done: Mapping[str, Any], *, json_: bool) -> None:
+def _print_shards(name: str, made: str, done: Mapping[str, Any], *, json_: bool) -> None:
     """Print what was copied of each shard."""
     rows = [{"shard": shard, **asdict(one)} for shard, one in sorted(done.items())]
-    print_done({name: str(made), SHARDS: rows}, SHARDS, asked=json_)
+    print_done({name: made, SHARDS: rows}, SHARDS, asked=json_)
 
 
 def reshard(

@@ -15,6 +15,7 @@ from coordinator.cli.inspect import AsOf, Json, Store, print_json, say_watched, 
 from coordinator.cli.main import FAILURE, load_config
 from coordinator.cli.terminal import Terminal
 from coordinator.clock import wall_ms
+from coordinator.core.bounded import INT32_MAX
 from coordinator.display import progress
 from coordinator.history.findings import (
     LEVELS,
@@ -71,8 +72,8 @@ def doctor(
     limits = Limits(
         parse_length("--window", window),
         parse_length("--patience", patience),
-        _check_least("--rebalances", rebalances, 0),
-        _check_least("--flaps", flaps, 1),
+        _check_count("--rebalances", rebalances, 0),
+        _check_count("--flaps", flaps, 1),
         _check_skew(skew),
         parse_length("--expires", expires),
         load_config(config).kafka.offsets_retention_minutes * MINUTE_MS,
@@ -105,13 +106,13 @@ def _check_names(option: str, names: Iterable[str]) -> set[str]:
     return set(names)
 
 
-def _check_least(option: str, value: int, least: int) -> int:
-    if value < least:
-        raise SpecError(f"{option} is {value}: give {least} or more")
+def _check_count(option: str, value: int, least: int) -> int:
+    if not least <= value <= INT32_MAX:
+        raise SpecError(f"{option} is {value}: give {least} or more, up to {INT32_MAX}")
     return value
 
 
 def _check_skew(skew: float) -> float:
-    if not SKEW_LEAST <= skew < float("inf"):
-        raise SpecError(f"--skew is {skew}: give 1 or more, such as 1.5")
+    if not SKEW_LEAST <= skew <= INT32_MAX:
+        raise SpecError(f"--skew is {skew}: give 1 or more, up to {INT32_MAX}, such as 1.5")
     return skew

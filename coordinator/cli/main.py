@@ -35,6 +35,8 @@ from coordinator.storage.tables.table_io import BusyError
 
 ENTRY_POINTS = "muster.commands"
 BAD_INPUT, FAILURE, BUSY, INTERRUPTED = 2, 1, 3, 130
+SURROGATES = re.compile("[\ud800-\udfff]")
+"""What Python has for bytes of the command line that are not UTF-8."""
 
 app = typer.Typer(
     name="muster",
@@ -133,6 +135,8 @@ def run_guarded(run: typer.Typer) -> None:
             found = explain(error, " ".join(["muster", *sys.argv[1:2]]))
             if found is not error:
                 exit_with_error(str(found), BAD_INPUT)
+        if isinstance(error, UnicodeEncodeError) and SURROGATES.search(error.object):
+            exit_with_error(f"{error.object!r} is not UTF-8: give text in UTF-8", BAD_INPUT)
         if os.environ.get("MUSTER_DEBUG"):
             traceback.print_exc()
         exit_with_error(f"{gist(error)} (MUSTER_DEBUG=1 shows where)", FAILURE)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import uuid
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -15,12 +16,15 @@ from coordinator.core.state.records import PlanMade
 
 def write_plan(path: Path, plan: PlanMade) -> None:
     """Write a plan to a file, whole or not at all."""
+    if not path.name:  # of "" too, which is what a shell has of a variable that is not set
+        raise SpecError(f"{path} cannot be written: name a file")
     partial = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
     try:
         partial.write_bytes(msgspec.json.format(msgspec.json.encode(plan)) + b"\n")
         partial.replace(path)
     except OSError as error:
-        partial.unlink(missing_ok=True)
+        with suppress(OSError):
+            partial.unlink()
         raise SpecError(f"{path} cannot be written: {error.strerror}") from None
 
 

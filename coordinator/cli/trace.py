@@ -60,7 +60,10 @@ def _show_progress() -> AbstractContextManager[progress.ProgressLine]:
 def _open_operations(operations: str | None) -> TextIO:
     if operations in {None, "-"}:
         return sys.stdin
-    return Path(str(operations)).open(encoding="utf-8-sig")
+    try:
+        return Path(str(operations)).open(encoding="utf-8-sig")
+    except OSError as error:
+        raise SpecError(f"{operations} cannot be read: {error.strerror}") from None
 
 
 def _make_log_opener(root: Path | None) -> Callable[[Config, bool], RecordLog] | None:

@@ -54,7 +54,7 @@ class LogRows:
     """
 
     def __init__(self, reading: LogReader, group_id: str | None = None) -> None:
-        if group_id is not None and not _is_text(group_id):
+        if group_id is not None and not is_text(group_id):
             raise SpecError(f"group_id {group_id!r} is not a string: give the id of a group")
         self.store = reading.store
         self.group_id = group_id
@@ -202,7 +202,7 @@ def repeat_shard(log: LogRows, count: int) -> pa.Array:
     return pa.repeat(pa.scalar(log.shard, pa.int32()), count)
 
 
-def _is_text(value: object) -> bool:
+def is_text(value: object) -> bool:
     """Whether a value is valid Unicode; bytes of a command line may not be."""
     if not isinstance(value, str):
         return False

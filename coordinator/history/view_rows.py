@@ -26,7 +26,7 @@ from coordinator.core.watched.lags import find_lags
 from coordinator.history.frames import read_view
 from coordinator.history.json_rows import Row, to_json_rows
 from coordinator.history.log_reader import LogReader, format_time
-from coordinator.history.log_rows import LogRows
+from coordinator.history.log_rows import LogRows, is_text
 from coordinator.history.ownership_view import STATIC_RETURN
 
 WHO = ("member_id", "instance_id", "client_id", "client_host")
@@ -67,7 +67,7 @@ def pick_owned(
     """
     if topic is None:
         return history
-    rows = history.filter(pc.equal(history["topic"], topic))
+    rows = history.filter(pc.equal(history["topic"], topic if is_text(topic) else ""))
     if not len(rows):
         owned = ", ".join(sorted(pc.unique(history["topic"]).to_pylist())) or "nothing"
         raise NeverOwnedError(
@@ -77,7 +77,8 @@ def pick_owned(
         return rows
     last = pc.max(rows["last_partition"]).as_py()
     low, high = rows["first_partition"], rows["last_partition"]
-    rows = rows.filter(pc.and_(pc.less_equal(low, partition), pc.greater_equal(high, partition)))
+    wanted = min(partition, last + 1)  # Arrow compares no number that is larger than its own
+    rows = rows.filter(pc.and_(pc.less_equal(low, wanted), pc.greater_equal(high, wanted)))
     if not len(rows):
         raise NeverOwnedError(
             f"no member of group {group_id!r} owned partition {partition} of topic {topic!r}: give "

@@ -89,7 +89,7 @@ def open_weight_source(source: WeightSource | str | os.PathLike[str] | None) -> 
     if callable(source):
         return source
     path = Path(source)
-    if not path.exists():
+    if not os.path.exists(path):
         raise ConfigError(f"weights.source is {str(source)!r}: folder or table not found")
     return lambda: _read_tables(path)
 
