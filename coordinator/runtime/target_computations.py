@@ -21,7 +21,6 @@ from coordinator.core.events import (
     ComputeTarget,
     Event,
     TargetFailed,
-    TargetLost,
 )
 from coordinator.core.state.target_candidate import TargetCandidate
 from coordinator.core.targets.basis import Basis
@@ -36,7 +35,6 @@ from coordinator.engines.engine import (
 from coordinator.errors import GroupError
 from coordinator.extras import MissingExtraError
 from coordinator.runtime.event_processor import EventProcessor
-from coordinator.storage.record_log import LostTarget
 
 BACKOFF_MAX_S, DOUBLINGS_MAX = 60.0, 16
 """From the shortest backoff, a millisecond, so many doublings reach the longest."""
@@ -216,9 +214,6 @@ class TargetComputations:
         task = running.task
         self._note_took(task.group_id, time.monotonic() - running.began)
         error = None if found.cancelled() else found.exception()
-        if isinstance(error, LostTarget):
-            self._processor.note_lost(lost := TargetLost(task.group_id, str(error)))
-            self._submit([lost])
         if found.cancelled() or error is not None:
             self._retry_later(task, str(error or "cancelled"))
             return

@@ -12,7 +12,7 @@ import json
 import os
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -23,7 +23,7 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from coordinator.core.state.target_assignment import StoredTarget, WholeTarget
 from coordinator.errors.texts import one_line
-from coordinator.storage.record_log import LostTarget
+from coordinator.storage.record_log import LogError, LostTarget
 from coordinator.storage.store_modes import filesystem_of
 from coordinator.storage.tables.files import Files
 from coordinator.storage.tables.recovery import commit_file, log_folder
@@ -66,8 +66,16 @@ def targets_path(store: str | os.PathLike[str]) -> str:
 
 
 @contextmanager
-def lock_targets(store: str | os.PathLike[str], patience_s: float) -> Iterator[None]:
-    """Hold the table of targets: only one process at a time writes it, or drops from it.
+def lock_targets(
+    store: str | os.PathLike[str], patience_s: float, *, shared: bool = False
+) -> Iterator[None]:
+    """Hold the table of targets: no process drops from it while others write it.
+
+    Parameters
+    ----------
+    shared
+        Whether others may write it meanwhile. A commit is a put that fails where another was
+        faster; and who writes it may stand still, while another coordinator has its groups.
 
     Raises
     ------
@@ -76,9 +84,10 @@ def lock_targets(store: str | os.PathLike[str], patience_s: float) -> Iterator[N
     """
     path = targets_path(store)
     root, name = os.path.split(path)
-    with filesystem_of(root).lock(os.path.join(root, "_locks", name), patience_s) as ours:
+    lock = os.path.join(root, "_locks", name)
+    with filesystem_of(root).lock(lock, patience_s, shared=shared) as ours:
         if not ours:
-            raise BusyError(f"{path} was written by others for {patience_s:.0f} s: try again")
+            raise BusyError(f"{path} was held by others for {patience_s:.0f} s: try again")
         yield
 
 
@@ -142,18 +151,28 @@ def add_target(
     Raises
     ------
     BusyError
-        Others held the table all the time, or were faster at every attempt.
-    LostTarget, CommitFailed, SpecError
+        It was compacted all the time, or others were faster at every attempt.
+    LogError, SpecError
         As `commit_target`.
     """
     folder = f"run-{uuid.uuid4().hex}"
-    with nullcontext() if is_remote(store) else lock_targets(store, patience_s):
+    with nullcontext() if is_remote(store) else lock_targets(store, patience_s, shared=True):
         make_targets(store, retention_days, sync=sync)
-        write(f"{targets_path(store)}/{folder}")
+        path = f"{targets_path(store)}/{folder}"
+        try:
+            write(path)
+        except BaseException:  # a full disk would have ever less room, attempt by attempt
+            _remove_below(filesystem_of(store), path)
+            raise
         return commit_target(
             store, folder, target.group_id, target.assignment_epoch, target.run_id,
             target.ranges, target.digest, sync=sync,
         )  # fmt: skip
+
+
+def _remove_below(disk: Files, path: str) -> None:
+    with suppress(OSError):
+        disk.remove_all(f"{path}/{name}" for name in disk.names_below(path))
 
 
 def write_files(store: str, rows: pa.Table, run_id: str, path: str) -> None:
@@ -195,9 +214,9 @@ def commit_target(
 
     Raises
     ------
-    LostTarget
-        The files do not have these rows.
-    BusyError, CommitFailed, SpecError
+    LogError
+        The files do not have these rows. CommitFailed, a subclass: as `append_files`.
+    BusyError, SpecError
         As `append_files`.
     """
     path, disk = targets_path(store), filesystem_of(store)
@@ -205,7 +224,7 @@ def commit_target(
     added = find_data_files(path, folder, partition)
     found = sum(json.loads(action.stats)["numRecords"] for action in added if action.stats)
     if found != rows:
-        raise LostTarget(
+        raise LogError(
             f"the job of run {run_id} wrote {rows} rows to {path}, but {found} are there"
         )
     if not is_remote(store):
@@ -244,8 +263,7 @@ def read_checked_rows(store: str | os.PathLike[str], stored: StoredTarget) -> pa
     """
     path = targets_path(store)
     try:
-        files = list_files(path, stored.group_id, stored.assignment_epoch, stored.version)
-        rows = read_rows(files, stored.run_id)
+        rows = _read_rows_of(path, stored)
     except OSError as error:
         if error.errno is None and is_remote(path):  # delta-rs's, of a store that does not answer
             raise OSError(errno.EIO, explain(path, error), path) from None
@@ -262,16 +280,33 @@ def read_checked_rows(store: str | os.PathLike[str], stored: StoredTarget) -> pa
     return rows
 
 
-def list_files(path: str, group_id: str, assignment_epoch: int, version: int) -> list[str]:
+def _read_rows_of(path: str, stored: StoredTarget) -> pa.Table:
+    """Return the rows of a target; of the newest version, where others rewrote and vacuumed it."""
+    place = path, stored.group_id, stored.assignment_epoch
+    try:
+        return read_rows(list_files(*place, stored.version), stored.run_id)
+    except FileNotFoundError:
+        return read_rows(list_files(*place), stored.run_id)
+
+
+def list_files(
+    path: str, group_id: str, assignment_epoch: int, version: int | None = None
+) -> list[str]:
     """Return the data files that have a group's targets of an epoch, in order.
 
     Rows are never taken away from a target: where the version itself is no longer known, the newest
     one has them, or they are lost.
+
+    Parameters
+    ----------
+    version
+        None for the newest one.
     """
     try:
         table = open_delta(path, version)
     except DeltaError:
-        if is_remote(path) and files_at(path).exists(commit_file(path, version)):
+        entry = None if version is None else commit_file(path, version)
+        if entry is not None and is_remote(path) and files_at(path).exists(entry):
             raise OSError(
                 errno.EAGAIN, f"the object store does not list version {version} yet", path
             ) from None
@@ -297,21 +332,21 @@ def list_runs(table: DeltaTable) -> Iterator[tuple[str, str, int]]:
     for name, at_ms in zip(found["path"].to_pylist(), written.to_pylist(), strict=True):
         file = os.path.join(table.table_uri.removeprefix("file://"), unquote(name))
         with pq.ParquetFile(source_of(file), read_dictionary=["run_id"]) as opened:
-            for run_id in pc.unique(opened.read(columns=["run_id"])["run_id"]).to_pylist():
+            runs = opened.read(columns=["run_id"])["run_id"]
+            for run_id in pc.unique(runs.cast(pa.string())).to_pylist():
                 yield file, run_id, at_ms
 
 
 def read_rows(files: list[str], run_id: str) -> pa.Table:
     """Return the ranges of one run, as they lie in the files."""
-    pieces = []
+    schema = pa.schema([ARROW_SCHEMA.field(name) for name in ["run_id", *RANGE_COLUMNS]])
+    pieces = [schema.empty_table()]
     for file in files:
-        rows = pq.ParquetFile(source_of(file)).read(columns=["run_id", *RANGE_COLUMNS])
+        rows = pq.ParquetFile(source_of(file)).read(columns=schema.names)
+        rows = rows.cast(schema)  # delta-rs writes views of strings where it drops rows from a file
         mine = pc.equal(rows["run_id"], run_id)
-        pieces.append((rows if pc.all(mine).as_py() else rows.filter(mine)).select(RANGE_COLUMNS))
-    schema = pa.schema(
-        [(name, pa.int32() if COLUMNS[name] == "int" else pa.string()) for name in RANGE_COLUMNS]
-    )
-    return pa.concat_tables([schema.empty_table(), *(piece.cast(schema) for piece in pieces)])
+        pieces.append(rows if pc.all(mine).as_py() else rows.filter(mine))
+    return pa.concat_tables(pieces).select(RANGE_COLUMNS)
 
 
 def _lost_target(stored: StoredTarget, path: str, why: str) -> LostTarget:

@@ -20,6 +20,7 @@ from . import (
     damage,
     disk,
     drivers,
+    drivers_here,
     object_store,
     plans,
     registers,
@@ -61,6 +62,8 @@ SCENARIOS = {
     "damage": Scenario("damaged files", damage.damaged, 300),
     "driver": Scenario("driver killed during a run", drivers.killed, 20),
     "between": Scenario("driver killed between the two commits", drivers.between, 3),
+    "driver-here": Scenario("driver killed that assigns by itself", drivers_here.killed, 20),
+    "stopped-here": Scenario("driver suspended that assigns by itself", drivers_here.suspended, 6),
     "session": Scenario("session stopped during a run", drivers.session_stopped, 2),
     "fails": Scenario("Spark job fails", session.failing, 3),
     "hangs": Scenario("Spark job hangs", session.hanging, 2),
@@ -70,6 +73,7 @@ SCENARIOS = {
     "lost": Scenario("targets lost behind their record", session.lost, 4),
     "lost-before": Scenario("targets lost before a load", session.lost_before_a_load, 4),
     "full-targets": Scenario("full disk for targets", session.full, 3),
+    "full-here": Scenario("full disk for a driver's targets", session.full_here, 3),
     "read-only-targets": Scenario("read-only disk for targets", session.read_only, 3),
 }
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
 import os
 import threading
 import time
+from collections.abc import Callable
 from multiprocessing.connection import Connection
 
 from coordinator import Coordinator
@@ -23,6 +25,12 @@ SPARK = {
 }
 JVM = f"{SHORT_LIVED} -XX:+UseSerialGC"
 NEVER_S = 600.0
+STAGES = {
+    "writing": ("coordinator.engines.write_target", "write_files", False),
+    "written": ("coordinator.storage.target_table", "commit_target", False),
+    "committed": ("spark_jobs.jobs.spark_engine", "compute_and_write", True),
+}
+"""Where a driver that assigns a group itself can stand still: before a function, or after it."""
 
 
 def serve(pipe: Connection, store: str, config: Config, takeover: str) -> None:
@@ -60,3 +68,51 @@ def stop_before_record(pipe: Connection, store: str, config: Config, takeover: s
 
     spark_engine.read_stored_target = stand_still  # type: ignore[assignment]
     serve(pipe, store, config, takeover)
+
+
+def serve_here(stage: str, pipe: Connection, store: str, config: Config, takeover: str) -> None:
+    """Open a coordinator that assigns groups in its driver, without a session.
+
+    Parameters
+    ----------
+    stage
+        Where it stands still until it is asked to go on; "" is nowhere.
+    """
+    tell = Teller(pipe)
+    listen(tell)
+    tell("began", time.monotonic())
+    from spark_jobs.jobs.spark_engine import SparkEngine
+
+    spark_engine = SparkEngine(None, config)
+    go_on = _stand_still_at(stage) if stage else None
+    coordinator = Coordinator.open(
+        store, config=config, topics=SMALL | LARGE, engine=spark_engine, takeover=takeover
+    )
+    coordinator.go_on = go_on  # type: ignore[attr-defined] # what a parent may ask
+    with coordinator:
+        tell("serves", time.monotonic())
+        answer_all(coordinator, pipe, tell)
+
+
+def _stand_still_at(stage: str) -> Callable[[], None]:
+    """Hold up the first call at a stage, and return what lets it go on."""
+    module, name, after = STAGES[stage]
+    place, goes_on = importlib.import_module(module), threading.Event()
+    real = getattr(place, name)
+
+    def stand_still() -> None:
+        if not goes_on.is_set():
+            logging.getLogger("muster.spark").warning("stands still: %s", stage)
+            goes_on.wait(NEVER_S)
+
+    def call(*words: object, **fields: object) -> object:
+        if not after:
+            stand_still()
+        found = real(*words, **fields)
+        if after:
+            stand_still()
+        logging.getLogger("muster.spark").warning("done: %s", stage)
+        return found
+
+    setattr(place, name, call)
+    return goes_on.set

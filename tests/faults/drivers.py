@@ -159,7 +159,7 @@ def killed(store: Path, seed: int, times: int) -> Outcome:
         standby.wait(lambda standby=standby: standby.began_at)
         node.said.clear()
         group.join(node, 1)
-        _let_run(node, chance.uniform(0, 1.1 * length))
+        let_run(node, chance.uniform(0, 1.1 * length))
         chance.choice((node.kill, node.kill_all))()
         stages[_stage(node.said)] += 1
         standby.wait_serves()
@@ -178,7 +178,7 @@ def killed(store: Path, seed: int, times: int) -> Outcome:
     )
 
 
-def _let_run(node: Node, seconds: float) -> None:
+def let_run(node: Node, seconds: float) -> None:
     end = time.monotonic() + seconds
     while (left := end - time.monotonic()) > 0:
         node.hear(left)
@@ -207,7 +207,7 @@ def between(store: Path, seed: int, times: int) -> Outcome:
         group.join(node, 1)
         node.wait(lambda node=node: "committed, not installed" in node.said)
         chance.choice((node.kill, node.kill_all))()
-        if not _rows(store, group.seen[0] + 1):
+        if not has_rows(store, group.seen[0] + 1):
             raise Broken("the job has written nothing")
         plain = Node(store, local)
         plain.wait_serves()
@@ -222,7 +222,7 @@ def between(store: Path, seed: int, times: int) -> Outcome:
     )
 
 
-def _rows(store: Path, epoch: int) -> bool:
+def has_rows(store: Path, epoch: int) -> bool:
     """Whether the table has a target for this epoch."""
     path = targets_path(store)
     return bool(list_files(path, GROUP, epoch, DeltaTable(path).version()))

@@ -41,6 +41,10 @@ ON_SPARK = replace(
 )
 HERE = replace(drivers.CONFIG, engine=EngineConfig(engine="local"))
 FAILED, LOST = "target computation of group", "its members keep what they have"
+IN_DRIVER = replace(
+    ON_SPARK, engine=replace(ON_SPARK.engine, driver_rows=EngineConfig().driver_rows)
+)
+"""Groups are assigned where the coordinator is, and no session is asked."""
 IMPATIENT = replace(ON_SPARK, engine=replace(ON_SPARK.engine, timeout_ms=3_000, max_failures=3))
 MIB = 64
 
@@ -109,8 +113,9 @@ def here(store: Path, config: Config = ON_SPARK, before: Members | None = None) 
     """Yield a coordinator that computes targets in the session, and the members from before."""
     from spark_jobs.jobs.spark_engine import SparkEngine
 
+    session = None if config.engine.driver_rows else spark()
     with (
-        closing(SparkEngine(spark(), config)) as engine,  # its threads keep a process from ending
+        closing(SparkEngine(session, config)) as engine,  # its threads keep a process from ending
         said() as heard,
         Coordinator.open(store, topics=TOPICS, config=config, engine=engine) as found,
     ):
@@ -386,4 +391,7 @@ hanging = disturbed(
 )
 cancelled = disturbed(is_cancelled, "its Spark jobs ended, and it was begun again")
 full = on_small_disk(disturbed(is_full, "each failure was said; it went on when there was room"))
+full_here = on_small_disk(
+    disturbed(is_full, "each failure was said; it went on when there was room", IN_DRIVER)
+)
 read_only = on_small_disk(disturbed(is_read_only, "each failure was said; it went on afterwards"))

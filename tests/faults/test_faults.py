@@ -24,6 +24,7 @@ from tests.faults import (
     damage,
     disk,
     drivers,
+    drivers_here,
     plans,
     session,
     standby,
@@ -208,3 +209,13 @@ def test_a_driver_killed_between_the_two_commits_leaves_the_last_target(store):
 @pytest.mark.slow
 def test_a_session_stopped_during_a_run_leaves_the_group_served(store):
     drivers.session_stopped(store, seed=2, times=1)  # at one stage: the rest is spared
+
+
+@longer("make faults")
+def test_a_driver_killed_while_it_assigns_a_group_leaves_the_last_target(store):
+    drivers_here.killed(store, seed=1, times=3)
+
+
+@longer("make faults")
+def test_a_suspended_driver_holds_up_no_target_of_the_next_one(store):
+    drivers_here.suspended(store, seed=1, times=1)

@@ -2,23 +2,37 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 import time
 from dataclasses import replace
+from functools import partial
 
 import pyarrow as pa
 import pytest
 
 from coordinator import Coordinator
 from coordinator.config import Config, EngineConfig, LogConfig
+from coordinator.core.state.target_assignment import StoredTarget
 from coordinator.history import frame
 from coordinator.storage import compaction
-from coordinator.storage.record_log import CommitFailed, LostTarget
+from coordinator.storage.record_log import CommitFailed, LogError, LostTarget
 from coordinator.storage.tables.filesystem import Filesystem
 from coordinator.storage.tables.recovery import commit_file
 from coordinator.storage.tables.store_files import files_at, open_delta
-from coordinator.storage.target_table import commit_target, make_targets, targets_path
+from coordinator.storage.tables.table_io import BusyError
+from coordinator.storage.target_digest import digest_rows
+from coordinator.storage.target_table import (
+    add_target,
+    commit_target,
+    list_runs,
+    lock_targets,
+    make_targets,
+    read_checked_rows,
+    targets_path,
+    write_files,
+)
 from tests.support.members import AT_ONCE, Members
 from tests.support.table_engine import installed_runs, runs_of, write_rows
 
@@ -105,7 +119,7 @@ def test_a_job_that_wrote_half_is_not_committed(place):
         f"{targets_path(place)}/half/part-0.parquet",
         ROWS.slice(0, 1).append_column("run_id", pa.array(["half"])),
     )
-    with pytest.raises(LostTarget, match=r"run half wrote 2 rows to .*, but 1 are there"):
+    with pytest.raises(LogError, match=r"run half wrote 2 rows to .*, but 1 are there"):
         commit_target(place, "half", "g", 2, "half", 2, 0, sync=True)
     assert set(runs_of(place)) == {"whole"}
 
@@ -155,3 +169,67 @@ def test_files_that_a_job_may_still_commit_are_not_vacuumed(store):
     config = replace(CONFIG, log=replace(CONFIG.log, retention_days=7))
     compaction.compact(store, config, time.time_ns() // 1_000_000)
     assert files_at(store).exists(left)
+
+
+def test_rows_that_others_rewrote_and_vacuumed_are_read_from_the_newest_version(place):
+    """OPTIMIZE and VACUUM of a pipeline that takes care of all tables of its lake."""
+    stored = StoredTarget("g", 3, "run", 0, digest_rows(ROWS), 2, len(ROWS))
+    stored = stored._replace(version=write_rows(place, "g", 3, "run", ROWS, parts=2))
+    write_rows(place, "g", 3, "other", ROWS)
+    table = open_delta(targets_path(place))
+    table.optimize.compact()
+    gone = table.vacuum(0, dry_run=False, enforce_retention_duration=False)
+    assert len(gone) == 3
+    assert read_checked_rows(place, stored).sort_by("member_id").equals(ROWS)
+    table.delete("run_id = 'other'")
+    table.vacuum(0, dry_run=False, enforce_retention_duration=False)
+    assert read_checked_rows(place, stored).sort_by("member_id").equals(ROWS)
+    assert [run for _, run, _ in list_runs(table)] == ["run"]
+    table.delete("run_id = 'run'")
+    table.vacuum(0, dry_run=False, enforce_retention_duration=False)
+    with pytest.raises(LostTarget, match="it has 0 rows of 2"):
+        read_checked_rows(place, stored)
+
+
+def test_a_restored_table_has_the_targets_from_before_and_takes_others(place):
+    before = write_rows(place, "g", 1, "before", ROWS)
+    after = write_rows(place, "g", 2, "after", ROWS)
+    open_delta(targets_path(place)).restore(before)
+    newest = write_rows(place, "g", 3, "newest", ROWS)
+    for epoch, (run, version) in enumerate(
+        [("before", before), ("after", after), ("newest", newest)], 1
+    ):
+        stored = StoredTarget("g", epoch, run, version, digest_rows(ROWS), 2, len(ROWS))
+        assert read_checked_rows(place, stored).num_rows == len(ROWS)
+
+
+def written(store, run_id, write, patience_s=0.0):
+    target = StoredTarget("g", 1, run_id, 0, digest_rows(ROWS), 2, len(ROWS))
+    return add_target(store, target, write, patience_s, 7, sync=False)
+
+
+def test_a_write_that_fails_leaves_no_file(place):
+    def fail(path):
+        write_files(place, ROWS, "half", path)
+        raise OSError(errno.ENOSPC, "No space left on device", path)
+
+    for _ in range(3):
+        with pytest.raises(OSError, match="No space left"):
+            written(place, "half", fail)
+    names = files_at(place).names_below(targets_path(place))
+    assert [name for name in names if name.endswith(".parquet")] == []
+
+
+def test_a_writer_that_stands_still_holds_up_a_compaction_and_no_other_writer(tmp_path):
+    store = str(tmp_path)
+
+    def stand_still(path):
+        write_files(store, ROWS, "slow", path)
+        written(store, "quick", partial(write_files, store, ROWS, "quick"))
+        with pytest.raises(BusyError, match="was held by others"), lock_targets(store, 0.0):
+            pass
+
+    assert written(store, "slow", stand_still) == 2
+    assert runs_of(store) == ["quick"] * 2 + ["slow"] * 2
+    with lock_targets(store, 0.0), pytest.raises(BusyError, match="was held by others"):
+        written(store, "late", partial(write_files, store, ROWS, "late"))

@@ -176,8 +176,16 @@ class Files(Protocol):
     def remove_all(self, paths: Iterable[str]) -> None:
         """Remove files; they may be gone already."""
 
-    def lock(self, path: str, patience_s: float) -> AbstractContextManager[bool]:
-        """Hold a lock file while in here; False if another process held it all the time."""
+    def lock(
+        self, path: str, patience_s: float, *, shared: bool = False
+    ) -> AbstractContextManager[bool]:
+        """Hold a lock file while in here; False if another process held it all the time.
+
+        Parameters
+        ----------
+        shared
+            Whether others may share it meanwhile.
+        """
 
 
 def hold_to_swap(disk: Files, path: str, patience_s: float) -> AbstractContextManager[bool]:

@@ -282,16 +282,21 @@ class Filesystem:
         return os.open(path, flags, self.folder_mode & 0o666)
 
     @contextmanager
-    def lock(self, path: str, patience_s: float) -> Iterator[bool]:
+    def lock(self, path: str, patience_s: float, *, shared: bool = False) -> Iterator[bool]:
         """Hold a lock file while in here; False if another process held it all the time.
 
         The system frees it when its holder dies, but not while it is stopped.
+
+        Parameters
+        ----------
+        shared
+            Whether others may share it meanwhile.
         """
         self.make_folder(os.path.dirname(path))
         handle = self._opener(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
         self.permit(path)
         try:
-            yield _try_lock(handle, patience_s)
+            yield _try_lock(handle, fcntl.LOCK_SH if shared else fcntl.LOCK_EX, patience_s)
         finally:
             os.close(handle)
 
@@ -304,11 +309,11 @@ def make_data_file(rows: pa.Table) -> pa.Buffer:
     return made.getvalue()
 
 
-def _try_lock(handle: int, patience_s: float) -> bool:
+def _try_lock(handle: int, kind: int, patience_s: float) -> bool:
     until = time.monotonic() + patience_s
     while True:
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(handle, kind | fcntl.LOCK_NB)
         except BlockingIOError:
             if time.monotonic() > until:
                 return False

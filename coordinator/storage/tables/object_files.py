@@ -238,7 +238,13 @@ class ObjectFiles:
             with suppress(FileNotFoundError):
                 _try_again(found[0], lambda: obstore.delete(self._store, keys))
 
-    def lock(self, path: str, patience_s: float) -> AbstractContextManager[bool]:  # noqa: ARG002
+    def lock(
+        self,
+        path: str,
+        patience_s: float,  # noqa: ARG002
+        *,
+        shared: bool = False,  # noqa: ARG002
+    ) -> AbstractContextManager[bool]:
         """Refuse: objects cannot be locked."""
         raise OSError(errno.ENOLCK, "an object store has no locks", path)
 
