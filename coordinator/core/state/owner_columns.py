@@ -43,7 +43,7 @@ class Runs(NamedTuple):
 
     def find(self, first: int, end: int, serial: int) -> int:
         """Return which of them is just these partitions of a holder, UNKNOWN if none is."""
-        place = int(np.searchsorted(self.first, first))
+        place = int(self.first.searchsorted(np.int32(first)))  # another type would copy them
         if place == len(self.first) or self.first[place] != first or self.end[place] != end:
             return UNKNOWN
         return place if self.serial[place] == serial else UNKNOWN
