@@ -34,6 +34,7 @@ from coordinator.runtime.threads_left import leave
 from coordinator.runtime.topic_catalog import DictCatalog, TopicCatalog, catalog_for, topic_id_of
 from coordinator.shards.catalog import SharedCatalog
 from coordinator.shards.inbox_rounds import InboxRounds
+from coordinator.shards.looks_ahead import LooksAhead
 from coordinator.shards.node_metrics import NodeMetrics
 from coordinator.shards.root import Root, session_ms_of
 from coordinator.shards.router import Router
@@ -124,6 +125,7 @@ class Node:
         self.metrics = NodeMetrics(config.metrics.groups_max)
         self._leaving, self._ending = threading.Event(), threading.Event()
         """The first comes before: it has left the group, and answers until others claim."""
+        self._ahead = LooksAhead(self._root, config, lambda: self.nodes, self._start)
         self.here = ShardsHere(
             self._root,
             shards,
@@ -135,6 +137,7 @@ class Node:
             self._ending,
             make_engine,
             lambda shard: self.nodes.owner_of(shard)[1],
+            self._ahead.take,
         )
         self._router = Router(self._find, self.here.list_open, self._refuse_stranger)
         self._closing, self._when_closed = threading.Lock(), list[Callable[[], object]]()
@@ -154,7 +157,9 @@ class Node:
             of=shards.count,
         )
         self._refuse_other_count()
-        self._holds = Root(self._root, shards, config, self.nodes, self._tell, self._follow_root)
+        self._holds = Root(
+            self._root, shards, config, self.nodes, self._tell, self._follow_root, self._ahead.see
+        )
         self.metrics.watch_shards(self.here.count, self._root_epoch)
         self.looks = {
             Api.METADATA: self._look_at_nodes,
@@ -474,9 +479,7 @@ def _make_quota() -> TokenBucket:
     return TokenBucket(1.0, BURST_S, time.monotonic())
 
 
-def _read_access(
-    config: Config,
-) -> tuple[ssl.SSLContext | None, Login | None]:
+def _read_access(config: Config) -> tuple[ssl.SSLContext | None, Login | None]:
     """Return the TLS and the login by which a node reaches the others, which serve as it does.
 
     Raises

@@ -50,6 +50,8 @@ class Root:
         Tells the other nodes that this one has it.
     moved
         Called when another owner of the root is seen, or this one has become it.
+    see
+        Called with the holder of the root's lease each time that it is looked at.
 
     Attributes
     ----------
@@ -67,9 +69,11 @@ class Root:
         nodes: StoreNodes,
         tell: Callable[[], None],
         moved: Callable[[], object] = lambda: None,
+        see: Callable[[Holder | None], object] = lambda _: None,
     ) -> None:
         self._root, self._shards, self._config = root, shards, config
         self._nodes, self._tell, self._moved = nodes, tell, moved
+        self._note_holder = see
         source = config.weights.source
         # A Kafka cluster knows the lag of topics, and nothing of nodes.
         rules = None if source.startswith(KAFKA) else open_weight_source(source)
@@ -119,6 +123,7 @@ class Root:
 
     def _see(self, holder: Holder | None) -> None:
         """Note who has the root: heartbeats go there at once, not when the next one is due."""
+        self._note_holder(holder)
         before, self.holder = self.holder, holder
         if holder is None or not holder.coordinator_epoch:  # it has not claimed the log yet
             return

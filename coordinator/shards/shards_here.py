@@ -64,6 +64,8 @@ class ShardsHere:
         Set once the node closes; its threads end with it.
     claimed_elsewhere
         Returns the newest epoch by which another node says it has claimed a shard.
+    looked_at
+        Returns the log of a shard that was looked at before it came here.
     """
 
     def __init__(
@@ -78,10 +80,11 @@ class ShardsHere:
         ending: threading.Event,
         make_engine: Callable[[], Engine] | None = None,
         claimed_elsewhere: Callable[[int], int] = lambda _: 0,
+        looked_at: Callable[[int], LogAhead | None] = lambda _: None,
     ) -> None:
         self._root, self._shards, self._config = root, shards, config
         self._make_engine, self._claimed_elsewhere = make_engine, claimed_elsewhere
-        self._catalog, self._metrics = catalog, metrics
+        self._catalog, self._metrics, self._looked_at = catalog, metrics, looked_at
         self._start, self._tell, self._ending = start, tell, ending
         self.owner, self.address = "", ""
         """What a claim says of the node."""
@@ -267,7 +270,7 @@ class ShardsHere:
     def _try_to_have(self, shard: int) -> bool:
         """Claim a shard that has a log, note one that has none; False where neither is possible."""
         try:
-            has_log = self._has_log(shard)
+            has_log = self._claimed_elsewhere(shard) > 0 or self._has_log(shard)
         except OSError as error:
             logger.warning("it is not known whether shard %d has a log: %s", shard, error)
             return False
@@ -342,7 +345,9 @@ class ShardsHere:
         """Read the log while another still answers, claim it, and load what came meanwhile."""
         if self._must_go(shard):
             return None
-        log = LogAhead.open(shard_at(self._root, shard), self._config.log)
+        log = self._looked_at(shard)
+        if log is None:
+            log = LogAhead.open(shard_at(self._root, shard), self._config.log)
         self.read(log)
         if self._must_go(shard):
             log.close()

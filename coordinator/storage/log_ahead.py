@@ -34,6 +34,18 @@ class LogAhead(DeltaLog):
     """A DeltaLog that may be loaded before its claim: after it only the rest is left to read."""
 
     _ahead: _Ahead | None = None
+    _seen_tables: tuple[list[Part], Snapshots] | None = None
+
+    def look_ahead(self) -> bool:
+        """Look at what the tables have, without reading a row; whether that was possible.
+
+        That is most of what an object store is asked for, and costs nothing to keep.
+        """
+        try:
+            self._seen_tables = self._look_at_tables()
+        except (LogError, OSError) as error:
+            logger.debug("%s is looked at later: %s", self._table.path, error)
+        return self._seen_tables is not None
 
     def read_ahead(self) -> int:
         """Load the snapshot and what the log has after it; return the position that was reached.
@@ -51,7 +63,7 @@ class LogAhead(DeltaLog):
         return self._ahead.position
 
     def _read_ahead(self) -> _Ahead:
-        parts, snapshots = self._look_at_tables()
+        parts, snapshots = self._seen_tables or self._look_at_tables()
         claims, until = self._claims, self.position
         epoch = claims.newest_epoch
         seen, loaded = ValueCache(), LoadedState()
