@@ -23,7 +23,7 @@ from coordinator.runtime import (
     regex_jobs,
     target_computations,
 )
-from coordinator.shards import load_order, node, router, shard_loads, shards_here
+from coordinator.shards import load_order, looks_ahead, node, router, shard_loads, shards_here
 from coordinator.storage import lease, nodes, state_loader, store_claim
 from coordinator.storage.tables import patience
 from coordinator.telemetry.follower import Follower
@@ -44,7 +44,8 @@ WITH_THREADS = (
 )  # fmt: skip
 
 WITH_TIME = (
-    background_tasks, beside, clock, event_loop, log_maintenance, node, target_computations,
+    background_tasks, beside, clock, event_loop, load_order, log_maintenance, node,
+    target_computations,
 )  # fmt: skip
 WITH_FUTURES = (event_loop, futures, router)
 
@@ -81,6 +82,9 @@ def on_machine(world: ShardWorld) -> Iterator[None]:
     def make_loads(asked: Any) -> shard_loads.ShardLoads:
         return shard_loads.ShardLoads(asked, time.monotonic)
 
+    def look_ahead(*given: Any) -> looks_ahead.LooksAhead:
+        return looks_ahead.LooksAhead(*given, time.monotonic)
+
     def make_task(name: str, every_s: float, run: Any, wake: Any = None) -> Any:
         return background_tasks_task(name, every_s, run, wake or threads.Event())
 
@@ -99,6 +103,9 @@ def on_machine(world: ShardWorld) -> Iterator[None]:
         (coordinator, "Patience", make_patience),
         (coordinator, "atexit", nothing),
         (node, "InboxRounds", lambda *_: SimpleNamespace(run=lambda ending: ending.wait())),
+        (looks_ahead, "LogAhead", logs),
+        (looks_ahead, "is_remote", lambda _: True),
+        (node, "LooksAhead", look_ahead),
         (node, "Member", world.bound(NodeMember)),
         (node, "ShardLoads", make_loads),
         (node, "StoreNodes", make_nodes),

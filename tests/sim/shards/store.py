@@ -87,6 +87,7 @@ class NodeLog(MemoryLog):
         self._way, self.path = way, path
         super().__init__(records, self._commits)
         self._ahead: LoadedState | None = None
+        self._looked: list[Batch] | None = None
         self._commits_now = False
 
     def claim(self, owner: str, address: str, at_ms: int) -> int:
@@ -123,6 +124,17 @@ class NodeLog(MemoryLog):
         yield from super().replay()
         self._way.go("replay")
 
+    def look_ahead(self) -> bool:
+        """Look at what is there long before the claim, as `LogAhead` does."""
+        try:
+            self._way.go("look ahead")
+            self._way.fails("replay fails")
+            self._looked = list(self.storage.batches)
+            self._way.go("look ahead")
+        except OSError:
+            self._looked = None
+        return self._looked is not None
+
     def read_ahead(self) -> int:
         """Read what is there before the claim, as `LogAhead` does."""
         if not self.storage.epoch:
@@ -131,7 +143,7 @@ class NodeLog(MemoryLog):
             self._way.go("read ahead")
             self._way.fails("replay fails")
             loaded = LoadedState()
-            loaded.read(list(self.storage.batches))
+            loaded.read(self._looked or list(self.storage.batches))
             self._way.go("read ahead")
             self._way.reads()
         except OSError:
