@@ -250,8 +250,7 @@ class EqualMembers:
 
     def owned_at(self, places: Longs) -> Owned:
         """Return members at places, which ascend, and what they own."""
-        versions = self.order.numbers_at(places)
-        keys = self.order.read_keys(places)
+        keys, versions = self.order.read_members(places)
         return Owned(keys, *self.ranges_of(versions), self.racks_of(versions))
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from assignors.arrays import Bools, Longs, count_by, expand_runs, offsets_of
+from assignors.arrays import Bools, Longs, count_by, expand_runs, offsets_of, sort_distinct
 from assignors.incremental.block_column import (
     INDEX,
     INDEX_BITS,
@@ -107,9 +107,10 @@ class MemberOrder:
         """Return loads at places, which ascend."""
         return self.loads.take(Places.of(places, self.keys))
 
-    def read_keys(self, places: Longs) -> Keys:
-        """Return texts at places, which ascend."""
-        return self._read_names(self.keys.take(Places.of(places, self.keys)))
+    def read_members(self, places: Longs) -> tuple[Keys, Longs]:
+        """Return texts and numbers at places, which ascend."""
+        at = Places.of(places, self.keys)
+        return self._read_names(self.keys.take(at)), self.numbers.take(at)
 
     def _read_names(self, rows: Longs) -> Keys:
         if len(rows) < FEW:
@@ -221,8 +222,9 @@ class MemberOrder:
             had = self.loads.take(at)
         levels, counts = self._recounted((block, had, -1), (block, loads, 1))
         column = self.numbers if numbers is None else self.numbers.put(at, numbers)
-        return replace(
-            self, numbers=column, loads=self.loads.put(at, loads), levels=levels, counts=counts
+        loads_then = self.loads.put(at, loads)
+        return MemberOrder(
+            self.names, self.keys, column, loads_then, self.heads, levels, counts, self.block
         )
 
     def changed(self, gone: Longs, before: Longs, keys: Keys, numbers: Longs) -> MemberOrder:
@@ -242,7 +244,7 @@ class MemberOrder:
         leaving, coming = gone >> INDEX_BITS, before >> INDEX_BITS
         had = self.loads.take(Places.of(gone, self.keys))
         levels, counts = self._recounted((leaving, had, -1), (coming, rows[2], 1))
-        touched = np.union1d(leaving, coming)
+        touched = sort_distinct(np.concatenate([leaving, coming]))
         exchange = self._exchange_all if are_many(len(touched), self.keys) else self._exchange
         columns, heads = exchange(gone, before, rows, names)
         fresh = MemberOrder(
@@ -347,6 +349,8 @@ class MemberOrder:
         """Return levels and counts with (block, load) pairs more or fewer."""
         levels, counts, width = self.levels, self.counts.copy(), len(self.keys.blocks)
         for block, load, sign in parts:
+            if not len(load):
+                continue
             at = levels.searchsorted(load)
             new = load[levels[np.minimum(at, len(levels) - 1)] != load]
             if len(new):
