@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from assignors.arrays import Bools, Longs
-from coordinator.core.state.shared_dict import SharedDict
+from coordinator.core.state.shared_dict import SHARED_LEAST, GrowingSet, SharedDict, share
 from coordinator.core.state.short_calls import AT_ONCE, number
 
 V = TypeVar("V")
@@ -199,6 +199,9 @@ class RowDict(SharedDict[str, V], Generic[V]):
     def based_on(self, rows: RowValues[V]) -> Self:
         """Return a copy whose rows are others of the same index."""
         self.rows.index.frozen = True
+        self._new = cast("dict[str, V]", share(self._new))
+        if isinstance(self._gone, set) and len(self._gone) >= SHARED_LEAST:
+            self._gone = cast("set[str]", GrowingSet(self._gone))
         return type(self)(rows, self)
 
     @property

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import ItemsView, Iterable, Mapping
+from collections.abc import ItemsView, Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from typing import TypeAlias, TypeVar
 
 from coordinator.core.state.draft_dict import DraftDict
@@ -85,6 +86,39 @@ class SharedDict(DraftDict[K, V]):
 
     def _become(self, base: dict[K, V]) -> None:
         self._base, self._new, self._gone, self._shared = base, {}, set(), False
+
+
+class GrowingSet(AbstractSet[K]):
+    """A set that is only added to, and whose copies cost what came lately."""
+
+    __slots__ = ("_base", "_new")
+
+    def __init__(self, base: Iterable[K]) -> None:
+        self._base = frozenset(base)
+        self._new: set[K] = set()
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._new or key in self._base
+
+    def __iter__(self) -> Iterator[K]:
+        yield from self._base
+        yield from self._new
+
+    def __len__(self) -> int:
+        return len(self._base) + len(self._new)
+
+    def add(self, key: K) -> None:
+        """Add a key; it may be there."""
+        if key not in self._base:
+            self._new.add(key)
+
+    def copy(self) -> GrowingSet[K]:
+        """Return a copy that no later key reaches."""
+        if len(self._new) > max(1_000, len(self._base) // _CHANGES_SHARE):
+            self._base, self._new = self._base | self._new, set()
+        other: GrowingSet[K] = GrowingSet(self._base)
+        other._new = self._new.copy()
+        return other
 
 
 Shareable: TypeAlias = "dict[K, V] | SharedDict[K, V]"

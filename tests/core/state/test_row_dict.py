@@ -22,6 +22,7 @@ from coordinator.core.state.row_dict import (
     list_keys_of_one,
 )
 from coordinator.core.state.rows.member_table import MemberDict, count_all_owned, list_field
+from coordinator.core.state.shared_dict import GrowingSet, SharedDict
 
 KEYS = st.sampled_from([f"m{number}" for number in range(8)])
 CHANGES = st.lists(st.tuples(st.sampled_from(["set", "del", "pop"]), KEYS), max_size=12)
@@ -80,6 +81,31 @@ def test_it_is_as_a_dict(count, before, after, others):
     assert (found == copy) == (twin == copy_twin)
     assert set(list_keys_of_one(found, copy)) == twin.keys() ^ copy_twin.keys()
     assert set(list_keys_of_one(found, copy_twin)) == twin.keys() ^ copy_twin.keys()
+
+
+def test_copies_of_very_many_changes_cost_what_came_since():
+    """What changed, and what was removed, is shared with copies too, once it is much."""
+    ids = [f"m{number}" for number in range(25_000)]
+    found = RowDict(Doubled(index_of(*ids)))
+    twin = dict(found)
+    copies = []
+    for turn in range(4):
+        for one in (found, twin):
+            some = ids[turn * 5_000 : (turn + 1) * 5_000]
+            change(one, [("set", key) for key in [*some, f"n{turn}"]], turn)
+            change(one, [("del", key) for key in ids[turn + 1 : 20_000 : 7]], turn)
+        copies.append((found.copy(), twin.copy()))
+        for one in copies[-1]:
+            change(one, [("set", "other"), ("pop", ids[-1 - turn]), ("set", ids[1])], 9)
+        assert found.own.copy() is not found.own
+    changed = len(found.own) + len(found.gone)
+    assert changed > 20_000
+    assert isinstance(found.own, SharedDict)
+    assert isinstance(found.gone, GrowingSet)
+    for one, expected in (*copies, (found, twin)):
+        assert list(one.items()) == list(expected.items())
+        assert one.list_keys().to_pylist() == list(expected)
+        assert len(one) == len(expected)
 
 
 def test_an_index_finds_ids_in_any_order_each_once():
