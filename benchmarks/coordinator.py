@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -18,8 +18,8 @@ from benchmarks.shape import EPOCH, GROUP, Shape, in_thousands
 from benchmarks.store import epoch_records, temporary_store, write_group
 from coordinator import Coordinator
 from coordinator.clock import wall_ms
-from coordinator.config import Config
-from coordinator.core.events import Heartbeat
+from coordinator.config import Config, parse
+from coordinator.core.events import LEAVE, Heartbeat
 from coordinator.core.state.records import OffsetCommitted
 from coordinator.storage.delta_log import DeltaLog
 
@@ -31,7 +31,8 @@ fsync and maintenance on. A rate is given as the time for a number of requests.
 A commit reads nothing: it writes the data file and the entry of Delta's log, and syncs both and
 their folders. One member joins 100,000: the store has a snapshot, so none is written meanwhile. The
 first join plans from nothing; each later one continues from the last plan, in 3 to 4 ms of CPU with
-its checks. The join and the installation wait for a running commit, and then for their own.
+its checks, within the batch of its join, so that both are one commit. One leaves 1,000,000: until
+the target that the next heartbeat of another member asks for is durable.
 Loading: each member has three records, which stay columns, as the snapshot has them; of a member
 only its id becomes an object. A thread reads the next rows meanwhile.
 """
@@ -49,10 +50,21 @@ class Sizes:
     advance: int
     load: int
     each: int
+    change: int
+    classes: int
 
 
-FULL = Sizes(100_000, 150_000, 5_000, 50, 1_000, 1_000_000, 1_000_000, 100)
-SMOKE = Sizes(100, 1_000, 60, 3, 20, 200, 200, 5)
+FULL = Sizes(100_000, 150_000, 5_000, 50, 1_000, 1_000_000, 1_000_000, 100, 1_000_000, 1_000)
+SMOKE = Sizes(100, 1_000, 60, 3, 20, 200, 200, 5, 200, 10)
+CHANGED_EACH = 10
+"""Partitions a member of the group of which one joins or leaves."""
+PATIENT = parse('[kafka]\n"group.consumer.max.session.timeout.ms" = 3600000\n', "benchmark")
+"""Its members need not beat while they are only there to be many."""
+CHANGED = {
+    "consumer.session.timeout.ms": "3600000",
+    "consumer.assignment.interval.ms": "0",
+    "consumer.assignor.engine": "local",
+}
 
 
 def run(bench: Bench) -> Section:
@@ -66,6 +78,7 @@ def run(bench: Bench) -> Section:
         _beats_while_one_keeps,
         _beats_and_join,
         _advance_and_load if bench.smoke else _advance_and_load_apart,
+        _changes if bench.smoke else _changes_apart,
     ):
         bench.say(f"coordinator: {work.__name__.strip('_').replace('_', ' ')}")
         with temporary_store() as store:
@@ -249,27 +262,96 @@ def _one_joins(coordinator: Coordinator, shape: Shape) -> Iterator[Figure]:
     took = []
     for number in range(5):
         time.sleep(1.1)  # the assignment interval
-        began = time.perf_counter()
-        coordinator.consumer_group_heartbeat(
-            group_id=GROUP,
-            member_id=f"new{number}",
-            member_epoch=0,
-            rebalance_timeout_ms=60_000,
-            subscribed_topic_names=shape.names(0),
-            topic_partitions={},
-        )
-        while coordinator.status == "active":
-            (row,) = coordinator.group_epochs(GROUP)
-            if row[0] == row[1]:
-                break
-            time.sleep(0.002)
-        took.append((time.perf_counter() - began) * 1000)
+        took.append(_took(partial(_join_one, coordinator, shape, f"new{number}")))
     over.set()
     others.join()
     waits.sort()
     label = f"one member joins {len(ids):,}"
     yield replace(Figure.of(f"{label}: durable target", took), goal=60.0)
     yield _figure(f"{label}: heartbeats of others, p99", waits[int(len(waits) * 0.99)], 25.0)
+
+
+def _changes_apart(store: Path, sizes: Sizes) -> Iterator[Figure]:
+    """Write and change each group in processes of their own."""
+    for classes in (1, sizes.classes):
+        for work in (_write_for_change, _change):
+            with ProcessPoolExecutor(1, get_context("spawn")) as apart:
+                found = apart.submit(work, store / str(classes), sizes, classes).result()
+        yield from found
+
+
+def _changes(store: Path, sizes: Sizes) -> Iterator[Figure]:
+    for classes in (1, sizes.classes):
+        _write_for_change(store / str(classes), sizes, classes)
+        yield from _change(store / str(classes), sizes, classes)
+
+
+def _shape_to_change(sizes: Sizes, classes: int) -> Shape:
+    if classes == 1:
+        return in_thousands(sizes.change, CHANGED_EACH)
+    return Shape(sizes.change, CHANGED_EACH, classes=classes)
+
+
+def _write_for_change(store: Path, sizes: Sizes, classes: int) -> list[Figure]:
+    store.parent.mkdir(parents=True, exist_ok=True)
+    write_group(store, _shape_to_change(sizes, classes), CHANGED, snapshot=True)
+    return []
+
+
+def _change(store: Path, sizes: Sizes, classes: int) -> list[Figure]:
+    """One joins a very large group that was loaded; then others join and leave, one by one."""
+    shape = _shape_to_change(sizes, classes)
+    names = f", {classes:,} classes" if classes > 1 else ""
+    label = f"{shape.members:,} x {shape.members * shape.each:,}{names}"
+    with Coordinator.open(
+        store, config=PATIENT, topics=shape.topics(), takeover="force"
+    ) as coordinator:
+        first = _took(partial(_join_one, coordinator, shape, "first"))
+        joined = [f"new{number}" for number in range(10)]
+        joins = [_took(partial(_join_one, coordinator, shape, one)) for one in joined]
+        other = Heartbeat(GROUP, shape.ids()[0], EPOCH)
+        leaves = []
+        for member_id in joined:
+            began = time.perf_counter()
+            coordinator.consumer_group_heartbeat(
+                group_id=GROUP, member_id=member_id, member_epoch=LEAVE
+            )
+            (answer,) = coordinator.consumer_group_heartbeats([other]).raise_for_error()
+            _wait_for_target(coordinator)
+            leaves.append((time.perf_counter() - began) * 1000)
+            other = Heartbeat(GROUP, other.member_id, answer.member_epoch)
+    return [
+        _figure(f"{label}: one joins right after the load", first, 1_000.0),
+        Figure.of(f"{label}: one joins, durable target", joins, goal=20.0),
+        Figure.of(f"{label}: one leaves, durable target", leaves, goal=20.0),
+    ]
+
+
+def _join_one(coordinator: Coordinator, shape: Shape, member_id: str) -> None:
+    coordinator.consumer_group_heartbeat(
+        group_id=GROUP,
+        member_id=member_id,
+        member_epoch=0,
+        rebalance_timeout_ms=60_000,
+        subscribed_topic_names=shape.names(0),
+        topic_partitions={},
+    )
+    _wait_for_target(coordinator)
+
+
+def _wait_for_target(coordinator: Coordinator, pause_s: float = 0.001) -> None:
+    """Wait until the group's target is for its present epoch."""
+    while coordinator.status == "active":
+        (row,) = coordinator.group_epochs(GROUP)
+        if row[0] == row[1]:
+            break
+        time.sleep(pause_s)
+
+
+def _took(work: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    work()
+    return (time.perf_counter() - began) * 1000
 
 
 def _advance_and_load_apart(store: Path, sizes: Sizes) -> list[Figure]:
