@@ -362,7 +362,7 @@ class Node:
         if job is None or not self.world.chance.happens("computed at once", task.computation_id):
             return None
         self.world.story.cannot_tell("computed at once")
-        return self._engine.compute_now(job)
+        return self._engine.compute_now(job) or self._engine.compute(job)
 
     def _computed(self, task: ComputeTarget, outcome: TargetCandidate, life: int) -> None:
         if life != self.life:
