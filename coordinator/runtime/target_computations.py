@@ -39,7 +39,7 @@ from coordinator.runtime.event_processor import EventProcessor
 BACKOFF_MAX_S, DOUBLINGS_MAX = 60.0, 16
 """From the shortest backoff, a millisecond, so many doublings reach the longest."""
 NOW_S = 0.02
-"""A group whose last target took no longer has the next one computed in the loop's thread, where
+"""A group whose last target took no more CPU has the next one computed in the loop's thread, where
 heartbeats of others wait for it: not as long as for the commit that this saves."""
 NOTED_MOST = 1_000
 logger = logging.getLogger("muster.coordinator")
@@ -84,7 +84,7 @@ class TargetComputations:
         """How often in a row the computation of a group's target failed."""
         self._timers: set[threading.Timer] = set()
         self._took_s: dict[str, float] = {}
-        """How long the last target of a group took."""
+        """The CPU time of a group's last target, in the thread that computed it."""
 
     def begin(self, task: ComputeTarget) -> None:
         """Give a computation to its engine; cancels one that still runs for the group.
@@ -97,7 +97,7 @@ class TargetComputations:
             return
         try:
             engine = self._engine_for(basis)
-            target = self._threads_of(engine).submit(engine.compute, basis)
+            target = self._threads_of(engine).submit(self._compute, engine, basis)
         except Exception as error:
             logger.exception("engine failed to start for group %s", task.group_id)
             self._retry_later(task, str(error))
@@ -121,7 +121,7 @@ class TargetComputations:
         basis = restore_basis(self._processor, task)
         if basis is None or self._engine_for(basis) is not local:
             return None
-        began = time.monotonic()
+        began, begun = time.monotonic(), time.thread_time()
         try:
             target = local.compute_now(basis)
         except Exception:
@@ -129,14 +129,22 @@ class TargetComputations:
             return None
         if target is not None:
             self._failures.pop(task.group_id, None)
-            self._note_took(task.group_id, time.monotonic() - began)
+            self._note_took(task.group_id, time.thread_time() - begun)
+            self._processor.metrics.assigned(task.group_id, (time.monotonic() - began) * 1000)
+        return target
+
+    def _compute(self, engine: Engine, basis: Basis) -> TargetCandidate:
+        """Compute a target in a thread of the engine's."""
+        begun = time.thread_time()
+        target = engine.compute(basis)
+        self._note_took(basis.group_id, time.thread_time() - begun)
         return target
 
     def _note_took(self, group_id: str, took_s: float) -> None:
-        self._took_s[group_id] = took_s
-        self._processor.metrics.assigned(group_id, took_s * 1000)
-        if len(self._took_s) > NOTED_MOST:
-            del self._took_s[next(iter(self._took_s))]
+        with self._lock:
+            self._took_s[group_id] = took_s
+            if len(self._took_s) > NOTED_MOST:
+                del self._took_s[next(iter(self._took_s))]
 
     def _threads_of(self, engine: Engine) -> ThreadPoolExecutor:
         """Return the threads in which an engine computes targets."""
@@ -212,7 +220,7 @@ class TargetComputations:
         if not self._finish(running):
             return
         task = running.task
-        self._note_took(task.group_id, time.monotonic() - running.began)
+        self._processor.metrics.assigned(task.group_id, (time.monotonic() - running.began) * 1000)
         error = None if found.cancelled() else found.exception()
         if found.cancelled() or error is not None:
             self._retry_later(task, str(error or "cancelled"))
