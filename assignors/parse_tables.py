@@ -36,6 +36,11 @@ TEXT_BYTES_MAX = 2**31 - 1
 LIST_TESTS = (
     pt.is_list, pt.is_large_list, pt.is_fixed_size_list, pt.is_list_view, pt.is_large_list_view,
 )  # fmt: skip
+BAD_RANGE = (
+    "{}: member {!r}, topic {!r} has first_partition {} and partition_count {}: "
+    "give a first partition of 0 or more and a count of 1 or more"
+)
+NULL_IN_ROW = "{}: a row has a null: give every row all four values"
 NO_TEXT = "{}: column {!r} has text that is not UTF-8: write it as UTF-8"
 
 
@@ -177,9 +182,9 @@ def parse_owned_table(
     if len(bad):
         row = int(bad[0])
         raise SpecError(
-            f"{where}: member {owner[row].as_py()!r}, topic {names[row].as_py()!r} has "
-            f"first_partition {int(first[row])} and partition_count {int(count[row])}: "
-            "give a first partition of 0 or more and a count of 1 or more"
+            BAD_RANGE.format(
+                where, owner[row].as_py(), names[row].as_py(), int(first[row]), int(count[row])
+            )
         )
     return owner, names, first, count
 

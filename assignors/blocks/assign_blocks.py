@@ -13,7 +13,7 @@ For `range`, `DivideTopics` follows 1: no member has to know what others own.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
@@ -22,7 +22,7 @@ from typing import Generic, Protocol, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from assignors.arrays import Ints, Longs
+from assignors.arrays import Ints, Longs, offsets_of
 from assignors.blocks.drops import BlockDrops
 from assignors.blocks.kinds import BlockKinds
 from assignors.blocks.line_blocks import DealPieces, FreeLine, MovesLimit, SharePieces, Shares
@@ -36,6 +36,7 @@ from assignors.blocks.packets import (
     LOADS,
     MEMBERS,
     MOVES,
+    PACKET,
     PIECES,
     WANTS,
     Batches,
@@ -44,17 +45,24 @@ from assignors.blocks.packets import (
 )
 from assignors.blocks.place_members import CountLeft, HandOut, ListRows, PlaceMembers, Seats
 from assignors.blocks.range_blocks import DivideTopics, TopicShares
-from assignors.blocks.read_members import ReadMembers, TakeLostClaims, raise_fault
+from assignors.blocks.read_members import (
+    OWNED,
+    ListOwned,
+    ReadMembers,
+    TakeLostClaims,
+    raise_fault,
+)
 from assignors.blocks.regroup import JoinMembers, SplitStatic, find_edges
 from assignors.blocks.totals import Settled, find_free, find_wanted, settle
 from assignors.materialize import PartitionLine
 from assignors.ownership import ArrayOwnership
-from assignors.partition_ranges import Verdict
+from assignors.partition_ranges import ARROW_SCHEMA, Verdict
 from assignors.plan import solve_sticky_plan
 from assignors.water_level import Histogram
 
 STRETCHES_MAX = 256
 """Each block of members sends a packet to each stretch of the line."""
+ASSIGNMENT = dict(zip(ARROW_SCHEMA.names, ARROW_SCHEMA.types, strict=True))
 NUMBERS_MAX = 1 << 22
 """Of blocks times classes and topic classes: every task gets so many numbers."""
 
@@ -74,11 +82,20 @@ class Engine(Protocol[Frame]):
     def read(self, blocks: int) -> Frame:
         """Return `read_members.ROWS`, those of neighbouring ids in a task of its own."""
 
-    def run(self, task: Task, *frames: Frame, seats: Seats | None = None) -> Frame:
-        """Run a task on the packets of some frames, dealt by their seats first if given."""
+    def run(
+        self,
+        task: Task,
+        *frames: Frame,
+        seats: Seats | None = None,
+        columns: Mapping[str, pa.DataType] = PACKET,
+    ) -> Frame:
+        """Run a task on the packets of some frames, dealt by their seats first if given.
 
-    def list_rows(self, task: Task, *frames: Frame, seats: Seats | None = None) -> Frame:
-        """Do as `run`, for a task that yields rows of an assignment."""
+        Parameters
+        ----------
+        columns
+            What the task yields.
+        """
 
     def keep(self, frame: Frame, *kinds: str) -> tuple[Frame, list[Packet]]:
         """Compute a frame, keep it, and return the packets of some kinds, by block."""
@@ -232,12 +249,9 @@ class BlockGroup(Generic[Frame]):
 
     def divide(self) -> Assigned[Frame]:
         """Divide each topic among its subscribers, as `range` does."""
-        group: BlockGroup[Frame] = self
         if not self.partitions:
             return self._assign_nothing(Verdict())
-        if group.kinds.owned:
-            line = _Line.of(group, group.known.parts.problem.topic_class, None, None)
-            group = line.take_lost_claims() if line.claimed_twice else group
+        group = self.resolved()
         kinds, known, engine = group.kinds, group.known, group.engine
         every = np.arange(len(kinds.block))
         shares = TopicShares.of(
@@ -249,8 +263,22 @@ class BlockGroup(Generic[Frame]):
         classes = kinds.group.class_count
         after = Histogram.of(classes, *join_packets(found, "class", "load", "members"))
         moved = kinds.owned - int(join_packets(found, "stayed")[0].sum())
-        rows = engine.list_rows(DivideTopics(known, shares, sum_up=False), group.held)
+        task = DivideTopics(known, shares, sum_up=False)
+        rows = engine.run(task, group.held, columns=ASSIGNMENT)
         return Assigned(rows, Verdict(), after, moved, group.partitions - kinds.owned)
+
+    def resolved(self) -> BlockGroup[Frame]:
+        """Return the group with each partition claimed twice the first one's in member order."""
+        if not self.kinds.owned:
+            return self
+        line = _Line.of(self, self.known.parts.problem.topic_class, None, None)
+        return line.take_lost_claims() if line.claimed_twice else self
+
+    def list_owned(self) -> Frame:
+        """Return what members own: rows of `read_members.OWNED`."""
+        kinds = self.kinds
+        members = kinds.by_block(np.arange(len(kinds.block)), kinds.times).sum(axis=1)
+        return self.engine.run(ListOwned(offsets_of(members)), self.held, columns=OWNED)
 
     def count_left(self, drops: BlockDrops) -> list[Packet]:
         """Count what is left to members once they have given up something."""
@@ -349,13 +377,14 @@ class _Line(Generic[Frame]):
         hand_out = HandOut(known, self.line, wanted, sum_up=limit is not None)
         plan, moved, loads = settled.plan, settled.moved, settled.loads
         if limit is None or self.limit is None:
-            rows = engine.list_rows(hand_out, stay, dealt, seats=seats)
+            rows = engine.run(hand_out, stay, dealt, seats=seats, columns=ASSIGNMENT)
         else:
             done, after = engine.keep(engine.run(hand_out, stay, dealt, seats=seats), AFTER)
             loads = Histogram.of(
                 len(loads.offsets) - 1, *join_packets(after, "class", "load", "members")
             )
-            rows, moved = engine.list_rows(ListRows(known.topics), done), self.limit
+            rows = engine.run(ListRows(known.topics), done, columns=ASSIGNMENT)
+            moved = self.limit
         verdict = Verdict(limit is not None, plan.moved, plan.exact)
         orphans = group.partitions - group.kinds.owned
         return Assigned(rows, verdict, loads, moved, orphans)

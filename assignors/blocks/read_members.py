@@ -23,6 +23,7 @@ from assignors.blocks.packets import (
 )
 from assignors.errors import SpecError
 from assignors.materialize import PartitionLine
+from assignors.parse_tables import BAD_RANGE, NULL_IN_ROW
 from assignors.partition_ranges import (
     find_overlaps,
     merge_touching,
@@ -33,6 +34,10 @@ from assignors.partition_ranges import (
 CLAIMED = ("topic", "first_partition", "partition_count")
 ROWS = ("block", "member_id", "instance_id", "class", *CLAIMED)
 """Columns of rows to read: a member has a class, a claim has -1 in its place."""
+OWNED = {
+    "topic_index": pa.int32(), "first": pa.int32(), "count": pa.int32(), "owner": pa.int64(),
+}  # fmt: skip
+"""Columns of what members own: the topic, by name, and the owner's place in member order."""
 _PARTITION_MAX = 2**31 - 1
 
 
@@ -142,17 +147,12 @@ def raise_fault(packets: list[Packet]) -> None:
 
 def _refuse_bad_values(claims: pa.Table) -> None:
     if any(claims[name].null_count for name in ("member_id", *CLAIMED)):
-        raise _FaultError(0, "owned: a row has a null: give every row all four values")
+        raise _FaultError(0, NULL_IN_ROW.format("owned"))
     first, count = (np.asarray(claims[name].combine_chunks()) for name in CLAIMED[1:])
     wrong = (first < 0) | (count < 1) | (np.maximum(first, count) > _PARTITION_MAX)
     if wrong.any():
         rows = claims.filter(pa.array(wrong)).select(["member_id", *CLAIMED]).to_pylist()
-        member, topic, at, size = min(tuple(row.values()) for row in rows)
-        raise _FaultError(
-            1,
-            f"owned: member {member!r}, topic {topic!r} has first_partition {at} and "
-            f"partition_count {size}: give a first partition of 0 or more and a count of 1 or more",
-        )
+        raise _FaultError(1, BAD_RANGE.format("owned", *min(tuple(row.values()) for row in rows)))
 
 
 def _refuse_unknown(
@@ -165,6 +165,31 @@ def _refuse_unknown(
         f"member {ids[int(member[row])].as_py()!r} owns partitions of topic "
         f"{names[row].as_py()!r}, which is not in topics: add it, or drop the claim",
     )
+
+
+@dataclass(frozen=True, slots=True)
+class ListOwned:
+    """List what the members of blocks own.
+
+    Attributes
+    ----------
+    starts
+        (blocks + 1,) how many members are before those of each block.
+    """
+
+    starts: Longs
+
+    def run(self, batches: Batches) -> Iterator[pa.RecordBatch]:
+        """Yield rows of `OWNED`."""
+        for packet in read_packets(batches):
+            if packet.kind == MEMBERS:
+                block = MemberBlock.unpack(packet)
+                owner = block.member + self.starts[packet.block]
+                columns = (block.topic, block.first, block.count, owner)
+                yield pa.RecordBatch.from_arrays(
+                    [pa.array(it, kind) for it, kind in zip(columns, OWNED.values(), strict=True)],
+                    list(OWNED),
+                )
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,8 +29,6 @@ from spark_jobs.assignors.small_group import GivenTables
 from spark_jobs.session.schemas import frame_of
 from spark_jobs.session.work_session import WorkSession
 
-_ROWS = dict(zip(ARROW_SCHEMA.names, ARROW_SCHEMA.types, strict=True))
-
 
 def read_blocks(session: WorkSession, given: GivenTables) -> BlockGroup[DataFrame]:
     """Read a group into blocks.
@@ -70,13 +68,18 @@ class FrameEngine(Engine[DataFrame]):
         dealt = rows.repartitionByRange(blocks, "member_id")
         return dealt.withColumn("block", F.spark_partition_id()).select(*ROWS)
 
-    def run(self, task: Task, *frames: DataFrame, seats: Seats | None = None) -> DataFrame:
+    def run(
+        self,
+        task: Task,
+        *frames: DataFrame,
+        seats: Seats | None = None,
+        columns: Mapping[str, pa.DataType] = PACKET,
+    ) -> DataFrame:
         """See `Engine`."""
-        return _run(task, frames, seats, PACKET)
-
-    def list_rows(self, task: Task, *frames: DataFrame, seats: Seats | None = None) -> DataFrame:
-        """See `Engine`."""
-        return _run(task, frames, seats, _ROWS)
+        rows = reduce(DataFrame.unionAll, frames)
+        if seats is not None:
+            rows = rows.repartition(len(seats), "seat")
+        return rows.mapInArrow(task.run, from_arrow_schema(pa.schema(columns)))
 
     def keep(self, frame: DataFrame, *kinds: str) -> tuple[DataFrame, list[Packet]]:
         """See `Engine`."""
@@ -98,18 +101,6 @@ class FrameEngine(Engine[DataFrame]):
     def no_rows(self) -> DataFrame:
         """See `Engine`."""
         return frame_of(self.session.spark, ARROW_SCHEMA.empty_table())
-
-
-def _run(
-    task: Task,
-    frames: tuple[DataFrame, ...],
-    seats: Seats | None,
-    columns: Mapping[str, pa.DataType],
-) -> DataFrame:
-    rows = reduce(DataFrame.unionAll, frames)
-    if seats is not None:
-        rows = rows.repartition(len(seats), "seat")
-    return rows.mapInArrow(task.run, from_arrow_schema(pa.schema(columns)))
 
 
 def _select(packets: DataFrame, kinds: tuple[str, ...]) -> DataFrame:

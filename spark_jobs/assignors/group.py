@@ -13,25 +13,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import Column, DataFrame, Row, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from assignors import SpecError
 from assignors.arrays import PARTITIONS_MAX, Ints, Longs, offsets_of
-from assignors.compressed_problem import CompressedProblem
-from assignors.materialize import PartitionLine
 from assignors.parse_tables import NO_TEXT, parse_topics_table
 from spark_jobs.session.schemas import select_members, select_topics, small
 from spark_jobs.session.work_session import WorkSession
-
-ORDER = ("dynamic", "instance", "member_id")
-"""Member order: static members first by instance id, then by member id."""
-
-MEMBERS = ("key", "class", *ORDER)
-"""Columns of members. `key` identifies the member in all other frames: it is a hash of the id, and
-checked to be unique in the group. It groups rows faster than text. No result is ordered by it."""
-
-_SEEDS = range(16)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,27 +44,11 @@ class TopicTable:
 
 @dataclass(frozen=True, slots=True)
 class Classes:
-    """The subscription classes, on the driver, numbered by their first member."""
+    """The subscription classes, on the driver: how many members each has, and its topics."""
 
     size: Longs
     offsets: Longs
     topics: Ints
-
-    @classmethod
-    def of(cls, sizes: list[int], lists: list[list[int]]) -> Classes:
-        """Concatenate lists of topics."""
-        lengths = np.array([len(item) for item in lists], dtype=np.int64)
-        flat = np.array([at for item in lists for at in item], dtype=np.int64)
-        return cls(np.array(sizes, dtype=np.int64), offsets_of(lengths), flat)
-
-    def take(self, order: list[int]) -> Classes:
-        """Renumber the classes: class i becomes the old class `order[i]`."""
-        lists = np.split(self.topics, self.offsets[1:-1])
-        return Classes.of(self.size[order].tolist(), [lists[at].tolist() for at in order])
-
-    def problem(self, topics: TopicTable) -> CompressedProblem:
-        """Return the group's compressed problem."""
-        return CompressedProblem.of_classes(self.size, self.offsets, self.topics, topics.partitions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,66 +126,23 @@ def adopt_members(
 
 @dataclass(frozen=True, slots=True)
 class FrameGroup:
-    """A group whose members and ranges are distributed.
+    """A group whose partitions are rows of frames.
 
     Attributes
     ----------
     work_session
         The session of its frames.
-    topics, classes, problem
-        Arrays on the driver.
-    members
-        A frame of `MEMBERS`, hash-partitioned by key.
-    seed
-        The seed of the hash that makes the key.
+    topics
+        The topics, on the driver.
     """
 
     work_session: WorkSession
     topics: TopicTable
-    classes: Classes
-    problem: CompressedProblem
-    members: DataFrame
-    seed: int
 
     @property
     def spark(self) -> SparkSession:
         """The session to work in."""
         return self.work_session.spark
-
-    @classmethod
-    def of(
-        cls,
-        work_session: WorkSession,
-        members: DataFrame | LabelledMembers,
-        topics: TopicTable,
-        rows: int,
-    ) -> FrameGroup:
-        """Read members and topics.
-
-        Parameters
-        ----------
-        rows
-            Number of rows of the previous assignment: tasks are sized for both.
-
-        Raises
-        ------
-        SpecError
-            As for `GroupSpec.from_arrow`, or members are others when they are read again.
-        """
-        labelled = LabelledMembers.of(members, topics)
-        classes = labelled.count(topics)
-        count = int(classes.size.sum())
-        work_session.set_shuffle_parts(
-            max(-(-max(count, rows) // work_session.bucket_rows), work_session.tasks)
-        )
-        kept, seed = _add_keys(work_session, _normalize_members(labelled.rows), count)
-        if len(classes.size) > 1:
-            kept, classes = _renumber_classes(work_session.spark, kept, classes)
-        return cls(work_session, topics, classes, classes.problem(topics), kept, seed)
-
-    def line(self, problem: CompressedProblem) -> PartitionLine:
-        """Return the line of all partitions, in the order of topic classes."""
-        return PartitionLine.of(problem.topic_class, self.topics.partitions)
 
 
 def refuse_changed(expected: npt.ArrayLike, found: npt.ArrayLike) -> None:
@@ -231,21 +161,6 @@ def refuse_changed(expected: npt.ArrayLike, found: npt.ArrayLike) -> None:
             "members: the DataFrame gives other rows each time it is read (as random values do): "
             "cache it, or write it to a table and read that"
         )
-
-
-def key_of(name: str, seed: int) -> Column:
-    """Return the key of a member id."""
-    return F.xxhash64(F.lit(seed), F.col(name))
-
-
-def _normalize_members(members: DataFrame) -> DataFrame:
-    """Add the columns of the members' total order."""
-    return members.select(
-        "member_id",
-        F.col("instance_id").isNull().alias("dynamic"),
-        F.coalesce("instance_id", F.lit("")).alias("instance"),
-        "class",
-    )
 
 
 def _to_set(name: str) -> Column:
@@ -326,44 +241,3 @@ def _label(members: DataFrame, lists: list[list[str]]) -> DataFrame:
     sets = members.withColumn("subscribed", _to_set("subscribed"))
     numbers = small(members.sparkSession, labels)
     return sets.join(numbers, "subscribed", "inner").drop("subscribed")
-
-
-def _add_keys(work_session: WorkSession, members: DataFrame, count: int) -> tuple[DataFrame, int]:
-    """Add keys to members and keep the frame; refuse a duplicate member, or others than `count`."""
-    for seed in _SEEDS:
-        keyed = members.withColumn("key", key_of("member_id", seed)).select(*MEMBERS)
-        kept = work_session.keep(keyed.repartition(work_session.tasks, "key"))
-        keys = kept.groupBy("key").count()
-        found = keys.agg(F.sum("count").alias("rows"), F.max("count").alias("most")).collect()[0]
-        refuse_changed(count, found["rows"] or 0)
-        if (found["most"] or 0) <= 1:
-            return kept, seed
-        again = keys.where("count > 1").drop("count")
-        shared = kept.join(again.hint("shuffle_hash"), "key", "left_semi")
-        twice = shared.groupBy("member_id").count().where("count > 1")
-        name = twice.agg(F.min("member_id")).collect()[0][0]
-        if name is not None:
-            raise SpecError(f"member {name!r} appears twice: give each member one row")
-    raise AssertionError("16 seeds clash: the hash of member ids is broken")
-
-
-def _renumber_classes(
-    spark: SparkSession, members: DataFrame, classes: Classes
-) -> tuple[DataFrame, Classes]:
-    """Renumber the classes by their first member."""
-    head, size = F.min(F.struct(*ORDER)).alias("head"), F.count(F.lit(1)).alias("size")
-    heads = members.groupBy("class").agg(head, size).collect()
-    sizes = {row["class"]: row["size"] for row in heads}
-    refuse_changed(classes.size, [sizes.get(at, 0) for at in range(len(classes.size))])
-    order = [row["class"] for row in sorted(heads, key=_by_head)]
-    ranks = {
-        "class": np.array(order, dtype=np.int32),
-        "rank": np.arange(len(order), dtype=np.int32),
-    }
-    ranked = members.join(small(spark, ranks), "class", "inner")
-    return ranked.withColumn("class", F.col("rank")).select(*MEMBERS), classes.take(order)
-
-
-def _by_head(row: Row) -> tuple[bool, str, str]:
-    dynamic, instance, member = row["head"]
-    return dynamic, instance, member

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from assignors import GroupSpec, SpecError, get_assignor
-from assignors.arrays import Bools, Longs, sum_by
+from assignors.arrays import Bools, Ints, Longs, sum_by
 from assignors.certificate import bound_moves, find_makespan
 from assignors.groups.assign_groups import SUMMARY_SCHEMA
 from assignors.groups.task_rows import GROUP_ID
@@ -26,12 +26,13 @@ from assignors.weighted.assignor import WeightedAssignor
 from assignors.weighted.bounds import find_whole_bound
 from assignors.weighted.levels import SMALL
 from assignors.weighted.problem import IGNORE
-from spark_jobs.assignors.group import FrameGroup, TopicTable, key_of
-from spark_jobs.assignors.prior_ownership import check_previous, resolve_claims
+from spark_jobs.assignors.blocks import read_blocks
+from spark_jobs.assignors.group import FrameGroup, TopicTable, refuse_changed
+from spark_jobs.assignors.small_group import GivenTables
 from spark_jobs.assignors.weighted_blocks import Blocks
 from spark_jobs.assignors.weighted_search import Placed, Search
 from spark_jobs.assignors.weighted_units import Line, Units, Weighed, weigh_units
-from spark_jobs.session.schemas import select_assignment, select_owned, small
+from spark_jobs.session.schemas import select_assignment, small
 from spark_jobs.session.work_session import WorkSession
 
 WHOLE_MAX = 100_000_000
@@ -51,6 +52,8 @@ class Members:
     ----------
     ids
         Text (members,).
+    topics
+        To which they all subscribe.
     capacity, active
         int64 and bool (members,).
     unit
@@ -60,6 +63,7 @@ class Members:
     """
 
     ids: pa.StringArray
+    topics: Ints
     capacity: Longs
     active: Bools
     unit: float
@@ -87,13 +91,14 @@ def find_members(
     loads = spec.loads
     if loads is None:
         ones = np.ones(spec.member_count, dtype=np.int64)
-        return Members(spec.member_ids, ones, ones > 0, 1.0, ruled=False)
+        return Members(spec.member_ids, spec.class_topics, ones, ones > 0, 1.0, ruled=False)
     active = loads.active.copy()
     for rule in loads.constraints:
         active[rule.members] = False
     return Members(
-        spec.member_ids, loads.capacity, active, loads.capacity_unit, bool(loads.constraints)
-    )
+        spec.member_ids, spec.class_topics, loads.capacity, active, loads.capacity_unit,
+        bool(loads.constraints),
+    )  # fmt: skip
 
 
 def assign_large(
@@ -164,30 +169,18 @@ class _Large:
 
     def assign(self, tables: Mapping[str, DataFrame]) -> tuple[DataFrame, pa.Table] | None:
         session, members = self.work_session, self.members
-        claims, rows = None, 0
-        if "owned" in tables:
-            claims, rows = check_previous(select_owned(tables["owned"]))
-        known = [
-            name
-            for name in ("member_id", "instance_id", "subscribed")
-            if name in tables["members"].columns
-        ]
-        topics = TopicTable.of(tables["topics"])
-        group = FrameGroup.of(session, tables["members"].select(*known), topics, rows)
-        line = Line.of(group)
+        group = FrameGroup(session, TopicTable.of(tables["topics"]))
+        line = Line.of(group.topics, members.topics)
         if line.partitions <= SMALL:
             return None
-        session.set_shuffle_parts(max(-(-line.partitions // session.bucket_rows), session.tasks))
         owners, contested = None, 0
-        if claims is None:
+        if "owned" in tables:
+            owners, contested = self._find_owners(tables)
+        session.set_shuffle_parts(max(-(-line.partitions // session.bucket_rows), session.tasks))
+        if owners is None:
             filled = self._fill_blocks(group, line, tables.get("partitions"))
             if filled is not None:
                 return filled
-        else:
-            resolved = resolve_claims(group, claims)
-            numbers = self._number(group)
-            owners = resolved.ranges.join(numbers.hint("shuffle_hash"), "key", "inner")
-            contested = self._count_claims(group, line, claims) - resolved.owned
         weighed = weigh_units(group, line, tables.get("partitions"), owners, members.active)
         if self._is_equal(weighed):
             return None
@@ -200,6 +193,17 @@ class _Large:
         ranges = session.keep(placed.units.join_ranges(line))
         summary = self._summarise(placed, weighed, ranges, contested)
         return self._name(group, line, ranges), summary
+
+    def _find_owners(self, tables: Mapping[str, DataFrame]) -> tuple[DataFrame, int]:
+        """Return what members own, and how many partitions more they claim."""
+        known = [name for name in _KNOWN if name in tables["members"].columns]
+        given = GivenTables.of(
+            self.work_session, tables["members"].select(*known), tables["topics"], tables["owned"]
+        )
+        claimed = read_blocks(self.work_session, given)
+        refuse_changed(len(self.members.ids), int(claimed.members.sum()))
+        owned = claimed.resolved()
+        return owned.list_owned(), claimed.kinds.owned - owned.kinds.owned
 
     def _search(self, weighed: Weighed) -> Search:
         members = self.members
@@ -237,18 +241,6 @@ class _Large:
             and weighed.lightest == weighed.heaviest
             and (members.capacity == members.capacity[0]).all()
         )
-
-    def _number(self, group: FrameGroup) -> DataFrame:
-        """Return the index of each member, by key."""
-        table = pa.table({"member_id": self.members.ids, "owner": np.arange(len(self.members.ids))})
-        rows = group.spark.createDataFrame(table)
-        return rows.select(key_of("member_id", group.seed).alias("key"), "owner")
-
-    def _count_claims(self, group: FrameGroup, line: Line, claims: DataFrame) -> int:
-        topics = small(group.spark, {"topic": group.topics.names.take(pa.array(line.topic))})
-        live = group.members.select("member_id").hint("shuffle_hash")
-        mine = claims.join(topics, "topic", "left_semi").join(live, "member_id", "left_semi")
-        return int(mine.agg(F.sum("partition_count")).collect()[0][0] or 0)
 
     def _name(self, group: FrameGroup, line: Line, ranges: DataFrame) -> DataFrame:
         """Add names to ranges; return a frame of `ASSIGNMENT`."""

@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from assignors.arrays import Bools, Longs, offsets_of, sum_by
+from assignors.arrays import Bools, Ints, Longs, offsets_of, sum_by
 from assignors.loads.load_spec import find_rough_shift, find_shift
 from assignors.loads.parse_loads import NUMBER_MAX, parse_load_tables
 from assignors.weighted.budget import Budget
@@ -29,7 +29,7 @@ from assignors.weighted.unit_tasks import (
     RankMoves,
     ShedUnits,
 )
-from spark_jobs.assignors.group import FrameGroup
+from spark_jobs.assignors.group import FrameGroup, TopicTable
 from spark_jobs.assignors.ordered_ops import add_running_sum
 from spark_jobs.session.schemas import small
 from spark_jobs.session.work_session import WorkSession
@@ -53,10 +53,10 @@ class Line:
     start: Longs
 
     @classmethod
-    def of(cls, group: FrameGroup) -> Line:
+    def of(cls, topics: TopicTable, subscribed: Ints) -> Line:
         """Lay the subscribed topics of a group on a line."""
-        topic = np.unique(group.classes.topics).astype(np.int64)
-        return cls(topic, offsets_of(group.topics.partitions[topic]))
+        topic = np.unique(subscribed).astype(np.int64)
+        return cls(topic, offsets_of(topics.partitions[topic]))
 
     @property
     def partitions(self) -> int:

@@ -264,11 +264,11 @@ def _read_previous(
 ) -> tuple[DataFrame, int]:
     """Return what is left of the previous assignment, and how many partitions no longer exist."""
     from spark_jobs.assignors.groups import refuse_one_group  # noqa: PLC0415
-    from spark_jobs.assignors.prior_ownership import check_previous  # noqa: PLC0415
+    from spark_jobs.session.schemas import check_previous  # noqa: PLC0415
 
     previous, topics = _read(spark, job, "previous"), tables["topics"]
     if GROUP_ID not in tables["members"].columns:
-        previous, _ = check_previous(previous, job.previous_name)
+        previous = check_previous(previous, job.previous_name)
         return _forget_frames(job, previous, topics)
     refuse_one_group(previous, job.previous_name)
     keys = [name for name in (GROUP_ID, "topic") if name in topics.columns]

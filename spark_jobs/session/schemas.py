@@ -14,12 +14,14 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
-from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from assignors import SpecError
 from assignors.parse_tables import (
+    BAD_RANGE,
     LOAD_COLUMNS,
     MEMBERS_COLUMNS,
+    NULL_IN_ROW,
     OWNED_COLUMNS,
     TOPICS_COLUMNS,
     refuse_unknown_columns,
@@ -36,8 +38,6 @@ _FITS: Mapping[str, Callable[[T.DataType], bool]] = {
     "boolean": lambda kind: kind == T.BooleanType(),
     "timestamp": lambda kind: isinstance(kind, (*_TIMES, *_INTEGERS)) or kind == T.StringType(),
 }
-_LITERALS_MAX = 64
-"""Larger arrays are broadcast: expressions are copied with every step of a plan."""
 _NAMES = {"bigint": "an integer type", "double": "a number", "timestamp": "a time"}
 
 ASSIGNMENT = T.StructType(
@@ -162,6 +162,38 @@ def select_assignment(frame: DataFrame) -> DataFrame:
     return frame.select(*[F.col(f.name).cast(f.dataType).alias(f.name) for f in ASSIGNMENT.fields])
 
 
+def check_previous(previous: DataFrame, where: str) -> DataFrame:
+    """Check the columns and values of a previous assignment.
+
+    Parameters
+    ----------
+    where
+        The table's name in errors.
+
+    Raises
+    ------
+    SpecError
+        A column is missing, has another type or a null, or a range is invalid.
+    """
+    claims = select_owned(previous, where)
+    null = F.lit(False)
+    for name in claims.columns:
+        null = null | F.col(name).isNull()
+    most = 2**31 - 1
+    first, count = F.col("first_partition"), F.col("partition_count")
+    wrong = (first < 0) | (count < 1) | (first > most) | (count > most)
+    found = claims.agg(
+        F.max(null).alias("null"),
+        F.max(F.coalesce(wrong, F.lit(False))).alias("wrong"),
+    ).collect()[0]
+    if found["null"]:
+        raise SpecError(NULL_IN_ROW.format(where))
+    if found["wrong"]:
+        first_of_them = claims.where(wrong).agg(F.min(F.struct("*"))).collect()[0][0]
+        raise SpecError(BAD_RANGE.format(where, *first_of_them))
+    return claims
+
+
 def frame_of(spark: SparkSession, table: pa.Table) -> DataFrame:
     """Convert a table to a frame; one without rows, which Spark Connect refuses, by its schema."""
     if table.num_rows:
@@ -183,37 +215,6 @@ def small(spark: SparkSession, columns: Mapping[str, npt.ArrayLike | pa.Array]) 
         for name, column in columns.items()
     }
     return F.broadcast(frame_of(spark, pa.table(arrays)))
-
-
-def look_up(
-    frame: DataFrame, key: str, columns: Mapping[str, npt.ArrayLike | pa.Array]
-) -> DataFrame:
-    """Add columns by the number in `key`, which is an index into arrays on the driver.
-
-    Small arrays are part of the query, which spares the job of a broadcast. They are parts that
-    Spark's generated code refers to, so that other values do not compile it again.
-
-    Parameters
-    ----------
-    columns
-        Arrays of equal length, by column name. Every key must be in them.
-    """
-    lengths = {len(column) for column in columns.values()}  # type: ignore[arg-type] # of arrays
-    if max(lengths) > _LITERALS_MAX:
-        table = {key: np.arange(max(lengths), dtype=np.int32), **columns}
-        return frame.join(small(frame.sparkSession, table), key, "inner")
-    return frame.withColumns(
-        {name: F.get(_array(column), F.col(key)) for name, column in columns.items()}
-    )
-
-
-def _array(values: npt.ArrayLike | pa.Array) -> Column:
-    """Return an array as a constant, of the type that `small` gives its column."""
-    found = values if isinstance(values, pa.Array) else pa.array(np.asarray(values))
-    if pa.types.is_string(found.type):
-        return F.array(*map(F.lit, found.to_pylist()))
-    kind = from_arrow_type(found.type).simpleString()
-    return F.expr(f"cast(array({', '.join(map(str, found.to_pylist()))}) as array<{kind}>)")
 
 
 def _check_columns(frame: DataFrame, where: str, columns: Mapping[str, str]) -> None:

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from assignors import GroupSpec
 from assignors.blocks.assign_blocks import Assigned, BlockGroup, Options
-from assignors.blocks.packets import read_packets
+from assignors.blocks.packets import PACKET, read_packets
 from assignors.partition_ranges import ARROW_SCHEMA
 from assignors.sticky import parse_imbalance
 
@@ -28,15 +28,15 @@ class BatchEngine:
     def read(self, blocks):
         return _deal(self.given, self.class_of, blocks, self.draw)
 
-    def run(self, task, *frames, seats=None):
+    def run(self, task, *frames, seats=None, columns=PACKET):
         self.ran.append(type(task).__name__)
         tasks = [batches for frame in frames for batches in frame]
         if seats is not None:
             assert len(set(seats.tolist())) == len(seats)
             tasks = _by_seat([batch for batches in tasks for batch in batches], self.draw)
-        return [_run(task, batches, self.draw) for batches in tasks]
-
-    list_rows = run
+        out = [_run(task, batches, self.draw) for batches in tasks]
+        assert all(batch.schema.equals(pa.schema(columns)) for batches in out for batch in batches)
+        return out
 
     def keep(self, frame, *kinds):
         return frame, self.collect(frame, *kinds)
