@@ -225,7 +225,10 @@ class Kinds:
 def make_group(
     known: KnownGroup, class_: Ints, member: Ints, topic: Ints, first: Ints, count: Ints
 ) -> GroupSpec:
-    """Return members without names as a group: what they own is sorted by member."""
+    """Return members without names as a group: what they own is sorted by member.
+
+    Its `line_order` is left out, a third of the work: no block looks at its own members by line.
+    """
     size, classes = len(class_), len(known.class_offsets) - 1
     names, none = pa.nulls(size, pa.string()), np.zeros(0, dtype=np.int64)
     order = np.argsort(class_, kind="stable") if classes > 1 else np.arange(size)
@@ -234,7 +237,7 @@ def make_group(
         class_, known.class_offsets, known.class_topics,
         order, offsets_of(np.bincount(class_, minlength=classes)),
         member, topic, first, count, offsets_of(np.bincount(member, minlength=size)),
-        np.lexsort((first, topic)),
+        none,
         ReleasedOwnership(names[:0], none, none, none, none),
     )  # fmt: skip
 
