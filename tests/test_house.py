@@ -10,6 +10,7 @@ import subprocess
 import sys
 import zipfile
 from collections import Counter
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,7 @@ def name_of(file):
     return str(file.relative_to(ROOT))
 
 
+@cache
 def tree_of(file):
     return ast.parse(file.read_text())
 

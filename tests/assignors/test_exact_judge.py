@@ -12,7 +12,7 @@ from assignors import GroupSpec, SpecError, get_assignor
 from tests.assignors.exact_judge import EXACT, Judge, draw_options, draw_spec, share
 from tests.support.longer import EVERY
 
-SEEDS = range(4000) if EVERY else range(120)
+SEEDS = range(4000) if EVERY else range(60)
 CHUNK = 40
 
 

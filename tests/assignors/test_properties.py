@@ -178,7 +178,7 @@ def draw_pinned(seed):
 @example(seed=471, tolerance="5%", improvement="20%")
 @example(seed=719, tolerance="5%", improvement="0%")
 @example(seed=653, tolerance="20%", improvement="5%")
-@settings(max_examples=300 if EVERY else 100)
+@settings(max_examples=300 if EVERY else 40)
 def test_a_soft_pin_is_kept_or_was_never_followed(seed, tolerance, improvement):
     spec = draw_pinned(seed)
     options = {"tolerance": tolerance, "improvement": improvement}
@@ -188,7 +188,7 @@ def test_a_soft_pin_is_kept_or_was_never_followed(seed, tolerance, improvement):
 
 @given(seed=seeds, tolerance=SHARES, improvement=SHARES, most=st.sampled_from([None, 0, 1, 2]))
 @example(seed=2072, tolerance="20%", improvement="20%", most=None)
-@settings(max_examples=150)
+@settings(max_examples=150 if EVERY else 50)
 def test_a_whole_answer_with_soft_rules_is_kept(seed, tolerance, improvement, most):
     draw = random.Random(seed)
     spec = weighted_twins.random_spec(seed, racks=draw.random() < 0.5)

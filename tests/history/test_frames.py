@@ -34,6 +34,7 @@ from coordinator.storage.delta_log import DeltaLog, read_log
 from coordinator.storage.record_log import Batch, LogError, LostTarget
 from coordinator.storage.state_loader import write_snapshot
 from tests.support.history_oracle import History, epoch_rows, history_rows
+from tests.support.longer import EVERY
 from tests.support.stories import NOON, Story, many_groups, shipping, stored
 
 TRACES = ["batching", "commits", "coordinator", "timers-regex-topics"]
@@ -93,7 +94,7 @@ def test_view_of_one_group_is_a_filter_of_the_whole_view(store, view):
     found = frame(store, view).to_pylist()
     groups = sorted({row["group_id"] for row in found if row["group_id"] is not None})
     assert len(groups) > 1
-    for group_id in groups:
+    for group_id in groups[:: 1 if EVERY else 4]:
         wanted = [row for row in found if row["group_id"] == group_id]
         assert frame(store, view, group_id=group_id).to_pylist() == wanted
 
@@ -167,20 +168,16 @@ def everything(store):
     return {view: frame(store, view).to_pylist() for view in VIEWS}
 
 
-def test_views_are_the_same_with_and_without_a_snapshot(lived):
+def test_views_are_the_same_with_a_snapshot_with_a_damaged_one_and_without(lived, caplog):
     found = everything(lived)
-    shutil.rmtree(lived / "snapshots")
-    assert everything(lived) == found
     assert {row["member_id"] for row in found["members"]} == {"m1", "m4"}
     assert found["groups"][0]["state"] == "Stable"
-
-
-def test_damaged_snapshot_is_ignored(lived, caplog):
-    found = everything(lived)
     (part,) = (lived / "snapshots").glob("*.parquet")
     part.write_bytes(part.read_bytes()[:100])
     assert everything(lived) == found
     assert "ignored snapshot" in caplog.text
+    shutil.rmtree(lived / "snapshots")
+    assert everything(lived) == found
 
 
 def test_damaged_log_is_an_error(lived):

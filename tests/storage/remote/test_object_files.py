@@ -21,7 +21,7 @@ from coordinator.storage.tables.object_files import ObjectFiles
 from coordinator.storage.tables.store_files import files_at, root_of
 from tests.support.s3.client import SECRET
 
-THREADS, RACES = 8, 50
+THREADS, RACES = 8, 20
 
 
 @pytest.fixture(params=["memory", "s3"])
