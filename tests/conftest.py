@@ -51,6 +51,17 @@ def pytest_configure(config):
     config.addinivalue_line("filterwarnings", said)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """Keep the garbage collector from what stays until the end: modules, and ten thousand tests."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items):
     """Start the longest tests first, so that no core is idle at the end.
