@@ -55,7 +55,7 @@ test-clients: $(READY) ## groups of real Kafka clients for Python, the longer li
 	  tests/clients/test_shards.py \
 	  tests/clients/test_upgrade.py tests/deploy/test_versions.py tests/wire/test_commands.py tests/wire/test_hostile.py \
 	  tests/member/test_processes.py tests/push/test_processes.py \
-	  tests/watcher/test_watch_killed.py tests/watcher/test_watched_store.py \
+	  tests/watcher/test_watch_killed.py tests/watcher/test_watched_store.py tests/watcher/test_watched_maintenance.py \
 	  tests/watcher/test_inferred_reasons.py tests/backup/test_backup.py
 
 test-shards: $(READY) ## nodes that share a store of shards, killed and frozen, as processes
@@ -103,7 +103,8 @@ soak-web: $(READY) ## pages left open while a group rebalances: 5 minutes; memor
 
 sim: $(READY)    ## simulate coordinators under faults: 21,000 seeds, of groups and stores of each kind
 	@MUSTER_LONG=1 $(BIN)/pytest tests/assignors/test_twins.py tests/assignors/test_properties.py \
-	  tests/assignors/test_exact_judge.py tests/assignors/test_cases.py tests/sim tests/core/test_drains.py \
+	  tests/assignors/test_exact_judge.py tests/assignors/test_cases.py tests/assignors/blocks \
+	  tests/sim tests/core/test_drains.py tests/core/test_partition_owners.py \
 	  tests/history/test_frames.py tests/history/test_followed_log.py \
 	  tests/watcher/test_batches_and_commits.py tests/storage/test_store_settings.py \
 	  tests/storage/test_store_modes.py tests/storage/remote/test_unreachable_store.py \

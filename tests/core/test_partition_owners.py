@@ -25,6 +25,7 @@ from coordinator.core.state.records import CurrentMember, MemberMetadata
 from coordinator.core.state.replay import replay_all
 from coordinator.errors import IllegalStateError
 from tests.core.test_partition_spans import holdings
+from tests.support.longer import EVERY
 from tests.support.twins_coordinator import held as held_by
 
 SEEDS = range(300)
@@ -218,7 +219,7 @@ def test_what_stays_with_a_member_is_neither_released_nor_claimed():
         change_holding(group, one, spans[:299], spans[:299] + spans[:1])
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(40 if EVERY else 16))
 def test_many_topics_of_one_partition_change_hands_as_few_do(seed):
     choice = random.Random(seed)
     topics = [TopicKey(f"{n:03}", "id") for n in range(3 * MANY)]

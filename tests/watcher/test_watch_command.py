@@ -17,7 +17,7 @@ from tests.support.processes import run_as_text, running
 
 from .recorded import FILES, FOLDER
 
-DUMP = str(FOLDER / FILES[-1])
+DUMP, SMALL = str(FOLDER / FILES[-1]), str(FOLDER / "classic-03.jsonl")
 
 
 def run(*arguments, **more):
@@ -77,7 +77,7 @@ def test_a_server_that_is_no_broker_is_named():
 
 
 def test_a_store_that_is_watched_is_not_served(tmp_path):
-    run("watch", "--records", DUMP, "--store", tmp_path / "s")
+    run("watch", "--records", SMALL, "--store", tmp_path / "s")
     done = run_as_text("serve", "--store", tmp_path / "s", "--listen", "127.0.0.1:0")
     assert done.returncode == 2
     assert "muster watch" in done.stderr
@@ -85,11 +85,11 @@ def test_a_store_that_is_watched_is_not_served(tmp_path):
 
 def test_pages_stay_until_a_signal_and_another_process_stands_by(tmp_path):
     pytest.importorskip("starlette")
-    command = [sys.executable, "-m", "coordinator", "watch", "--records", DUMP]
+    command = [sys.executable, "-m", "coordinator", "watch", "--records", SMALL]
     command += ["--store", str(tmp_path / "s"), "--web", "127.0.0.1:0"]
     with running(command, stdout=subprocess.PIPE, text=True) as first:
         assert "muster shows the groups at" in first.stdout.readline()
-        second = run("watch", "--records", DUMP, "--store", tmp_path / "s", "--takeover", "refuse")
+        second = run("watch", "--records", SMALL, "--store", tmp_path / "s", "--takeover", "refuse")
         assert second.returncode == 3
         time.sleep(0.5)
         assert first.poll() is None

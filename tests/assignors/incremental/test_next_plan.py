@@ -57,7 +57,7 @@ def test_topics_come_and_go_and_lists_change(name, options, seed, lists):
 
 @pytest.mark.parametrize(("name", "options"), CONTINUED, ids=str)
 @given(seed=SEEDS, lists=st.integers(2, 6), members=st.sampled_from([6, 20, 60]))
-@settings(max_examples=1000 if EVERY else 12)
+@settings(max_examples=1000 if EVERY else 6)
 def test_classes_that_share_topics(name, options, seed, lists, members):
     group = ChangingGroup(seed, name, options, lists=lists, shared=True, members=members)
     for _ in range(8):
