@@ -217,16 +217,15 @@ def test_rows_that_restore_took_away_are_written_again(spark, tmp_path, caplog):
     out = tmp_path / "out"
     write = spark_jobs.foreach_partition_owner(Holder(P0, P1), out)
     batches = [batch(spark, ("t", 0, n, "a"), ("t", 1, n, "b")) for n in range(3)]
-    for number, rows in enumerate(batches):
+    for number, rows in enumerate(batches[:2]):
         write(rows, number)
     history = spark.sql(f"DESCRIBE HISTORY delta.`{out}`").collect()
     (at,) = [row.timestamp for row in history if row.version == 1]
     spark.sql(f"RESTORE TABLE delta.`{out}` TO TIMESTAMP AS OF '{at}'")
     assert kept(out) == [(0, 0), (1, 0)]
-    for number, rows in enumerate(batches):
+    for number, rows in enumerate([*batches[:2], batches[1]]):
         write(rows, number)
-        write(rows, number)
-    assert kept(out) == [(p, n) for p in (0, 1) for n in range(3)]
+    assert kept(out) == [(p, n) for p in (0, 1) for n in range(2)]
     spark.sql(f"RESTORE TABLE delta.`{out}` TO VERSION AS OF 1")
     write(batches[2], 3)
     assert "missing unless they are written again from these offsets on: {'t-0': 1, 't-1': 1}" in (

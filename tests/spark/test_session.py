@@ -208,26 +208,32 @@ def test_install_removes_delta_of_another_spark(tmp_path, monkeypatch, central):
     assert not list(central.rglob("*.jar"))
 
 
-def test_spark_connect_says_in_one_line_what_it_lacks(tmp_path):
+def test_spark_connect_says_in_one_line_what_it_lacks(tmp_path, muster_here, monkeypatch):
     """It printed pages about JVM_ATTRIBUTE_NOT_SUPPORTED; its client would try for ten minutes."""
     spec = tmp_path / "spec.json"
     spec.write_text(json.dumps({"topics": {}, "members": {}}))
-    words = ["-m", "coordinator", "assign", spec, "--engine", "spark"]
-    done = run(*words, SPARK_REMOTE="sc://127.0.0.1:9")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("muster: SPARK_REMOTE=sc://127.0.0.1:9: no Spark Connect server")
-    assert done.stderr.endswith("start it, or unset SPARK_REMOTE\n")
-    assert done.stderr.count("\n") == 1
+    words = ["assign", spec, "--engine", "spark"]
+
+    def refused(url):
+        with monkeypatch.context() as patch:
+            patch.setenv("SPARK_REMOTE", url)
+            done = muster_here(*words)
+        assert (done.returncode, done.stdout) == (2, b"")
+        return done.stderr.decode()
+
+    said = refused("sc://127.0.0.1:9")
+    assert said.startswith("muster: SPARK_REMOTE=sc://127.0.0.1:9: no Spark Connect server")
+    assert said.endswith("start it, or unset SPARK_REMOTE\n")
+    assert said.count("\n") == 1
     for url in ("sc://[x", "sc://h:port/;token=SECRET", "http://h/;token=SECRET"):
-        done = run(*words, SPARK_REMOTE=url)
-        assert (done.returncode, done.stdout) == (2, "")
-        assert done.stderr.startswith("muster: SPARK_REMOTE is not an sc://HOST:PORT of a server")
-        assert "SECRET" not in done.stderr
+        said = refused(url)
+        assert said.startswith("muster: SPARK_REMOTE is not an sc://HOST:PORT of a server")
+        assert "SECRET" not in said
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()
         url = f"sc://127.0.0.1:{silent.getsockname()[1]}"
-        done = run(*words, SPARK_REMOTE=url)
+        done = run("-m", "coordinator", *words, SPARK_REMOTE=url)
     assert done.returncode == 2
     assert done.stderr.endswith(": pip install 'muster[connect]'\n")
     assert done.stderr.count("\n") == 1

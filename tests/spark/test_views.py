@@ -160,6 +160,26 @@ def test_frames_equal_the_views(views, store):
     assert min(size for name, size in sizes.items() if name != "targets") > 1
 
 
+def typed(spark, view):
+    """Return the columns of a view with their types, and its rows in any order."""
+    table = spark.table(view)
+    return table.dtypes, sorted(map(str, table.collect()))
+
+
+def test_both_engines_have_the_same_columns_and_rows(spark, views, store):
+    from spark_jobs.sql.views import register
+
+    queried = {view: typed(spark, view) for view in views}
+    register(spark, store, only=VIEWS, engine="local")
+    try:
+        assert {view: typed(spark, view) for view in views} == queried
+        text = spark.table("assignment_history")._jdf.queryExecution().toString()
+        assert "MapInArrow" in text
+    finally:
+        for name, view in views.items():  # as other tests ask them
+            view.createOrReplaceTempView(name)
+
+
 @longer("all views in Spark once more: make test-spark")
 def test_frames_equal_the_views_as_of_an_earlier_time(spark, views, store):
     from spark_jobs.sql.views import register

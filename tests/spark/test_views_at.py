@@ -60,7 +60,7 @@ def test_as_of_a_time_a_position_and_now(spark, tmp_path):
     assert owners(spark, "parcels") == waiting
     register(spark, tmp_path, LogReader(tmp_path, at(0.5)).position, only=["partition_owners"])
     assert owners(spark, "parcels") == waiting
-    register(spark, tmp_path, only=["partition_owners"], engine="spark")
+    register(spark, tmp_path, only=["partition_owners"])
     assert owners(spark, "parcels") == [(0, 3, "s2", False)]
 
 
