@@ -157,7 +157,7 @@ def test_killed_spark_run_leaves_the_old_content(nightly, tables):
 
 def test_a_run_that_was_undone_is_done_again_by_its_own_id(spark, nightly, tables):
     """By RESTORE; by DELETE: test_an_output_may_be_a_table_of_the_catalog."""
-    nightly("--output", "out", "--run-id", "sunday")
+    nightly("--output", "out", "--run-id", "sunday", engine="local")
     first = nightly("--owned", "owned.parquet", "--output", "out", "--run-id", "monday")
     monday = content(tables / "out")
     spark.sql(f"RESTORE TABLE delta.`{tables}/out` TO VERSION AS OF 0")
@@ -242,13 +242,16 @@ def layout_of(spark, table):
 
 
 def test_rows_that_a_table_refuses_are_refused_in_words(spark, tmp_path, night):
-    table, out = f"delta.`{tmp_path}/out`", tmp_path / "out"
-    spark.sql(f"CREATE TABLE {table} ({COLUMNS}) USING delta")
-    spark.sql(f"ALTER TABLE {table} ADD CONSTRAINT few CHECK (partition_count < 3)")
+    out = tmp_path / "out"
+    kinds = (pa.string(), pa.string(), pa.int32(), pa.int32())
+    names = [name for name, _ in ORDER]
+    write_deltalake(out, pa.schema(zip(names, kinds, strict=True)).empty_table())
+    table = DeltaTable(out)
+    table.alter.add_constraint({"few": "partition_count < 3"})
     said = "nothing was replaced: CHECK constraint few (partition_count < 3) violated by row"
     refuses(night, out, said)
-    spark.sql(f"ALTER TABLE {table} DROP CONSTRAINT few")
-    spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('delta.appendOnly' = 'true')")
+    table.alter.drop_constraint("few")
+    table.alter.set_table_properties({"delta.appendOnly": "true"})
     refuses(night, out, "only takes appends (delta.appendOnly)")
     assert rows_of(spark, out) == []
 

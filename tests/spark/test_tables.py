@@ -68,7 +68,7 @@ def on(engine, members, topics):
     return run_job(work, Config(), SparkAssignment()).ranges.to_arrow().to_pylist()
 
 
-@pytest.mark.parametrize("name", ODD)
+@pytest.mark.parametrize("name", list(ODD)[0 if EVERY else 1 :])
 def test_both_engines_read_the_same_rows(spark, folder, name):
     properties, partitioning, steps = ODD[name]
     rows = "SELECT concat('m', id), concat('i', id), array('a', 'b'), 7 FROM range(0, 5, 1, 1)"
@@ -137,7 +137,7 @@ def test_outputs_and_delta_tables_with_such_names(spark, tmp_path):
     write_members(tmp_path / "o1.parquet" / "part.parquet", "other")
     members, topics = write_members(tmp_path / "m*.parquet", "named"), tmp_path / "t{1,2}"
     tables = [TableRef.of(str(path), "table") for path in (members, topics)]
-    for output in ("o[1].parquet", "d{1,2}", "d[1]", "d[1]"):  # the last one is replaced
+    for output in ("o[1].parquet", "d[1]{1,2}", "d[1]{1,2}"):  # the last one is replaced
         at = str(tmp_path / output)
         job = AssignmentJob(*tables, None, None, at, AssignorOptions("uniform"), "spark")
         assert run_job(job, Config(), SparkAssignment()).totals["partitions"] == 3
