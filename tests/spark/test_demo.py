@@ -19,7 +19,7 @@ CASES = (GOLDEN / "assignments/cases.jsonl").read_text().splitlines()
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_demo_succeeds_and_keeps_its_output(muster, installed, tmp_path):
+def test_demo_succeeds_and_keeps_its_output(muster, muster_here, installed, tmp_path):
     """It runs from the wheel, in an empty folder."""
     size = ["--members", 300, "--partitions", 3_000]
     done = muster("demo", *size, cwd=tmp_path, env=installed, timeout=540)
@@ -32,11 +32,11 @@ def test_demo_succeeds_and_keeps_its_output(muster, installed, tmp_path):
     assert "See both groups live in a browser: http://127.0.0.1:" in said
     assert f"muster web --store {Path('demo-output/store')}" in said
     assert (out / "plot.png").read_bytes().startswith(b"\x89PNG")
-    history = muster("history", "billing", "--store", out / "store", "--json")
+    history = muster_here("history", "billing", "--store", out / "store", "--json")
     owned = [json.loads(line) for line in history.stdout.splitlines()]
     now = [(row["first_partition"], row["last_partition"]) for row in owned if not row["until"]]
     assert {p for first, last in now for p in range(first, last + 1)} == set(range(8))
-    groups = muster("groups", "--store", out / "store", "--json")
+    groups = muster_here("groups", "--store", out / "store", "--json")
     states = [json.loads(line) for line in groups.stdout.splitlines()]
     assert {g["group_id"]: g["members"] for g in states} == {"archive": 298, "billing": 2}
 

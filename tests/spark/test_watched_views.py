@@ -9,7 +9,7 @@ from tests.watcher.test_watched_store import feed
 from .test_views import IN_ORDER, compared, computed_views
 
 LONG = longer("all views once more, of other groups: test-spark")
-SOME = IN_ORDER if EVERY else ("members", "epochs", "partition_owners", "offsets", "groups")
+SOME = IN_ORDER if EVERY else ("epochs", "partition_owners", "groups")
 
 
 @pytest.mark.parametrize(
