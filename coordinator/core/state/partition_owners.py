@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from assignors.arrays import Ints
+from assignors.arrays import Ints, expand_runs
 from coordinator.core.state.groups import Group, Member
 from coordinator.core.state.owner_columns import FREE, LONG, Runs, Serials
 from coordinator.core.state.partition_spans import (
@@ -29,7 +29,7 @@ Addition: TypeAlias = Callable[[], object]
 MANY = 100
 """So many spans of each topic are worth arrays of their own."""
 SPREAD_MAX = 4
-"""Spans are written as one array when no more than so many times as long as they are together."""
+"""Spans that are longer than so many times what is in them are written partition by partition."""
 
 
 def release_partitions(group: Group, member: Member, holding: Holding) -> None:
@@ -146,8 +146,7 @@ def claim_many(
 def claim_runs(group: Group, topics: Sequence[tuple[TopicKey, Runs]], long: int = LONG) -> bool:
     """Let members hold the partitions of topics, each given once with its runs in order.
 
-    False, and nothing is done, when that would not be quicker than one by one, or when a claim
-    must be refused: one by one says which.
+    False, and nothing is done, when a claim must be refused: one by one says which.
     """
     found = _plan_additions(group, topics, long)
     for add in found or ():
@@ -209,13 +208,24 @@ def part_by_topic(keys: list[TopicKey], topic: Ints, runs: Runs) -> list[tuple[T
 def _plan_topic(group: Group, key: TopicKey, runs: Runs) -> Addition | None:
     """Return what adds to one topic that has its place. None as `claim_runs` says False."""
     start, stop = int(runs.first[0]), int(runs.end[-1])
-    if stop - start > SPREAD_MAX * (runs.end - runs.first).sum() or runs.overlap():
+    if runs.overlap():
         return None
+    if stop - start > SPREAD_MAX * (runs.end - runs.first).sum():
+        return _plan_spread(group.owners[key], runs)
     added = runs.owners()
     window = group.owners[key][start:stop]
     if np.any((window != FREE) & (added != FREE)):
         return None
     return partial(np.add, window, added, out=window)
+
+
+def _plan_spread(owners: Serials, runs: Runs) -> Addition | None:
+    """Return what adds to a topic of which few partitions here and there are given."""
+    counts = runs.end - runs.first
+    at = expand_runs(runs.first, counts)
+    if owners[at].any():  # one is not FREE
+        return None
+    return partial(owners.__setitem__, at, runs.serial.repeat(counts))
 
 
 def free_of(group: Group, spans: Spans, serial: int) -> Spans:
