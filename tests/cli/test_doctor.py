@@ -188,7 +188,7 @@ def test_a_watched_store_is_judged_as_of_when_it_was_watched(doctor, tmp_path):
 
 def test_an_old_store_is_looked_at_and_a_damaged_one_is_refused(doctor, tmp_path):
     old = GOLDEN / ".." / "store-0.1" / "store"
-    code, output, error = doctor("--window", "36500d", of=old)
+    code, output, error = doctor("--as-of", "2026-11-22T11:00Z", of=old)  # its offsets age
     assert (code, error) == (1, "")
     assert [row["finding"] for row in rows(output)] == ["slow_rebalances"]
     damaged = stored(shipping().batches, tmp_path / "damaged")
