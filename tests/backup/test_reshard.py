@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace as renew
 
 import pytest
 from msgspec.structs import replace
@@ -15,10 +16,12 @@ from coordinator.clock import wall_ms
 from coordinator.config import Config, ConfigError, EngineConfig, LeaseConfig
 from coordinator.config.kafka import kafka_config
 from coordinator.core.classic_events import JoinGroup, Protocol, SyncGroup
+from coordinator.core.events import Heartbeat
 from coordinator.history import frame
 from coordinator.history.log_reader import LogReader
 from coordinator.storage.delta_log import DeltaLog
 from coordinator.storage.nodes import StoreNodes
+from coordinator.storage.record_decoder import LONG
 from coordinator.storage.record_log import CorruptLog
 from coordinator.storage.shards import make_shards, read_shards, store_of, stores_of
 from coordinator.verify import verify
@@ -191,3 +194,22 @@ def test_bad_words_are_refused(one, tmp_path, muster_here):
 def shard_of(store, group_id):
     """The store of the shard that has a group."""
     return store_of(str(store), group_id)
+
+
+def test_very_many_members_are_read_as_rows_in_another_order(tmp_path):
+    """Their targets are listed by when they joined; an engine's were, by their ids."""
+    store, config = tmp_path / "store", renew(CONFIG, engine=EngineConfig("local", step_rows_max=0))
+    with Coordinator.open(store, topics={"a": LONG}, config=config) as opened:
+        new = Heartbeat("g", "", 0, None, None, 60_000, ("a",), topic_partitions={})
+        joins = [replace(new, member_id=f"m{number}") for number in range(LONG)]
+        opened.consumer_group_heartbeats(joins).raise_for_error()
+        group = state_of(opened).groups["g"]
+        wait_for(
+            lambda: (
+                beat(opened, "m0", group.members["m0"].epoch)
+                and group.epoch == group.assignment_epoch
+            )
+        )
+    wanted = found(str(store))
+    reshard(store, tmp_path / "two", 2)
+    assert found(str(tmp_path / "two")) == wanted
