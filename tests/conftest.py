@@ -62,6 +62,10 @@ def pytest_collection():
         gc.enable()
 
 
+def pytest_unconfigure():
+    gc.unfreeze()  # or modules in C find at the end that objects of theirs were left
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items):
     """Start the longest tests first, so that no core is idle at the end.
