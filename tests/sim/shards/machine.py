@@ -447,6 +447,10 @@ class Time:
         """As there."""
         return self._machine.schedule.now / 1000
 
+    def thread_time(self) -> float:
+        """As there, in a thread that takes no time."""
+        return 0.0
+
     def clock_gettime_ns(self, _clock: int) -> int:
         """As there, of the one clock that cannot be set."""
         return self._machine.schedule.now * 1_000_000
