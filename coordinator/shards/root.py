@@ -114,12 +114,15 @@ class Root:
                 logger.warning("the root of %s cannot be opened: %s", self._root, error)
                 leaving.wait(RETRY_S)
                 continue
+            reached = True
             try:
                 if not leaving.is_set():
-                    self._coordinate(opened, ending)
+                    reached = self._coordinate(opened, ending)
             finally:
                 self.coordinator = None
                 opened.close()
+            if not reached:  # others look at its lease as often as it was renewed
+                leaving.wait(2 * config_of_nodes(self._config).lease.renew_ms / 1000)
 
     def _see(self, holder: Holder | None) -> None:
         """Note who has the root: heartbeats go there at once, not when the next one is due."""
@@ -130,18 +133,29 @@ class Root:
         if before is None or holder.coordinator_epoch > before.coordinator_epoch:
             self._moved()
 
-    def _coordinate(self, opened: Coordinator, ending: threading.Event) -> None:
-        """Coordinate the nodes until this one ends, or another has the root."""
+    def _coordinate(self, opened: Coordinator, ending: threading.Event) -> bool:
+        """Coordinate the nodes until this one ends, or another has the root.
+
+        Returns
+        -------
+        bool
+            False where the sessions of all nodes ended: none reaches this one, which would keep
+            the root for as long as it reaches the store.
+        """
         self._begin(opened)
         self.coordinator = opened
         self._moved()
         self._tell()
         logger.info("coordinates the nodes of %s, by claim %d", self._root, opened.epoch)
-        while not ending.wait(LOOK_S):
-            if opened.status in LOST:
-                return
+        joined = False
+        while not ending.wait(LOOK_S) and opened.status not in LOST:
             with suppress(GroupError):  # it is looked at again
-                fill_drained(opened)
+                if fill_drained(opened):
+                    joined = True
+                elif joined and self._nodes.others:
+                    logger.warning("no node reaches the root of %s: others may have it", self._root)
+                    return False
+        return True
 
     def _begin(self, opened: Coordinator) -> None:
         try:
@@ -177,8 +191,13 @@ class Root:
                 )
 
 
-def fill_drained(root: Coordinator) -> None:
+def fill_drained(root: Coordinator) -> bool:
     """Let drained nodes have shards where no other node is left: else no one would have them.
+
+    Returns
+    -------
+    bool
+        Whether there is any node.
 
     Raises
     ------
@@ -188,11 +207,12 @@ def fill_drained(root: Coordinator) -> None:
     (described,) = root.consumer_group_describe(NODES)
     members = described.get("members", ())
     if not members or any(one["target_assignment"]["topic_partitions"] for one in members):
-        return
+        return bool(members)
     why = "no other node is left"
     plan = root.plan(NODES, undrain=[one["member_id"] for one in members], reason=why)
     root.apply_plan(plan, reason=why)
     logger.warning("the nodes that are drained get shards again: %s", why)
+    return True
 
 
 def set_least_share(root: Coordinator) -> None:

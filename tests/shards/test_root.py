@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from contextlib import ExitStack
 from types import SimpleNamespace
 from unittest.mock import patch
@@ -10,12 +11,12 @@ from unittest.mock import patch
 import pytest
 
 from coordinator import Coordinator
-from coordinator.config import Config
+from coordinator.config import Config, LeaseConfig
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.shards import root
 from coordinator.shards.node import Node
 from coordinator.storage.lease import Holder
-from coordinator.storage.shards import Shards, root_at
+from coordinator.storage.shards import NODES, SHARDS_TOPIC, Shards, root_at
 from tests.support.members import wait_for
 
 
@@ -43,6 +44,38 @@ def test_a_node_has_the_root_though_it_could_not_remove_its_predecessor(tmp_path
     has_root.hold("b:1", ending, ending)
     assert asked == ["m", "no member"]
     assert ending.is_set()  # the others are to know that it has the root
+
+
+def test_a_root_that_no_node_reaches_is_given_to_others(tmp_path):
+    """Its owner reached the store, and kept it: no node had a shard until the network was well."""
+    at, leaving = root_at(str(tmp_path)), threading.Event()
+    nodes = SimpleNamespace(look=lambda: (), with_claim={}.get, others=["b"])
+    config = Config(lease=LeaseConfig(ttl_ms=2_000, renew_ms=200))
+    until_s = time.monotonic() + 20
+
+    def stand_by(seconds, _holder):
+        assert time.monotonic() < until_s
+        time.sleep(seconds)
+
+    has_root = root.Root(str(tmp_path), Shards(4), config, nodes, lambda: None)
+    with ExitStack() as held:
+        thread = threading.Thread(target=has_root.hold, args=("a:1", leaving, leaving))
+        thread.start()
+        held.callback(thread.join)
+        held.callback(leaving.set)
+        wait_for(lambda: has_root.coordinator is not None)
+        joined = has_root.coordinator.consumer_group_heartbeat(
+            group_id=NODES,
+            member_id="n",
+            member_epoch=0,
+            rebalance_timeout_ms=60_000,
+            subscribed_topic_names=[SHARDS_TOPIC],
+            topic_partitions={},
+        )
+        assert joined.member_id == "n"  # which is not heard of again
+        with Coordinator.open(at, address="b:1", stand_by=stand_by) as other:
+            wait_for(lambda: has_root.holder is not None)
+            assert has_root.holder.coordinator_epoch == other.epoch == 2
 
 
 def test_who_stands_by_learns_from_the_lease_who_has_the_root(tmp_path):
