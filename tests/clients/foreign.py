@@ -83,5 +83,9 @@ def kept(name, sources, command):
                 f"{' '.join(command[:3])} failed in {folder}: run once with a network, or set "
                 f"MUSTER_CACHE to a filled cache: {done.stderr[-500:]}"
             )
-        made.rename(folder)  # at once, so that what is there is whole
+        try:
+            made.rename(folder)  # at once, so that what is there is whole
+        except OSError:  # another process was faster
+            if not folder.exists():
+                raise
     return folder
