@@ -183,10 +183,20 @@ def keep_longest(entry: Ints, count: Longs, keeps: Longs) -> Longs:
     """
     if (entry[1:] > entry[:-1]).all():  # one range each
         return np.clip(keeps[entry], 0, count)
-    rank = np.lexsort((-count, entry))
-    ranked, sizes = entry[rank], count[rank]
+    return cut_in_order(np.lexsort((-count, entry)), count, entry, keeps)
+
+
+def cut_in_order(order: Longs, size: Longs, kind: Ints, most: Longs) -> Longs:
+    """Return sizes, of which those of each kind add up to at most `most` of it.
+
+    Parameters
+    ----------
+    order
+        Of the sizes, kind by kind: the first ones are kept whole.
+    """
+    sizes, ordered = size[order], kind[order]
     before = offsets_of(sizes)[:-1]
-    before -= before[np.searchsorted(ranked, ranked)]
-    kept = np.empty_like(count)
-    kept[rank] = np.clip(keeps[ranked] - before, 0, sizes)
-    return kept
+    before -= before[np.searchsorted(ordered, ordered)]
+    cut = np.empty_like(size)
+    cut[order] = np.clip(most[ordered] - before, 0, sizes)
+    return cut

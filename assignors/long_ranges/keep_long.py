@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from assignors.arrays import Bools, Longs, count_by, offsets_of, rank_in_runs, sum_by
+from assignors.arrays import Bools, Longs, count_by, cut_in_order, rank_in_runs, sum_by
 from assignors.option_values import LONG_RANGES_A_MEMBER
 
 WORTH = 3
@@ -320,19 +320,8 @@ def _offer(pieces: Pieces, left: Longs, right: Longs, takers: Takers, pair_of: P
 def _settle(offers: Offers, count: Longs, takers: Takers) -> Offers:
     """Cut offers to what there is of each piece, class and pair; the best one comes first."""
     who, piece, is_right, size, pair = offers
-    size = _cut(size, piece, count)
-    size = _cut(size, pair, takers.shares)
+    size = cut_in_order(np.argsort(piece, kind="stable"), size, piece, count)
+    size = cut_in_order(np.argsort(pair, kind="stable"), size, pair, takers.shares)
     free = takers.want[who] == 0
     fits = (size > 0) & _find_first(free & (size > 0), takers.class_[who], takers.more)
     return who[fits], piece[fits], is_right[fits], size[fits], pair[fits]
-
-
-def _cut(size: Longs, of: Longs, most: Longs) -> Longs:
-    """Return sizes, of which those of each kind add up to `most` of it at the most."""
-    order = np.argsort(of, kind="stable")
-    sizes, kind = size[order], of[order]
-    before = offsets_of(sizes)[:-1]
-    before -= before[np.searchsorted(kind, kind)]
-    cut = np.empty_like(size)
-    cut[order] = np.clip(most[kind] - before, 0, sizes)
-    return cut
