@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import connected_components
 
+from assignors import solvers
 from assignors.arrays import (
     Bools,
     Ints,
@@ -169,8 +168,10 @@ class Leaves:
         count, label = 1, np.zeros(nodes, dtype=np.int64)
         if classes != 1 or len(pair_topic) != topics:  # else equal subscriptions: all is one part
             ones = np.ones(len(pair_topic), dtype=np.int8)
-            arcs = csr_array((ones, (pair_topic + classes, pair_class)), shape=(nodes, nodes))
-            count, found = connected_components(arcs, directed=False)
+            arcs = solvers.csr_array(
+                (ones, (pair_topic + classes, pair_class)), shape=(nodes, nodes)
+            )
+            count, found = solvers.connected_components(arcs, directed=False)
             label = found.astype(np.int64)
         of_class, of_topics = np.split(label, [classes])
         return cls(

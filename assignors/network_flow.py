@@ -12,9 +12,8 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import breadth_first_order, dijkstra, maximum_flow
 
+from assignors import solvers
 from assignors.arrays import Bools, Ints, Longs, offsets_of
 
 _INT32_MAX = 2**31 - 1
@@ -105,7 +104,7 @@ def find_maximum_flow(network: Network, source: int, sink: int) -> Longs:
         raise OverflowError(f"capacity {int(capacity.max())} is above int32")
     if len(capacity) == 0:
         return np.zeros(0, dtype=np.int64)
-    solved = maximum_flow(
+    solved = solvers.maximum_flow(
         _to_matrix(network, capacity.astype(np.int32)), source, sink, method=_METHOD
     )
     flow = solved.flow
@@ -187,7 +186,7 @@ class _Residual:
         weight = (self.reduce_costs(potential) << _STEP_BITS) + 1
         network, _ = Network.of(self.nodes, self.tail, self.head, weight)
         matrix = _to_matrix(network, network.capacity.astype(np.float64))
-        found = dijkstra(matrix, indices=np.array([source]))[0]
+        found = solvers.dijkstra(matrix, indices=np.array([source]))[0]
         if not np.isfinite(found[sink]):
             raise AssertionError("the sink is out of reach: the network cannot carry its amount")
         return np.asarray(np.minimum(found, found[sink]).astype(np.int64) >> _STEP_BITS)
@@ -218,7 +217,9 @@ def _residual_arcs(network: Network, flow: Longs) -> tuple[Longs, Longs]:
 def _to_matrix(network: Network, data: npt.NDArray[Any]) -> Any:  # noqa: ANN401 - scipy's stubs tell arrays from matrices
     indptr = offsets_of(np.bincount(network.tail, minlength=network.nodes))
     shape = (network.nodes, network.nodes)
-    return csr_array((data, network.head.astype(np.int32), indptr.astype(np.int32)), shape=shape)
+    return solvers.csr_array(
+        (data, network.head.astype(np.int32), indptr.astype(np.int32)), shape=shape
+    )
 
 
 def _pack_arcs(network: Network) -> Longs:
@@ -229,5 +230,5 @@ def _search(nodes: int, tail: Longs, head: Longs, start: int) -> Bools:
     network, _ = Network.of(nodes, tail, head, np.ones(len(tail), dtype=np.int32))
     matrix = _to_matrix(network, network.capacity)
     out = np.zeros(nodes, dtype=np.bool_)
-    out[breadth_first_order(matrix, start, return_predecessors=False)] = True
+    out[solvers.breadth_first_order(matrix, start, return_predecessors=False)] = True
     return out

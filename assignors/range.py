@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from scipy.sparse import csr_array
 
+from assignors import solvers
 from assignors.arrays import Longs, expand_runs, floor_div, offsets_of
 from assignors.compressed_problem import CompressedProblem
 from assignors.group_spec import GroupSpec
@@ -73,4 +73,4 @@ def _order_by_member(offsets: Longs, member: Longs, members: int) -> Longs:
     """Return the permutation from topic order to (member, topic): a counting sort."""
     rows = np.arange(len(member), dtype=np.int64)
     shape = (len(offsets) - 1, members)
-    return csr_array((rows, member, offsets), shape=shape).tocsc().data
+    return solvers.csr_array((rows, member, offsets), shape=shape).tocsc().data

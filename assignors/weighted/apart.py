@@ -8,8 +8,8 @@ where others go, and change places where two of one label meet (`settle`).
 from __future__ import annotations
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
 
+from assignors import solvers
 from assignors.arrays import Longs, offsets_of, sum_by
 from assignors.errors import SpecError
 from assignors.weighted.levels import levels_of, room_under
@@ -99,7 +99,7 @@ def _match_label(problem: WeightedProblem, placed: Placement, unit: Longs, every
     if problem.limited:
         used = placed.used[member] + problem.count[unit][:, None]
         open_ = open_ & (used <= problem.most[member])
-    rows, columns = linear_sum_assignment(np.where(open_, lifted, _FORBIDDEN))
+    rows, columns = solvers.linear_sum_assignment(np.where(open_, lifted, _FORBIDDEN))
     if not open_[rows, columns].all():
         return False
     placed.put(problem, unit[rows], member[columns])

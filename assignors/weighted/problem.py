@@ -13,9 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
+from assignors import solvers
 from assignors.arrays import (
     Bools,
     Longs,
@@ -249,8 +248,8 @@ def _find_units(place: Longs, rules: Sequence[Constraint]) -> Longs | None:
     names, number = np.unique(label[known], return_inverse=True)
     nodes = len(place) + len(names)
     links = (found[known], len(place) + number)
-    graph = coo_array((np.ones(len(number), dtype=np.int8), links), shape=(nodes, nodes))
-    _, joined = connected_components(graph, directed=False)
+    graph = solvers.coo_array((np.ones(len(number), dtype=np.int8), links), shape=(nodes, nodes))
+    _, joined = solvers.connected_components(graph, directed=False)
     _, first, unit = np.unique(joined[: len(place)], return_index=True, return_inverse=True)
     order = np.argsort(first)
     rank = np.empty_like(order)
