@@ -178,6 +178,8 @@ def test_extras_are_those_of_the_project():
          {"numpy", "pyarrow", "deltalake", "scipy", "typer", "rich", "msgspec", "coordinator.cli"}),
         ("from muster.__main__ import main; sys.argv[1:] = ['conf', '-h']; main()",
          {"pyspark", "pandas", "coordinator.cli.serve", "spark_jobs.cli.assign", "kio"}),
+        ("from muster.__main__ import main; sys.argv[1:] = ['assign']; main()",
+         {"pandas", "scipy", "pyspark"}),
         ("import muster; muster.__version__", {"numpy", "pyarrow", "coordinator", "assignors"}),
         ("import muster; muster.Coordinator",
          {"pyspark", "matplotlib", "typer", "rich", "starlette", "opentelemetry", "requests"}),
@@ -186,15 +188,28 @@ def test_extras_are_those_of_the_project():
          {"coordinator.history.frames", "kio", "pandas", "pyarrow.dataset", "scipy"}),
         ("import coordinator.history.frames", {"asyncio", "kio", "re2", "scipy", "pyspark"}),
     ],
-    ids=["version", "help", "import", "coordinator", "member", "data source", "views"],
+    ids=["version", "help", "assign", "import", "coordinator", "member", "data source", "views"],
 )  # fmt: skip
 def test_what_is_not_needed_is_not_imported(statement, left_out):
     """How long it takes depends on the machine; what is imported does not."""
     code = f"import atexit, sys\natexit.register(lambda: print(*sys.modules))\n{statement}"
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
-    )
+        [sys.executable, "-c", code],
+        input='{"topics": {"clicks": 3}, "members": {"m": {"subscribed": ["clicks"]}}}',
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    )  # fmt: skip
     assert left_out & set(done.stdout.splitlines()[-1].split()) == set()
+
+
+def test_a_command_can_still_make_a_frame():
+    code = """
+from coordinator.__main__ import spare_pandas
+spare_pandas()
+import pyarrow as pa, pandas as pd
+print(pa.table({"a": [1, 2]}).to_pandas()["a"].sum(), pa.array(pd.Series([1.0, float("nan")])).null_count)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "3 1\n"
 
 
 @pytest.mark.skipif(
