@@ -36,6 +36,7 @@ from coordinator.storage.tables.store_files import (
     refuse_silence,
     source_of,
 )
+from coordinator.storage.tables.sync_beside import sync_named
 
 T = TypeVar("T")
 AS_TEXT_ONCE = "subscribed_topic_names"
@@ -127,8 +128,7 @@ def write_part(
     try:
         size = disk.write_rows(path, rows)
         if sync and disk.needs_sync:
-            disk.sync(path)
-            disk.sync(folder)
+            sync_named(disk, path)
     except OSError as error:
         with suppress(OSError):  # a disk that cannot be written to
             disk.remove(path)

@@ -40,6 +40,7 @@ from coordinator.core.state.records import (
     Tombstone,
 )
 from coordinator.core.state.span_columns import SpanColumns, SpanRows, TopicKeys
+from coordinator.storage.few_rows import MICROSECONDS, encode_few
 from coordinator.storage.record_log import Times
 from coordinator.storage.record_schema import (
     COLUMN_TYPES,
@@ -51,8 +52,6 @@ from coordinator.storage.record_schema import (
     has_structs,
 )
 
-MICROSECONDS = 1_000
-"""In a millisecond: Delta's times are in microseconds."""
 COPY_MAX = 4_096
 """Characters of a copy of rows: so many cost less to read with their entry than by their file."""
 Columns: TypeAlias = dict[str, pa.Array]
@@ -65,6 +64,14 @@ def encode_records(
     if isinstance(records, RecordRows):
         rows = pa.table(_encode_rows(records))
         return _add_positions(rows, np.arange(position, position + len(records)), at_ms, epoch)
+    few = encode_few(records, position, at_ms, epoch)
+    return encode_by_columns(records, position, at_ms, epoch) if few is None else few
+
+
+def encode_by_columns(
+    records: Sequence[Record], position: int, at_ms: int | Times, epoch: int
+) -> pa.Table:
+    """Return records as rows, made by whole columns."""
     places: dict[type[Record], list[int]] = {}
     for place, record in enumerate(records):
         places.setdefault(type(record), []).append(place)

@@ -38,6 +38,8 @@ CHOSEN_NAME = re.compile(r"part-[0-9a-f]{32}|\.[0-9a-f]{32}(?=\.tmp)")
 class FaultyDisk(Filesystem):
     """The disk as one coordinator sees it."""
 
+    syncs_beside = False  # faults are drawn in an order
+
     def __init__(self, store: DeltaStore, faults: LogFaults) -> None:
         self._store = store
         self._faults = faults

@@ -4,16 +4,28 @@ from __future__ import annotations
 
 import datetime as dt
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from coordinator.config import LogConfig
-from coordinator.core.state.records import KINDS, GroupMetadata, MembersAdvanced, TopicChanged
+from coordinator.core.state.partition_spans import TopicKey
+from coordinator.core.state.records import (
+    KINDS,
+    GroupMetadata,
+    MembersAdvanced,
+    OffsetCommitted,
+    TargetMember,
+    TopicChanged,
+)
+from coordinator.core.state.span_columns import SpanColumns, TopicKeys
 from coordinator.storage.delta_log import DeltaLog, open_log_table, read_log
+from coordinator.storage.few_rows import FEW, encode_few
 from coordinator.storage.record_decoder import ValueCache, decode_batches, decode_rows
-from coordinator.storage.record_encoder import encode_records
+from coordinator.storage.record_encoder import encode_by_columns, encode_records
 from coordinator.storage.record_log import (
     Batch,
     MemoryLog,
@@ -60,6 +72,27 @@ def test_records_round_trip_through_rows(records):
     for field in rows.schema:
         kept = SCHEMA.field(field.name).type
         assert field.type == kept or (pa.types.is_dictionary(field.type) and kept == pa.string())
+
+
+@given(anything, st.booleans())
+@settings(max_examples=200)
+def test_rows_made_one_by_one_are_those_made_by_columns(records, each):
+    """Also where each row has a time of its own."""
+    at_ms = np.arange(77, 77 + len(records)) if each else 77
+    few = encode_few(records, 5, at_ms, 3)
+    whole = encode_by_columns(records, 5, at_ms, 3)
+    assert few.to_pylist() == whole.to_pylist()
+    assert few.schema == pa.schema([SCHEMA.field(name) for name in whole.column_names])
+
+
+def test_many_rows_and_long_holdings_are_made_by_columns():
+    offsets = [OffsetCommitted("g", "t", "id", 0, n, commit_timestamp=1) for n in range(FEW + 1)]
+    assert encode_few(offsets, 1, 2, 3) is None
+    assert len(encode_few(offsets[1:], 1, 2, 3)) == FEW
+    keys = TopicKeys([TopicKey("t", "id")])
+    columns = SpanColumns(keys, *(np.array([number], np.int32) for number in (0, 1, 2)))
+    assert encode_few([TargetMember("g", "m", columns)], 1, 2, 3) is None
+    assert decode_rows(encode_records([TargetMember("g", "m", columns)], 1, 2, 3), ValueCache())
 
 
 @given(anything)

@@ -71,6 +71,7 @@ from coordinator.storage.tables.recovery import (
     set_aside_torn,
 )
 from coordinator.storage.tables.store_files import explain, explain_unwritten, open_delta
+from coordinator.storage.tables.sync_beside import sync_named
 
 CLEANED_UP = "others have cleaned up since"
 
@@ -477,8 +478,7 @@ class FencedTable:
         if not self._sync:
             return True
         try:
-            self._disk.sync(commit_file(self.path, version))
-            self._disk.sync(log_folder(self.path))
+            sync_named(self._disk, commit_file(self.path, version))
         except FileNotFoundError:
             self.unsure = True
             return False

@@ -57,6 +57,10 @@ class Files(Protocol):
         """Whether a crash may lose or tear what was written and not synced."""
 
     @property
+    def syncs_beside(self) -> bool:
+        """Whether two threads may sync at once."""
+
+    @property
     def lands_late(self) -> bool:
         """Whether a write that was given up may still land."""
 

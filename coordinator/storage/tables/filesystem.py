@@ -58,7 +58,7 @@ class Filesystem:
 
     folder_mode = PRIVATE
     owner: tuple[int, int] | None = None
-    has_locks = needs_sync = True
+    has_locks = needs_sync = syncs_beside = True
     lands_late = lists_late = False
     trust_s = poll_s = 0.0
 

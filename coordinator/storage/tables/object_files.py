@@ -74,7 +74,7 @@ class ObjectFiles:
         The same for obstore.
     """
 
-    has_locks = needs_sync = False
+    has_locks = needs_sync = syncs_beside = False
     lands_late = lists_late = True
     trust_s = 2.0
     poll_s = 2.0

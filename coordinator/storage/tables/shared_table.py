@@ -37,6 +37,7 @@ from coordinator.storage.tables.files import Files
 from coordinator.storage.tables.protocol import READER_VERSION, WRITER_VERSION, find_unwritten
 from coordinator.storage.tables.recovery import LAST_CHECKPOINT, commit_file, log_folder
 from coordinator.storage.tables.store_files import explain, files_at, open_delta
+from coordinator.storage.tables.sync_beside import sync_named
 from coordinator.storage.tables.table_io import RUN_VERSION, BusyError
 
 NONE = -1
@@ -275,8 +276,7 @@ def _put(
     try:
         put_entry(disk, path, version, lines)
         if sync and disk.needs_sync:
-            disk.sync(commit_file(path, version))
-            disk.sync(log_folder(path))
+            sync_named(disk, commit_file(path, version))
     except FileExistsError:
         raise
     except OSError as error:

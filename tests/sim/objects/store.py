@@ -47,7 +47,7 @@ ALWAYS_OLD_S = -1.0
 class ObjectDisk(Filesystem):
     """The objects as one coordinator sees them."""
 
-    has_locks = needs_sync = False
+    has_locks = needs_sync = syncs_beside = False
     lands_late = lists_late = True
 
     def __init__(self, store: ObjectStore, node: Node) -> None:

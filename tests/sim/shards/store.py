@@ -172,7 +172,7 @@ class NodeLog(MemoryLog):
 class NodeFiles:
     """The small files of the store, as one process sees them: an object store without locks."""
 
-    has_locks = needs_sync = lands_late = lists_late = False
+    has_locks = needs_sync = syncs_beside = lands_late = lists_late = False
     trust_s = 0.0
 
     def __init__(self, way: Way, files: dict[str, tuple[bytes, str]], poll_s: float) -> None:
