@@ -108,6 +108,8 @@ class PlannedGroup:
         plans = self._held.plan(found, self._bounds, self.assignor)
         if isinstance(plans, FullPlan):
             return plans
+        if _is_cut_short(self.assignor, plans.moved):
+            return FullPlan.MOVES
         verdict = Verdict(moved_minimum=plans.moved)
         planned = PlannedGroup(self.assignor, verdict, None, None, plans.held)
         changed = plans.held.ranges_of(join_owned(plans.touched), verdict)
@@ -118,6 +120,8 @@ class PlannedGroup:
             assert self._whole is not None
             return _find_obstacle(self._whole[0], self.assignor) or FullPlan.KINDS
         assert isinstance(self.assignor, UniformAssignor | StickyAssignor)
+        if self.verdict.partial:  # classes that nothing touches have more to move
+            return FullPlan.MOVES
         found = resolve_changes(self._held, changes)
         if isinstance(found, FullPlan):
             return found
@@ -217,7 +221,11 @@ def _find_obstacle(group: GroupSpec, assignor: Assignor) -> FullPlan | None:
     return None if group.member_count else FullPlan.NOTHING
 
 
+def _is_cut_short(assignor: Assignor, moved: int) -> bool:
+    """Tell whether so many moves are more than an assignor makes at once."""
+    most = assignor.max_moves if isinstance(assignor, StickyAssignor) else None
+    return most is not None and moved > most
+
+
 def _continues(assignor: Assignor) -> TypeGuard[UniformAssignor | StickyAssignor]:
-    if isinstance(assignor, StickyAssignor):
-        return assignor.max_moves is None
-    return isinstance(assignor, UniformAssignor)
+    return isinstance(assignor, StickyAssignor | UniformAssignor)

@@ -23,8 +23,13 @@ CONTINUED = [
     ("sticky", {"imbalance": 2, **NOT_LONG}),
     ("sticky", {"imbalance": "30%", **NOT_LONG}),
 ]
+LIMITED = [
+    ("sticky", {"max_moves": most, "imbalance": imbalance, **NOT_LONG})
+    for most, imbalance in [(0, 0), (3, 0), (3, 1), (20, 0), (20, "30%"), (10**6, 0)]
+]
 FULL = [
     *CONTINUED,
+    *LIMITED[:3],
     ("uniform", {}),
     ("sticky", {"imbalance": 1, "long_ranges": 20 * 128}),  # up to 20 members
     ("range", {}),
@@ -65,6 +70,20 @@ def test_classes_that_share_topics(name, options, seed, lists, members):
         assert planned.full in {None, FullPlan.SUBSCRIPTIONS}
 
 
+@pytest.mark.parametrize(("name", "options"), LIMITED, ids=str)
+@given(seed=SEEDS, lists=st.integers(1, 5), shared=st.booleans())
+@settings(max_examples=400 if EVERY else 6)
+def test_what_needs_no_more_moves_than_allowed_goes_on(name, options, seed, lists, shared):
+    """What needs more is partial, and planned from nothing, as is the next plan after it."""
+    group = ChangingGroup(seed, name, options, lists=lists, shared=shared, members=30)
+    for _ in range(8):
+        planned = group.follow(group.draw_growth(calm=shared))
+        assert planned.full in {None, FullPlan.MOVES, FullPlan.SUBSCRIPTIONS}
+        if planned.full is None:
+            assert not planned.verdict.partial
+            assert planned.verdict.moved_minimum <= options["max_moves"]
+
+
 @pytest.mark.parametrize(("name", "options"), FULL, ids=str)
 @given(seed=SEEDS, lists=st.integers(1, 3))
 @settings(max_examples=200 if EVERY else 3)
@@ -83,7 +102,8 @@ WHY = {
     "a second class": GroupChanges(joined=[other("z", "x")]),
     "a class in two": GroupChanges(resubscribed=[other("a", "x"), other("b", "y")]),
     "no member is left": GroupChanges(left=["a", "b"]),
-    "a limit of moves": GroupChanges(left=["a"]),
+    "a limit of moves": GroupChanges(joined=[other("c", "x", "y")]),
+    "another assignor": GroupChanges(left=["a"]),
     "a small group": GroupChanges(left=["a"]),
 }
 
@@ -95,16 +115,23 @@ WHY = {
         ("a second class", FullPlan.SUBSCRIPTIONS),
         ("a class in two", FullPlan.SUBSCRIPTIONS),
         ("no member is left", FullPlan.NOTHING),
-        ("a limit of moves", FullPlan.ASSIGNOR),
+        ("a limit of moves", FullPlan.MOVES),
+        ("another assignor", FullPlan.ASSIGNOR),
         ("a small group", FullPlan.LONG),
     ],
 )
 def test_a_plan_from_nothing_says_why(case, why):
     options = {"a limit of moves": {"max_moves": 1}, "a small group": {"long_ranges": 256}}
-    options = NOT_LONG | options.get(case, {})
-    planned = PlannedGroup.plan(two_members(), get_assignor("sticky", **options))
+    name = "range" if case == "another assignor" else "sticky"
+    options = {} if name == "range" else NOT_LONG | options.get(case, {})
+    planned = PlannedGroup.plan(two_members(), get_assignor(name, **options))
     assert planned.full is FullPlan.FIRST
-    assert planned.after(WHY[case]).planned.full is why
+    done = planned.after(WHY[case]).planned
+    assert done.full is why
+    if why is FullPlan.MOVES:
+        assert done.verdict.partial
+        assert done.find_obstacle(GroupChanges()) is why
+        assert done.after(GroupChanges()).planned.after(GroupChanges()).planned.full is None
     if why not in {FullPlan.ASSIGNOR, FullPlan.LONG}:
         assert planned.after(GroupChanges(left=["a"])).planned.full is None
 
