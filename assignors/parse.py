@@ -47,22 +47,36 @@ def _refuse_nan(text: str) -> NoReturn:
 _STRICT = json.JSONDecoder(object_pairs_hook=_refuse_same_key, parse_constant=_refuse_nan)
 
 
-def parse_json_object(text: str | bytes) -> dict[str, Any]:
+_GROUP = "topics and members"
+"""What the object of a group has."""
+
+
+def parse_json_object(text: str | bytes, has: str = _GROUP) -> dict[str, Any]:
     """Parse one JSON object; refuse anything else, keys given twice, NaN and infinities.
+
+    Parameters
+    ----------
+    has
+        What it should have, in messages.
 
     Raises
     ------
     SpecError
         What is wrong, and where in the text.
     """
-    found = parse_json_objects(text)
+    found = parse_json_objects(text, has)
     if len(found) != 1:
-        raise SpecError(f"expected one JSON object, got {len(found)}: give each group by itself")
+        raise SpecError(f"expected one JSON object with {has}, got {len(found)}: give one")
     return found[0][1]
 
 
-def parse_json_objects(text: str | bytes) -> list[tuple[int, dict[str, Any]]]:
+def parse_json_objects(text: str | bytes, has: str = _GROUP) -> list[tuple[int, dict[str, Any]]]:
     """Parse JSON objects that follow one another, as JSON lines do, all or nothing.
+
+    Parameters
+    ----------
+    has
+        As in `parse_json_object`.
 
     Returns
     -------
@@ -93,7 +107,7 @@ def parse_json_objects(text: str | bytes) -> list[tuple[int, dict[str, Any]]]:
             raise SpecError(f"not JSON: {error}") from None
         if not isinstance(value, dict):
             raise SpecError(
-                f"line {line + 1}: expected a JSON object with topics and members, "
+                f"line {line + 1}: expected a JSON object with {has}, "
                 f"got {kind_of(value)}: {show(value)}"
             )
         found.append((line + 1, value))
@@ -147,16 +161,14 @@ def parse_dict(spec: Mapping[str, object]) -> dict[str, Any]:
             f"unknown field {show(unknown[0])}: the fields of a group are {', '.join(SPEC_KEYS)}"
         )
     topics, partitions = _parse_topics(
-        _check_mapping(spec["topics"], "topics", "{name: partitions}")
+        check_mapping(spec["topics"], "topics", "{name: partitions}")
     )
-    members = _check_mapping(spec["members"], "members", '{member id: {"subscribed": [topic, …]}}')
-    ids = _parse_names(members, "member id")
+    members = check_mapping(spec["members"], "members", '{member id: {"subscribed": [topic, …]}}')
+    ids = parse_names(members, "member id")
     fields = [_check_member(member, value) for member, value in members.items()]
-    lists = [
-        _parse_subscribed(member, field) for member, field in zip(members, fields, strict=True)
-    ]
+    lists = [parse_subscribed(member, field) for member, field in zip(members, fields, strict=True)]
     offsets = offsets_of(np.fromiter(map(len, lists), dtype=np.int64, count=len(lists)))
-    flat = _parse_names(chain.from_iterable(lists), "topic")
+    flat = parse_names(chain.from_iterable(lists), "topic")
     at = pc.index_in(flat, value_set=topics)
     if at.null_count:
         row = int(np.flatnonzero(np.asarray(pc.is_null(at)))[0])
@@ -164,8 +176,8 @@ def parse_dict(spec: Mapping[str, object]) -> dict[str, Any]:
         refuse_unknown_topic(who, flat[row].as_py())
     return {
         "member_id": ids,
-        "instance_id": _parse_optional_names(members, fields, "instance_id"),
-        "rack": _parse_optional_names(members, fields, "rack"),
+        "instance_id": parse_optional_names(members, fields, "instance_id"),
+        "rack": parse_optional_names(members, fields, "rack"),
         "subscription": np.arange(len(ids)),
         "list_offsets": offsets,
         "list_topics": np.asarray(at, dtype=np.int64),
@@ -176,17 +188,16 @@ def parse_dict(spec: Mapping[str, object]) -> dict[str, Any]:
 
 
 def _parse_topics(topics: Mapping[str, object]) -> tuple[pa.StringArray, Longs]:
-    names = _parse_names(topics, "topic")
+    names = parse_names(topics, "topic")
     for topic, count in topics.items():
-        if type(count) is not int or not 0 <= count <= PARTITIONS_MAX:
-            refuse_partition_count(topic, count)
+        check_partition_count(topic, count)
     order = pc.sort_indices(names)
     counts = np.fromiter(topics.values(), dtype=np.int64, count=len(topics))
     return names.take(order), counts[np.asarray(order)]
 
 
 def _check_member(member: str, value: object) -> Mapping[str, object]:
-    fields = _check_mapping(value, f"member {member!r}", '{"subscribed": [topic, …]}')
+    fields = check_mapping(value, f"member {member!r}", '{"subscribed": [topic, …]}')
     for key in fields:
         if key not in MEMBER_KEYS:
             raise SpecError(
@@ -196,7 +207,8 @@ def _check_member(member: str, value: object) -> Mapping[str, object]:
     return fields
 
 
-def _parse_subscribed(member: str, fields: Mapping[str, object]) -> Sequence[str]:
+def parse_subscribed(member: str, fields: Mapping[str, object]) -> Sequence[str]:
+    """Return the topics that a member lists; their names are not looked at."""
     topics = fields.get("subscribed")
     if not isinstance(topics, list | tuple):
         shown = "is missing" if topics is None else f"is {show(topics)}"
@@ -217,9 +229,9 @@ def _parse_owned(
         owned = field.get("owned")
         if not owned:
             if owned is not None and owned != {}:
-                _check_mapping(owned, f"owned of member {member!r}", "{topic: [partition, …]}")
+                check_mapping(owned, f"owned of member {member!r}", "{topic: [partition, …]}")
             continue
-        for name, partitions in _check_mapping(
+        for name, partitions in check_mapping(
             owned, f"owned of member {member!r}", "{topic: [partition, …]}"
         ).items():
             if name not in place:
@@ -271,7 +283,8 @@ def _is_range(pair: Sequence[Any]) -> bool:
     return first >= 0 and count > 0 and first + count <= INT32_MAX
 
 
-def _parse_names(values: Iterable[object], what: str) -> pa.StringArray:
+def parse_names(values: Iterable[object], what: str) -> pa.StringArray:
+    """Read names: text that is valid Unicode."""
     items = list(values)
     if set(map(type, items)) <= {str}:
         try:
@@ -291,9 +304,10 @@ def _is_not_unicode(text: object) -> bool:
     return False
 
 
-def _parse_optional_names(
+def parse_optional_names(
     members: Mapping[str, object], fields: Sequence[Mapping[str, object]], key: str
 ) -> pa.StringArray:
+    """Read a field that members may have: text or null."""
     values = [field.get(key) for field in fields]
     for member, value in zip(members, values, strict=True):
         if value is not None and (not isinstance(value, str) or _is_not_unicode(value)):
@@ -301,10 +315,17 @@ def _parse_optional_names(
     return pa.array(values, pa.string())
 
 
-def _check_mapping(value: object, what: str, expected: str) -> Mapping[str, object]:
+def check_mapping(value: object, what: str, expected: str) -> Mapping[str, object]:
+    """Refuse what is no object."""
     if not isinstance(value, Mapping):
         raise SpecError(f"{what} is {show(value)}, expected an object {expected}")
     return value
+
+
+def check_partition_count(topic: object, count: object) -> None:
+    """Refuse what is no number of partitions."""
+    if type(count) is not int or not 0 <= count <= PARTITIONS_MAX:
+        refuse_partition_count(topic, count)
 
 
 def refuse_partition_count(topic: object, count: object) -> NoReturn:

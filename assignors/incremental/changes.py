@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +14,8 @@ import pyarrow.compute as pc
 from assignors.arrays import Longs, offsets_of
 from assignors.errors import SpecError
 from assignors.group_spec import GroupSpec
-from assignors.parse import refuse_unknown_topic
+from assignors.incremental.parse_changes import ChangedMembers, parse_changes
+from assignors.parse import parse_json_object, refuse_unknown_topic
 from assignors.parse_tables import parse_topics_table
 from assignors.partition_ranges import PartitionRanges
 
@@ -42,6 +43,15 @@ class SubscribedMembers:
     def of(cls, *member_ids: str, subscribed: Sequence[str]) -> SubscribedMembers:
         """List members that have neither an instance id nor a rack."""
         return cls(pa.array(member_ids, pa.string()), subscribed)
+
+    @classmethod
+    def of_fields(cls, members: ChangedMembers) -> Self:
+        """Take members whose fields were read."""
+        instances, racks = (
+            pa.array([one.get(key) for one in members.fields.values()], pa.string())
+            for key in ("instance_id", "rack")
+        )
+        return cls(pa.array(members.fields, pa.string()), members.subscribed, instances, racks)
 
     def names(self, column: str) -> pa.StringArray:
         """Return instance ids or racks."""
@@ -80,6 +90,31 @@ class GroupChanges:
     removed_topics: Sequence[str] = ()
     lists: Sequence[tuple[Collection[str], Collection[str]]] = ()
     renamed: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def from_dict(cls, changes: Mapping[str, object]) -> Self:
+        """Read the object of docs/reference/formats.md#changes-of-a-group.
+
+        Raises
+        ------
+        SpecError
+            The changes are refused whole; the message names the value and the remedy.
+        """
+        fields = parse_changes(changes)
+        for name in ("joined", "resubscribed"):
+            fields[name] = [SubscribedMembers.of_fields(members) for members in fields[name]]
+        return cls(**fields)
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Self:
+        """Read JSON text of docs/reference/formats.md#changes-of-a-group.
+
+        Raises
+        ------
+        SpecError
+            As `from_dict`; also what is not JSON, and a key given twice.
+        """
+        return cls.from_dict(parse_json_object(text, "what changed"))
 
     def shortened(self) -> GroupChanges:
         """Return changes in which who got another id and left just left."""
@@ -136,7 +171,7 @@ def change_group(group: GroupSpec, owned: PartitionRanges, changes: GroupChanges
         list_topics=np.concatenate([*lists, np.zeros(0, dtype=np.int64)]),
         topics=topics,
         partitions=partitions,
-        **_clip_owned(owned, topics, partitions, changes.left),
+        **_clip_owned(owned, topics, partitions, _find_returned(changes)),
     )
 
 
@@ -201,17 +236,24 @@ def _subscribe(members: SubscribedMembers, topics: pa.StringArray) -> Longs:
     return at[at >= 0]
 
 
+def _find_returned(changes: GroupChanges) -> pa.StringArray:
+    """Return who left and joined again."""
+    left = pa.array(changes.left, pa.string())
+    joined = [members.member_ids for members in changes.joined]
+    return pc.filter(left, pc.is_in(left, value_set=pa.concat_arrays([left[:0], *joined])))
+
+
 def _clip_owned(
-    owned: PartitionRanges, topics: pa.StringArray, partitions: Longs, left: Sequence[str]
+    owned: PartitionRanges, topics: pa.StringArray, partitions: Longs, returned: pa.StringArray
 ) -> dict[str, Any]:
     """Return what members own of what topics still have, as columns of `GroupSpec`.
 
-    Who left owns nothing, even if it joined again.
+    What who left owned is a claim of one that is not a member; but who returned claims nothing.
     """
     topic = _look_up(owned.topics, topics)[owned.topic]
     first = owned.first.astype(np.int64)
     count = np.minimum(first + owned.count, np.append(partitions, 0)[topic]) - first
-    gone = pc.is_in(owned.member_ids, value_set=pa.array(left, pa.string()))
+    gone = pc.is_in(owned.member_ids, value_set=returned)
     some = (count > 0) & ~gone.to_numpy(zero_copy_only=False)[owned.member]
     return {
         "owner": owned.member_ids.take(pa.array(owned.member[some])),

@@ -15,7 +15,7 @@ from coordinator.core.targets.assignor_options import AssignorOptions
 from coordinator.storage.tables.shared_table import NONE
 from coordinator.storage.tables.store_files import is_remote
 from coordinator.storage.tables.table_io import TableRef
-from coordinator.table_jobs.inputs import FoundOutput, Input, SparkName, name_of_table
+from coordinator.table_jobs.inputs import ChangesFile, FoundOutput, Input, SparkName, name_of_table
 from coordinator.table_jobs.outputs import (
     check_table_output,
     is_delta_output,
@@ -53,6 +53,8 @@ class AssignmentJob:
     output_version
         The version of a Delta output that the run replaces, `NONE` for none: the commit fails if
         another run has replaced it meanwhile.
+    changes
+        What changed in the group since these tables; planned in process only.
     table
         The output, where Spark found it in its catalog.
     previous_name
@@ -73,6 +75,7 @@ class AssignmentJob:
     output_version: int = NONE
     previous_name: str = "previous"
     table: FoundOutput | None = None
+    changes: ChangesFile | None = None
 
     def inputs(self) -> dict[str, Any]:
         """Return the tables by the fields that name them."""
@@ -112,6 +115,7 @@ class AssignmentJob:
                 f"(./{self.output} for a folder of that name), or --engine spark"
             )
         paths = {f"--{field}": _path_of(table) for field, table in self.inputs().items()}
+        paths["--changes"] = None if self.changes is None else self.changes.path
         previous = paths.pop("--previous")
         read = {option: path for option, path in paths.items() if path is not None}
         if not named:
@@ -164,6 +168,8 @@ class AssignmentJob:
         for name in ("partitions", "constraints"):  # a run of before had none
             if getattr(self, name) is not None:
                 tables[name] = getattr(self, name)
+        if self.changes is not None:
+            asked["changes"] = self.changes.identity
         asked |= options.weighted
         return asked | {name: identify(table, f"--{name}") for name, table in tables.items()}
 

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias
 
 import pyarrow as pa
 
-from assignors import SpecError
+from assignors import GroupSpec, SpecError
 from assignors.groups.group_tables import GROUP_ID
+from assignors.incremental.changes import GroupChanges, change_group
 from assignors.loads.constraints import parse_constraints, to_table
 from assignors.parse import parse_json_rows
 from coordinator.storage.tables.store_errors import check_url
@@ -88,10 +89,7 @@ class RulesFile:
         SpecError
             It cannot be read, or a rule is not of its form.
         """
-        try:
-            text = Path(path).read_bytes()
-        except OSError as error:
-            raise SpecError(f"{option} {path!r}: {error.strerror or error}") from None
+        text, identity = _read_file(path, option)
         try:
             rows = parse_json_rows(text)
             groups = [row.pop(GROUP_ID, None) for row in rows]
@@ -102,12 +100,68 @@ class RulesFile:
             if not all(isinstance(group, str) for group in groups):
                 raise SpecError(f"{option} {path!r}: give every rule a group_id of text, or none")
             table = table.append_column(GROUP_ID, pa.array(groups, pa.string()))
-        digest = hashlib.sha256(text).hexdigest()[:16]
-        return cls(path, {"path": path, "digest": digest}, table)
+        return cls(path, identity, table)
 
     def columns(self) -> list[str]:
         """Return the names of its columns."""
         return list(self.rows.schema.names)
+
+
+@dataclass(frozen=True, slots=True)
+class ChangesFile:
+    """Changes of a group in a JSON file, read when it is named.
+
+    Attributes
+    ----------
+    path
+        Its path.
+    identity
+        What `runs.identify` returns for it.
+    changes
+        What it says.
+    """
+
+    path: str
+    identity: dict[str, Any]
+    changes: GroupChanges
+
+    @classmethod
+    def of(cls, path: str) -> Self:
+        """Read a JSON object.
+
+        Raises
+        ------
+        SpecError
+            It cannot be read, or is not of the form of changes.
+        """
+        text, identity = _read_file(path, "--changes")
+        try:
+            return cls(path, identity, GroupChanges.from_json(text))
+        except SpecError as error:
+            raise SpecError(f"--changes {path!r}: {error}") from None
+
+    def apply(self, group: GroupSpec) -> GroupSpec:
+        """Return the group after the changes, whose members own what they did.
+
+        Raises
+        ------
+        SpecError
+            They cannot have happened to this group.
+        """
+        try:
+            return change_group(group, group.owned(), self.changes)
+        except SpecError as error:
+            raise SpecError(f"--changes {self.path!r}: {error}") from None
+
+
+def _read_file(path: str, option: str) -> tuple[bytes, dict[str, Any]]:
+    """Return what a file has, and what identifies it."""
+    try:
+        text = Path(path).read_bytes()
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else None
+        raise SpecError(f"{option} {path!r}: {why or error}") from None
+    return text, {"path": path, "digest": hashlib.sha256(text).hexdigest()[:16]}
 
 
 class FoundTable(Protocol):

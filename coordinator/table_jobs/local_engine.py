@@ -46,10 +46,14 @@ def assign_locally(job: AssignmentJob, assignor: Assignor, run: Run) -> Assignme
         _check_replaceable_here(job.output)
     members, topics = _read(job.members, "members"), _read(job.topics, "topics")
     if GROUP_ID in members.schema.names:
+        if job.changes is not None:
+            raise SpecError("--changes are of one group, but members has many: omit one of them")
         return _assign_groups(job, assignor, run, members, topics)
     owned, forgotten = _read_owned(job, topics, forget)
-    job.safeguards.check_members(len(members))
     group = GroupSpec.from_arrow(members, topics, owned, **_read_rules(job), as_of_ms=wall_ms())
+    if job.changes is not None:
+        group = job.changes.apply(group)
+    job.safeguards.check_members(group.member_count)
     ranges = assignor.assign(group)
     report = quality.report(group, ranges)
     totals = report.totals()

@@ -153,16 +153,18 @@ def see_output(output: str) -> int:
         raise unreachable_error(output, "--output", error) from None
 
 
-def check_spec_output(output: str, source: str) -> None:
-    """Check the output of a job on a spec: it must be a JSON file, and not the spec itself.
+def check_spec_output(output: str, source: str, changes: str | None = None) -> None:
+    """Check the output of a job on a spec: it must be a JSON file, and not an input.
 
     Raises
     ------
     SpecError
-        The output is the spec, a folder, or named like a table.
+        The output is the spec, the file of changes, a folder, or named like a table.
     """
     if source != "-" and is_same(output, source):
         _refuse_input(output, "the spec", source)
+    if changes is not None and is_same(output, changes):
+        _refuse_input(output, "--changes", changes)
     if output.endswith(PARQUET):
         raise SpecError(f"--output {output!r}: the assignment of a spec is JSON, name it .json")
     if Path(output).is_dir():

@@ -59,6 +59,8 @@ def run_job(
     """
     if job.engine == "spark" and spark is None:
         raise SpecError("Spark is not available here: use --engine local")
+    if job.engine == "spark" and job.changes is not None:
+        raise SpecError("--changes are planned in process: use --engine local, or give new tables")
     assignor = job.options.make_assignor()
     if job.output is not None and name_of_table(job.output) is None:
         job = replace(job, output=find_output(job.output))
@@ -129,6 +131,8 @@ def _choose_engine(job: AssignmentJob, config: Config) -> str:
         require_spark_twin(assignor)
     if job.engine != "auto":
         return job.engine
+    if job.changes is not None:
+        return "local"
     if not many and spark_twin_of(assignor) is None:
         return "local"
     previous = job.owned or job.previous

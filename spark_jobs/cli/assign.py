@@ -27,7 +27,7 @@ from coordinator.display.printable import as_json
 from coordinator.extras import require
 from coordinator.storage.tables.table_io import replace_text
 from coordinator.table_jobs.assignment_job import AssignmentJob, AssignmentResult
-from coordinator.table_jobs.inputs import find_input
+from coordinator.table_jobs.inputs import ChangesFile, find_input
 from coordinator.table_jobs.outputs import check_spec_output
 from coordinator.table_jobs.run_job import run_job
 from coordinator.table_jobs.safeguards import MAX_FORGOTTEN, Safeguards
@@ -124,6 +124,9 @@ ConstraintsTable = Annotated[
     str | None,
     typer.Option("--constraints", help="Table or .json file of constraints."),
 ]
+ChangesPath = Annotated[
+    str | None, typer.Option(help="JSON file of what has changed in the group since.")
+]
 PairsOrLists = Annotated[
     PartitionFormat,
     typer.Option("--format", help="Print partitions one by one, or as [first, count]."),
@@ -164,6 +167,7 @@ def assign(
     partitions: PartitionsTable = None,
     constraints: ConstraintsTable = None,
     previous: Previous = None,
+    changes: ChangesPath = None,
     output: OutputPath = None,
     assignor: AssignorName = None,
     imbalance: Imbalance = None,
@@ -202,26 +206,26 @@ def assign(
     )  # fmt: skip
     tables = _given(owned=owned, previous=previous, partitions=partitions, constraints=constraints)
     if store is not None or group is not None:
-        if {spec, members, topics, output, plot, title} != {None} or tables or own or allow_empty:
-            raise SpecError(
-                "--store and --group read their input from the store: omit spec, tables, "
-                "output, plot, --allow-empty, and options of weighted"
-            )
+        given = {spec, members, topics, changes, output, plot, title}
+        _refuse_given(is_any=given != {None} or bool(tables or own) or allow_empty)
         _assign_store(store, group, (assignor, imbalance, max_moves, run_id), engine, settings)
         return
     options = _options((assignor, imbalance, max_moves), own, settings)
     wanted = Output(output, format_, report or json_, json_, _plot_path(plot, title), title)
     allowed = Safeguards(allow_empty, max_forgotten)
+    changed = None if changes is None else ChangesFile.of(changes)
     if members is None and topics is None:
         _refuse_table_options(tables, run_id, allowed)
-        _specs(spec or "-", options, assignor, engine, wanted, settings)
+        solver = _Solver(engine, settings, changed)
+        _specs(spec or "-", options, assignor, solver, wanted)
         return
     if members is None or topics is None or spec is not None:
         raise SpecError("give either a spec, or --members and --topics")
     inputs = _inputs(engine, tables | {"members": members, "topics": topics})
     work = AssignmentJob(
-        **inputs, output=output, options=options, engine=engine, run_id=run_id, safeguards=allowed
-    )
+        **inputs, output=output, options=options, engine=engine, run_id=run_id,
+        safeguards=allowed, changes=changed,
+    )  # fmt: skip
     with interruptible(), progress.show("assigning"):
         done = run_job(work, settings, SparkAssignment())
     _print_done(work, done, wanted, settings)
@@ -238,6 +242,14 @@ def _options(
     assignor, imbalance, max_moves = asked
     edges, long = config.plan.exact_edges, config.plan.long_ranges
     return AssignorOptions(assignor or DEFAULT, imbalance, max_moves, own, edges, long)
+
+
+def _refuse_given(*, is_any: bool) -> None:
+    if is_any:
+        raise SpecError(
+            "--store and --group read their input from the store: omit spec, tables, changes, "
+            "output, plot, --allow-empty, and options of weighted"
+        )
 
 
 def _refuse_table_options(
@@ -292,13 +304,13 @@ def _specs(
     source: str,
     options: AssignorOptions,
     named: str | None,
-    engine: EngineChoice,
+    solver: _Solver,
     output: Output,
-    config: Config,
 ) -> None:
     """Assign every group of a JSON source. Print only when all are computed."""
     if output.path is not None:
-        check_spec_output(output.path, source)
+        changes = None if solver.changes is None else solver.changes.path
+        check_spec_output(output.path, source, changes)
     text = sys.stdin.buffer.read() if source == "-" else _read(source)
     try:
         specs = parse_json_objects(text)
@@ -306,10 +318,13 @@ def _specs(
         raise SpecError(f"{_name(source)}: {error}") from None
     if not specs:
         raise SpecError(f"{_name(source)} is empty: give a JSON object with topics and members")
-    if output.plot and len(specs) > 1:
-        raise SpecError(f"--plot draws one group, but {_name(source)} has {len(specs)}: give one")
+    for option, is_given, does in (
+        ("--plot", output.plot, "draws"), ("--changes", solver.changes, "are of"),
+    ):  # fmt: skip
+        if is_given and len(specs) > 1:
+            asked = f"{option} {does} one group"
+            raise SpecError(f"{asked}, but {_name(source)} has {len(specs)}: give one")
     answers = []
-    solved = _Solver(engine, config)
     with (
         interruptible(),
         progress.show("assigning"),
@@ -318,7 +333,7 @@ def _specs(
         for line, spec in specs:
             try:
                 own = options if named else _own_options(spec, options)
-                answers.append((spec, own, *solved.solve(spec, own)))
+                answers.append((spec, own, *solver.solve(spec, own)))
             except SpecError as error:
                 label = f" (id {spec['id']!r})" if "id" in spec else ""
                 raise SpecError(f"{_name(source)}, line {line}{label}: {error}") from None
@@ -332,14 +347,16 @@ def _specs(
         for text_line in lines:
             print(text_line)  # noqa: T201 - the command's answer
     for spec, own, _, found in answers:
-        _show(spec, own, found, output, config)
+        _show(spec, own, found, output, solver.config)
 
 
+@dataclass(frozen=True, slots=True)
 class _Solver:
-    """Assigns groups one by one, on the chosen engine."""
+    """Assigns groups one by one, on the chosen engine, after changes."""
 
-    def __init__(self, engine: EngineChoice, config: Config) -> None:
-        self.engine, self.config = engine, config
+    engine: EngineChoice
+    config: Config
+    changes: ChangesFile | None
 
     def solve(
         self, spec: dict[str, Any], options: AssignorOptions
@@ -347,6 +364,8 @@ class _Solver:
         """Assign one group, and return its report."""
         assignor = options.make_assignor()
         group = GroupSpec.from_dict(spec, as_of_ms=wall_ms())
+        if self.changes is not None:
+            group = self.changes.apply(group)
         if self.engine == EngineChoice.spark:
             ranges = assign_group(group, options)
         else:

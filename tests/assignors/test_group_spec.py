@@ -95,7 +95,7 @@ def test_bad_specs_are_refused(name):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "expected one JSON object, got 0"),
+        ("", "expected one JSON object with topics and members, got 0"),
         ("x", "not JSON: Expecting value: line 1 column 1"),
         ("[]", "line 1: expected a JSON object with topics and members, got a list"),
         ('{"a": NaN}', "NaN is not a JSON number"),
@@ -103,7 +103,7 @@ def test_bad_specs_are_refused(name):
         ('{"a": 1}\x0c', "not JSON: Expecting value"),
         ('[{"a": 1}]', "got a list"),
         ('{"m": 1, "m": 2}', "'m' appears twice in one object"),
-        ("{}\n{}", "expected one JSON object, got 2"),
+        ("{}\n{}", "expected one JSON object with topics and members, got 2"),
         ("{}\n\n 7", "line 3: expected a JSON object"),
         ("{}\n{", "not JSON: Expecting property name"),
         (b"\xff", "not UTF-8"),
