@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from math import inf
 from time import perf_counter
 from typing import NamedTuple
 
@@ -60,7 +61,8 @@ class DecidedBatch(NamedTuple):
     Attributes
     ----------
     answers
-        One an event, in order; where one is broken, up to that one.
+        One an event, in order; where one is broken, up to that one; else of as many as there was
+        time for.
     records
         Of all events, in order; they are in the state already.
     at_ms
@@ -142,8 +144,11 @@ class EventDecider:
         self.compute_now: Callable[[ComputeTarget], TargetCandidate | None] = lambda _: None
         """Returns a target that takes a few ms, of a group as it is in memory; None: begin it."""
 
-    def decide(self, state: State, events: Sequence[Event]) -> DecidedBatch:
-        """Step and replay each event."""
+    def decide(
+        self, state: State, events: Sequence[Event], most_s: float | None = None
+    ) -> DecidedBatch:
+        """Step and replay each event, or the first of them, one at least, that take so long."""
+        until = inf if most_s is None else perf_counter() + most_s
         answers: list[Answer] = []
         records: list[Record] = []
         dates = KafkaDates()
@@ -155,6 +160,8 @@ class EventDecider:
                 answers.append(STEADY)
                 continue
             began = perf_counter()
+            if began > until and answers:
+                break
             if isinstance(event, TimerFired) and event.key in touched:
                 answers.append(Result())  # another that fired with it has restarted it, or ended it
                 continue

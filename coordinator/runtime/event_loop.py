@@ -15,12 +15,10 @@ import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from coordinator.core.classic_events import ClassicHeartbeat, JoinGroup, SyncGroup
 from coordinator.core.events import (
-    READING,
     Answer,
     DecidePlan,
     Event,
@@ -37,6 +35,7 @@ from coordinator.errors.status import Status, refusal, unanswered
 from coordinator.runtime import futures
 from coordinator.runtime.beside import BesideAnswers
 from coordinator.runtime.event_processor import EventProcessor
+from coordinator.runtime.futures import Item, groups_of, reads
 from coordinator.runtime.parked_requests import LaterAnswers
 from coordinator.runtime.regex_jobs import RegexJobs
 from coordinator.runtime.target_computations import TargetComputations
@@ -48,6 +47,8 @@ be loaded again; and otherwise, where it is woken for all else. A node has hundr
 RETRY_S = 1.0
 CLOSE_S = 0.5
 """How long `close` waits for the last answers."""
+DECIDED_S = 0.05
+"""How long a batch is decided at most, and then written: heartbeats wait for it."""
 TIMERS_A_ROUND = 50
 """Timers fired a round: bounded, so that mass timeouts do not starve requests."""
 REQUESTS_A_ROUND = 25
@@ -76,45 +77,6 @@ MAY_WAIT = (JoinGroup, SyncGroup)
 """What may have to wait for other members of its group."""
 T = TypeVar("T")
 logger = logging.getLogger("muster.coordinator")
-
-
-@dataclass(slots=True, eq=False)
-class Item:
-    """Events that are asked together, and who waits for the answers.
-
-    Attributes
-    ----------
-    piece
-        The events of this round: all, or as many as others can wait for.
-    answers
-        Those of the rounds before.
-    weights
-        Of the events; none where each weighs 1.
-    must_wait
-        Whether it was seen that it cannot be answered beside a large request.
-    """
-
-    events: list[Event]
-    future: Future[Any]
-    since: float
-    call: Callable[[], object] | None = None
-    piece: list[Event] = field(default_factory=list)
-    answers: list[Answer] = field(default_factory=list)
-    weights: list[int] = field(default_factory=list)
-    must_wait: bool = False
-
-    def take_piece(self, room: int) -> int:
-        """Take the next piece, one event at least, and return how much room it leaves."""
-        begin = len(self.answers)
-        if not self.weights:
-            self.piece = self.events[begin : begin + room]
-            return room - len(self.piece)
-        end = begin
-        while end < len(self.events) and (end == begin or self.weights[end] <= room):
-            room -= self.weights[end]
-            end += 1
-        self.piece = self.events[begin:end]
-        return room
 
 
 class EventLoop:
@@ -274,7 +236,7 @@ class EventLoop:
             if item not in self._brief:
                 return False
             self._brief.remove(item)
-        return futures.begin(item.future)
+        return item.begin()
 
     # In the loop's thread ------------------------------------------------------------------------
 
@@ -333,10 +295,10 @@ class EventLoop:
         if self._brief and self.processor.confirm():
             self.processor.extend_beside(self._answer_beside(frozenset()))
         with self._wake:
-            readers = deque(item for item in self._others if _reads(item))
+            readers = deque(item for item in self._others if reads(item))
             if readers:
                 changed = self._list_changed()
-                readers = deque(one for one in readers if changed.isdisjoint(_groups_of(one)))
+                readers = deque(one for one in readers if changed.isdisjoint(groups_of(one)))
             for item in readers:
                 self._others.remove(item)
         while readers:
@@ -345,7 +307,7 @@ class EventLoop:
     def _list_changed(self) -> set[object]:
         """Return the groups that what waits may change."""
         waiting = (*self._brief, *self._others, *self._large)
-        return {group for item in waiting if not _reads(item) for group in _groups_of(item)}
+        return {group for item in waiting if not reads(item) for group in groups_of(item)}
 
     def _most_ms(self) -> int:
         """Return how long there is nothing to do if no one asks."""
@@ -406,7 +368,8 @@ class EventLoop:
         items = self._items = self._take(queue, most)
         events = [event for item in items for event in item.piece]
         with self._beside.during(events if large else ()):
-            answers = self.processor.run(events) if events else []
+            answers = self.processor.run(events, DECIDED_S) if events else []
+        items = self._put_back(queue, items, len(answers))
         self._answer(items, answers)
         if events:
             ended = time.monotonic()
@@ -428,10 +391,26 @@ class EventLoop:
         with self._wake:
             while queue and room > 0:
                 item = queue.popleft()
-                if item.answers or futures.begin(item.future):
+                if item.begin():
                     items.append(item)
                     room = item.take_piece(room)
         return items
+
+    def _put_back(self, queue: deque[Item], items: list[Item], decided: int) -> list[Item]:
+        """Put back, as the next ones, those for whose events there was no time; return the others.
+
+        Parameters
+        ----------
+        decided
+            How many of the events were.
+        """
+        first = 0
+        while first < len(items) and (decided > 0 or not items[first].piece):
+            decided -= len(items[first].piece)
+            first += 1
+        with self._wake:
+            queue.extendleft(reversed(items[first:]))
+        return items[:first]
 
     def _answer(self, items: list[Item], answers: list[Answer]) -> None:
         """Answer those who have all answers; the others go on behind who came meanwhile."""
@@ -443,7 +422,7 @@ class EventLoop:
                 at += len(item.piece)
                 continue
             found = answers[at : at + len(item.piece)]
-            for event, answer in zip(item.piece, found, strict=True):
+            for event, answer in zip(item.piece, found, strict=False):
                 waits = isinstance(event, MAY_WAIT)
                 item.answers.append(self._later.promise(event, answer) if waits else answer)
             at += len(item.piece)
@@ -465,15 +444,6 @@ class EventLoop:
             self._regex_jobs.begin(task)
         else:
             self.target_computations.begin(task)
-
-
-def _reads(item: Item) -> bool:
-    """Whether an item changes nothing."""
-    return item.call is None and all(isinstance(event, READING) for event in item.events)
-
-
-def _groups_of(item: Item) -> list[object]:
-    return [getattr(event, "group_id", None) for event in item.events]
 
 
 def _do_call(item: Item, call: Callable[[], object]) -> None:

@@ -159,16 +159,14 @@ class EventProcessor:
 
     # Answering -----------------------------------------------------------------------------------
 
-    def run(self, events: Sequence[Event]) -> list[Answer]:
+    def run(self, events: Sequence[Event], most_s: float | None = None) -> list[Answer]:
         """Decide a batch of events, make its records durable, and return what may be answered now.
 
-        Returns
-        -------
-        list
-            One answer an event, in order: its Result, or the error that refuses it.
+        That is one answer an event, in order: its Result, or the error that refuses it. Of the
+        first events alone, one at least, where all take longer than `most_s` to decide.
         """
         before = self.position
-        answers = self._run(events)
+        answers = self._run(events, most_s)
         if self.position == before and OffsetFetch in set(map(type, events)):
             # Where these say, a worker starts; a successor may have acknowledged later ones. An
             # append of ours would have met it.
@@ -259,11 +257,11 @@ class EventProcessor:
         """
         return [*answers] if self.confirm() else [refusal(self.status)] * len(answers)
 
-    def _run(self, events: Sequence[Event]) -> list[Answer]:
+    def _run(self, events: Sequence[Event], most_s: float | None = None) -> list[Answer]:
         """Decide a batch and make it durable; whether it may be answered is seen after it."""
         if self.status is not Status.ACTIVE:
             return [refusal(self.status)] * len(events)
-        decided = self.decider.decide(self.state, events)
+        decided = self.decider.decide(self.state, events, most_s)
         answers, broken = decided.answers, decided.broken
         if broken is not None:
             # Nothing of the batch is kept; the others are decided again without what broke it.
@@ -272,7 +270,7 @@ class EventProcessor:
             return [*others[:broken], answers[broken], *others[broken:]]
         if not self._write(decided.records, decided.at_ms):
             return [refusal(self.status)] * len(events)
-        for event, answer in zip(events, answers, strict=True):
+        for event, answer in zip(events, answers, strict=False):
             if answer is not STEADY and isinstance(answer, Result):
                 self._start(event, answer, decided.records)
         return answers

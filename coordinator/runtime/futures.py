@@ -9,7 +9,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from concurrent.futures import Future, InvalidStateError
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
+
+from coordinator.core.events import READING, Answer, Event
 
 T = TypeVar("T")
 logger = logging.getLogger("muster.coordinator")
@@ -60,3 +63,58 @@ def _settle(change: Callable[[], None]) -> None:
         pass  # cancelled, or answered already
     except BaseException:
         logger.exception("what a caller does with an answer failed")
+
+
+@dataclass(slots=True, eq=False)
+class Item:
+    """Events that are asked together, and who waits for the answers.
+
+    Attributes
+    ----------
+    piece
+        The events of this round: all, or as many as others can wait for.
+    answers
+        Those of the rounds before.
+    weights
+        Of the events; none where each weighs 1.
+    must_wait
+        Whether it was seen that it cannot be answered beside a large request.
+    """
+
+    events: list[Event]
+    future: Future[Any]
+    since: float
+    call: Callable[[], object] | None = None
+    piece: list[Event] = field(default_factory=list)
+    answers: list[Answer] = field(default_factory=list)
+    weights: list[int] = field(default_factory=list)
+    must_wait: bool = False
+    begun: bool = False
+
+    def begin(self) -> bool:
+        """Whether the answer is wanted; if so, it cannot be cancelled from now on."""
+        self.begun = self.begun or begin(self.future)
+        return self.begun
+
+    def take_piece(self, room: int) -> int:
+        """Take the next piece, one event at least, and return how much room it leaves."""
+        begin = len(self.answers)
+        if not self.weights:
+            self.piece = self.events[begin : begin + room]
+            return room - len(self.piece)
+        end = begin
+        while end < len(self.events) and (end == begin or self.weights[end] <= room):
+            room -= self.weights[end]
+            end += 1
+        self.piece = self.events[begin:end]
+        return room
+
+
+def reads(item: Item) -> bool:
+    """Whether an item changes nothing."""
+    return item.call is None and all(isinstance(event, READING) for event in item.events)
+
+
+def groups_of(item: Item) -> list[object]:
+    """Return the group of each event of an item, None where it names none."""
+    return [getattr(event, "group_id", None) for event in item.events]

@@ -72,10 +72,10 @@ def test_a_call_that_is_cancelled_while_it_is_decided_cannot_be(coordinator):
     started, let = threading.Event(), threading.Event()
     run = processor_of(coordinator).run
 
-    def slow(events):
+    def slow(events, most_s):
         started.set()
         assert let.wait(30)
-        return run(events)
+        return run(events, most_s)
 
     processor_of(coordinator).run = slow
     future = coordinator.submit([ListGroups()])
@@ -128,7 +128,7 @@ def test_when_the_loop_dies_all_get_an_error_and_a_stand_by_takes_over(tmp_path,
     with Coordinator.open(tmp_path, config=config) as first:
         let = held(first)
         asked = [first.submit([ListGroups()]) for _ in range(5)]
-        processor_of(first).run = lambda _events: 1 / 0  # what no test foresaw
+        processor_of(first).run = lambda *_events: 1 / 0  # what no test foresaw
         let.set()
         assert [future.result(30)[0].code.name for future in asked] == (
             ["COORDINATOR_NOT_AVAILABLE"] * 5

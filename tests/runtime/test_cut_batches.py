@@ -1,0 +1,128 @@
+"""A batch that takes long is cut: what was decided is written and answered, others come between."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from coordinator import Coordinator
+from coordinator.core.events import LEAVE, Heartbeat, ListGroups
+from coordinator.core.state.records import MemberMetadata
+from coordinator.storage.record_log import MemoryLog
+from tests.support.members import processor_of
+
+MANY = 40
+
+
+def join(member_id, group_id="g"):
+    return Heartbeat(
+        group_id, member_id, 0, rebalance_timeout_ms=1000,
+        subscribed_topic_names=("a",), topic_partitions={},
+    )  # fmt: skip
+
+
+@pytest.fixture
+def coordinator():
+    with Coordinator.open(None, topics={"a": 1}) as found:
+        yield found
+
+
+@pytest.fixture
+def cut(coordinator):
+    """A coordinator whose batches are cut behind each event, as where each takes very long."""
+    processor, run = processor_of(coordinator), processor_of(coordinator).run
+    coordinator.batches = []
+
+    def run_cut(events, most_s=None):
+        answers = run(events, None if most_s is None else 0.0)
+        coordinator.batches.append((len(events), len(answers)))
+        return answers
+
+    processor.run = run_cut
+    return coordinator
+
+
+def held(coordinator):
+    let, holds = threading.Event(), threading.Event()
+    coordinator._loop.call(lambda: holds.set() or let.wait(30))
+    assert holds.wait(30)
+    return let
+
+
+def test_what_there_was_no_time_for_is_neither_decided_nor_written(coordinator):
+    processor = processor_of(coordinator)
+    done = coordinator._loop.call(lambda: processor.run([join("m1"), join("m2")], 0.0))
+    (answer,) = done.result(30)
+    assert answer.response.member_id == "m1"
+    assert [*processor.state.groups["g"].members] == ["m1"]
+    log = processor.log
+    assert isinstance(log, MemoryLog)
+    records = [record for batch in log.storage.batches for record in batch.records]
+    assert [one.member_id for one in records if isinstance(one, MemberMetadata)] == ["m1"]
+
+
+def test_a_batch_that_takes_no_time_is_not_cut(coordinator):
+    processor, beats = processor_of(coordinator), [join(f"m{n}") for n in range(MANY)]
+    for most_s in (None, 60.0):
+        done = coordinator._loop.call(lambda most_s=most_s: processor.run(beats, most_s))
+        assert len(done.result(30)) == MANY
+
+
+def test_each_is_answered_once_and_in_order(cut):
+    """Requests of one event, of several, of none, and calls."""
+    let, done = held(cut), []
+    asked = [cut.submit([ListGroups()] * count) for count in (1, 1, 2)]
+    asked += [cut._loop.call(lambda: [*done]), cut.submit([]), cut.submit([ListGroups()])]
+    for future in asked:
+        future.add_done_callback(done.append)
+    let.set()
+    answers = [future.result(30) for future in asked]
+    assert [len(answers[at]) for at in (0, 1, 2, 4, 5)] == [1, 1, 2, 0, 1]
+    assert {*asked[:2]} <= {*answers[3]}, "it was called once what came before it was answered"
+    assert done.index(asked[0]) < done.index(asked[1]) < done.index(asked[5])
+    assert {*done} == {*asked}
+    assert len(cut.batches) >= 5
+
+
+def test_members_that_join_one_by_one_join_in_order(cut):
+    let = held(cut)
+    asked = [cut.submit([join(f"m{n}")]) for n in range(5)]
+    let.set()
+    answers = [future.result(30)[0].response for future in asked]
+    assert [answer.member_id for answer in answers] == [f"m{n}" for n in range(5)]
+    epochs = [answer.member_epoch for answer in answers]
+    assert epochs == sorted(epochs)
+
+
+def test_a_heartbeat_comes_between_the_pieces_of_a_flood(cut):
+    (joined,) = cut.submit([join("m", "other")]).result(30)
+    let, done = held(cut), []
+    flood = cut.submit([join(f"m{n}") for n in range(MANY)])
+    beat = cut.submit([Heartbeat("other", "m", joined.response.member_epoch)])
+    for future in (flood, beat):
+        future.add_done_callback(done.append)
+    let.set()
+    answers = flood.result(30)
+    assert [answer.response.member_id for answer in answers] == [f"m{n}" for n in range(MANY)]
+    assert done == [beat, flood]
+    left = cut.submit([Heartbeat("g", f"m{n}", LEAVE) for n in range(MANY)]).result(30)
+    assert {answer.response.member_epoch for answer in left} == {LEAVE}
+
+
+def test_what_is_refused_while_it_waits_for_its_piece_is_not_decided(cut):
+    """A caller who was answered otherwise meanwhile, as where the store is late."""
+    let = held(cut)
+    asked = [cut.submit([join(f"m{n}")]) for n in range(3)]
+    run, processor = processor_of(cut).run, processor_of(cut)
+
+    def run_and_refuse(events, most_s=None):
+        answers = run(events, most_s)
+        if not asked[2].done():
+            asked[2].set_result([])
+        return answers
+
+    processor.run = run_and_refuse
+    let.set()
+    assert [len(one.result(30)) for one in asked] == [1, 1, 0]
+    assert len(cut.submit([ListGroups()]).result(30)) == 1
