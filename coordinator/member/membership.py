@@ -163,6 +163,11 @@ class Membership:
         return min(beat, self.uses_until_ms) if self._has_something() else beat
 
     @property
+    def waits_since_ms(self) -> int | None:
+        """When it sent the first heartbeat that was not answered since; None: all were."""
+        return self._waits_since_ms
+
+    @property
     def awaited(self) -> int | None:
         """The number of the heartbeat whose answer counts; None: no answer does."""
         return None if self._in_flight is None else self._in_flight.number

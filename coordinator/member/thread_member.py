@@ -6,6 +6,7 @@ from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Self, TypeVar
 
+from coordinator.clock import monotonic_ms
 from coordinator.member import loop_thread
 from coordinator.member.application import Held, ThreadApplication
 from coordinator.member.driver import Driver
@@ -50,6 +51,13 @@ class ThreadMember(MemberOptions):
         if driver is None or self._thread.is_foreign:
             return frozenset()
         return driver.owned()
+
+    @property
+    def waits_ms(self) -> int:
+        """For how long its heartbeats have not been answered; refusals are no answers."""
+        driver = self._driver
+        since = None if driver is None else driver.membership.waits_since_ms
+        return 0 if since is None else monotonic_ms() - since
 
     @contextmanager
     def holding(self) -> Iterator[Held]:

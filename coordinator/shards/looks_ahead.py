@@ -64,19 +64,30 @@ class LooksAhead:
         self._holder: Holder | None = None
         self._since_s = 0.0
         """When that was first seen as it is."""
+        self._missed_s = -self._lease_s
+        """When it was last found not to answer."""
         self._rests_until_s = 0.0
         self._looked: dict[int, _Looked] = {}
 
-    def see(self, holder: Holder | None) -> None:
-        """Note who has the root; look at the shards of one that does not renew its lease."""
+    def see(self, holder: Holder | None, *, missed: bool = False) -> None:
+        """Note who has the root; look at the shards of one that does not renew its lease.
+
+        Parameters
+        ----------
+        missed
+            Whether it does not answer heartbeats, though it may renew its lease.
+        """
         now_s, before = self._clock(), self._holder
         if holder is None or not is_remote(self._root):
             return
+        if missed:
+            self._missed_s = now_s
         if holder != before:
             self._holder, self._since_s = holder, now_s
-            if before is not None and before.token == holder.token:  # it is alive
+            is_same = before is not None and before.token == holder.token
+            if is_same and now_s - self._missed_s >= self._late_s:  # it is alive
                 self._looked = {}
-        elif now_s - self._since_s >= self._late_s and now_s >= self._rests_until_s:
+        if (missed or now_s - self._since_s >= self._late_s) and now_s >= self._rests_until_s:
             self._rests_until_s = now_s + REST_LEASES * self._lease_s
             self._start(lambda: self.look(holder.address), "muster-looks-ahead")
 

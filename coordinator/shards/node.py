@@ -36,6 +36,7 @@ from coordinator.shards.catalog import SharedCatalog
 from coordinator.shards.inbox_rounds import InboxRounds
 from coordinator.shards.looks_ahead import LooksAhead
 from coordinator.shards.node_metrics import NodeMetrics
+from coordinator.shards.reach import Reach
 from coordinator.shards.root import Root, session_ms_of
 from coordinator.shards.router import Router
 from coordinator.shards.shard_loads import ShardLoads
@@ -142,7 +143,6 @@ class Node:
         self._router = Router(self._find, self.here.list_open, self._refuse_stranger)
         self._closing, self._when_closed = threading.Lock(), list[Callable[[], object]]()
         self._threads: list[threading.Thread] = []
-        self._member: Member | None = None
         self._holding: threading.Thread | None = None
         self._serving: RunningServer | None = None
         self._looked = 0.0
@@ -155,11 +155,13 @@ class Node:
             shards=self.here.claims,
             loads=self.loads.measure,
             of=shards.count,
+            misses=lambda: self._reach.misses(),  # noqa: PLW0108 - made below
         )
         self._refuse_other_count()
         self._holds = Root(
             self._root, shards, config, self.nodes, self._tell, self._follow_root, self._ahead.see
         )
+        self._reach = Reach(config, self._holds, self._ahead, self.here, self.nodes, self._start)
         self.metrics.watch_shards(self.here.count, self._root_epoch)
         self.looks = {
             Api.METADATA: self._look_at_nodes,
@@ -237,7 +239,10 @@ class Node:
         if not isinstance(event, Heartbeat | JoinGroup) or event.group_id != NODES:
             return None
         nodes = {self.here.address, *(one.address for one in self.nodes.others)}
-        return None if event.client_id in nodes else STRANGER
+        if event.client_id not in nodes:
+            return STRANGER
+        self._holds.heard.note(event.client_id)
+        return None
 
     def is_large(self, event: Event) -> bool:
         """Whether others had better not wait for an event."""
@@ -342,7 +347,7 @@ class Node:
         hold = partial(self._holds.hold, self.address, self._leaving, self._ending)
         self._holding = self._start(hold, "muster-root")
         self._start(self._take_part, "muster-node")
-        self._start(self._leave_where_cut_off, "muster-store")
+        self._start(lambda: self._reach.watch(self._leaving), "muster-reach")
         rounds = InboxRounds(self._root, self._shards, self.config, self._find_part)
         self._start(lambda: rounds.run(self._ending), "muster-inbox")
         return serving
@@ -365,8 +370,8 @@ class Node:
 
     def _close(self) -> None:
         self._leaving.set()
-        if self._member is not None:
-            self._member.leave()
+        if self._reach.member is not None:
+            self._reach.member.leave()
         self._read_nodes()
         if self.nodes.others:
             self._wait_for_claims()
@@ -406,7 +411,7 @@ class Node:
     def _take_part(self) -> None:
         """Be a member of the group of the nodes, for as long as this one serves."""
         while not self._leaving.is_set():
-            if self._is_cut_off():
+            if self._reach.is_cut_off():
                 self._leaving.wait(RETRY_S)
                 continue
             member = Member(
@@ -424,7 +429,7 @@ class Node:
             )
             try:
                 with member:
-                    self._member = member
+                    self._reach.member = member
                     member.run(lambda partition, stop: self.here.have(partition.partition, stop))
             except Exception:
                 logger.exception("the node is no longer a member of %s: joining again", NODES)
@@ -432,36 +437,10 @@ class Node:
 
     def _follow_root(self) -> None:
         """Send a heartbeat to the root, which is elsewhere now."""
-        member = self._member
+        member = self._reach.member
         if member is not None:
             with suppress(RuntimeError):  # it has left
                 member.find_coordinator()
-
-    def _is_cut_off(self) -> bool:
-        """Whether the store lets this node say nothing, nor a shard of it answer, for a session."""
-        session_ms, patience_ms = session_ms_of(self.config), int(2_000 * self.nodes.every_s)
-        is_stuck = self.here.stuck_ms > session_ms
-        return self.nodes.silent_ms > (session_ms if is_stuck else max(session_ms, patience_ms))
-
-    def _leave_where_cut_off(self) -> None:
-        """Let others have the shards while this node cannot reach the store.
-
-        Its heartbeats need no store, and would keep shards that no one can be served from.
-        """
-        asking: threading.Thread | None = None
-        while not self._leaving.wait(LOOK_S):
-            # A shard alone may be stuck, and its next owner would be too.
-            if self.here.stuck_ms > RETRY_S * 1000 and not (asking and asking.is_alive()):
-                asking = self._start(self._ask_store, "muster-asks")
-            member = self._member
-            if member is not None and self._is_cut_off():
-                logger.warning("%s cannot be reached: others may have its shards", self._root)
-                self._member = None
-                member.leave()
-
-    def _ask_store(self) -> None:
-        with suppress(OSError):
-            self.nodes.renew()
 
     def _tell(self) -> None:
         """Tell the other nodes what we have."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
 
@@ -32,9 +33,38 @@ BEATS, RENEWALS = 10, 5
 """Heartbeats of a node in the time of a lease, and renewals of the root's lease: a heartbeat asks
 the store for nothing, and with the next one a node learns what it has to take."""
 
+BEATS_MISSED = 2.5
+"""After so many heartbeats a node is late."""
+UNHEARD = 2 / 3
+"""Of a session: for so long the root's owner hears of no other node before it asks the store."""
+ASK_S = 1.0
+"""How often it is asked what nodes say in the store that the root does not hear of."""
+
 
 class _LeavesError(Exception):
     """Ends the waiting for a lease that we no longer want."""
+
+
+class Heard:
+    """When the root's owner heard of each node last."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._at: dict[str, float] = {}
+        self._since = clock()
+
+    def start_over(self) -> None:
+        """Count from now on: who had the root before has heard of them."""
+        self._at, self._since = {}, self._clock()
+
+    def note(self, address: str) -> None:
+        """Note a heartbeat of the node at an address."""
+        self._at[address] = self._clock()
+
+    def silent_s(self, addresses: Iterable[str]) -> float:
+        """Return for how long none of these nodes was heard of."""
+        heard = [self._at.get(address, self._since) for address in addresses]
+        return self._clock() - max(heard, default=self._clock())
 
 
 class Root:
@@ -59,6 +89,8 @@ class Root:
         Of the group of the nodes, where this one has the root.
     holder
         Who has the lease of the root, as far as it was seen while this node stood by.
+    heard
+        Of which nodes this one has heard, where it has the root.
     """
 
     def __init__(
@@ -77,9 +109,12 @@ class Root:
         source = config.weights.source
         # A Kafka cluster knows the lag of topics, and nothing of nodes.
         rules = None if source.startswith(KAFKA) else open_weight_source(source)
-        self._weights = ShardWeights(shards.count, nodes, rules)
+        self._weights = ShardWeights(shards.count, nodes, rules, self._is_any_late)
         self.coordinator: Coordinator | None = None
         self.holder: Holder | None = None
+        self.heard = Heard(time.monotonic)
+        self._asked_s = 0.0
+        self._unheard_s = UNHEARD * session_ms_of(config) / 1000
 
     @property
     def epoch(self) -> int:
@@ -117,7 +152,7 @@ class Root:
             reached = True
             try:
                 if not leaving.is_set():
-                    reached = self._coordinate(opened, ending)
+                    reached = self._coordinate(opened, address, ending)
             finally:
                 self.coordinator = None
                 opened.close()
@@ -133,29 +168,46 @@ class Root:
         if before is None or holder.coordinator_epoch > before.coordinator_epoch:
             self._moved()
 
-    def _coordinate(self, opened: Coordinator, ending: threading.Event) -> bool:
+    def _coordinate(self, opened: Coordinator, address: str, ending: threading.Event) -> bool:
         """Coordinate the nodes until this one ends, or another has the root.
 
         Returns
         -------
         bool
-            False where the sessions of all nodes ended: none reaches this one, which would keep
-            the root for as long as it reaches the store.
+            False where no other node reaches this one, which would keep the root for as long as it
+            reaches the store. Its own shards go to them, too.
         """
+        self.heard.start_over()
         self._begin(opened)
         self.coordinator = opened
         self._moved()
         self._tell()
         logger.info("coordinates the nodes of %s, by claim %d", self._root, opened.epoch)
-        joined = False
         while not ending.wait(LOOK_S) and opened.status not in LOST:
             with suppress(GroupError):  # it is looked at again
-                if fill_drained(opened):
-                    joined = True
-                elif joined and self._nodes.others:
-                    logger.warning("no node reaches the root of %s: others may have it", self._root)
-                    return False
+                fill_drained(opened)
+            if self._is_missed(opened.epoch):
+                logger.warning("no node reaches the root of %s: others may have it", self._root)
+                with suppress(GroupError):  # who has it next says so
+                    remove_node(opened, address)
+                return False
         return True
+
+    def _is_missed(self, epoch: int) -> bool:
+        """Whether some other node says that the root does not answer, and none is heard of."""
+        now_s = time.monotonic()
+        silent_s = self.heard.silent_s(one.address for one in self._nodes.others)
+        if silent_s < self._unheard_s or now_s - self._asked_s < ASK_S:
+            return False
+        self._asked_s = now_s
+        with suppress(OSError):  # it is asked again
+            return any(one.misses == epoch for one in self._nodes.look())
+        return False
+
+    def _is_any_late(self) -> bool:
+        """Whether a node that the store knows was not heard of for some heartbeats."""
+        late_s = BEATS_MISSED * self._config.lease.ttl_ms / BEATS / 1000
+        return any(self.heard.silent_s([one.address]) > late_s for one in self._nodes.others)
 
     def _begin(self, opened: Coordinator) -> None:
         try:
@@ -183,21 +235,27 @@ class Root:
             former = self._nodes.with_claim(opened.epoch - 1)
         if former is None:
             return
-        (described,) = opened.consumer_group_describe(NODES)
-        for member in described.get("members", ()):
-            if member["client_id"] == former.address:
-                opened.consumer_group_heartbeat(
-                    group_id=NODES, member_id=member["member_id"], member_epoch=LEAVE
-                )
+        remove_node(opened, former.address)
 
 
-def fill_drained(root: Coordinator) -> bool:
+def remove_node(root: Coordinator, address: str) -> None:
+    """Let the shards of the node at an address go to others.
+
+    Raises
+    ------
+    GroupError
+        A commit failed.
+    """
+    (described,) = root.consumer_group_describe(NODES)
+    for member in described.get("members", ()):
+        if member["client_id"] == address:
+            root.consumer_group_heartbeat(
+                group_id=NODES, member_id=member["member_id"], member_epoch=LEAVE
+            )
+
+
+def fill_drained(root: Coordinator) -> None:
     """Let drained nodes have shards where no other node is left: else no one would have them.
-
-    Returns
-    -------
-    bool
-        Whether there is any node.
 
     Raises
     ------
@@ -207,12 +265,11 @@ def fill_drained(root: Coordinator) -> bool:
     (described,) = root.consumer_group_describe(NODES)
     members = described.get("members", ())
     if not members or any(one["target_assignment"]["topic_partitions"] for one in members):
-        return bool(members)
+        return
     why = "no other node is left"
     plan = root.plan(NODES, undrain=[one["member_id"] for one in members], reason=why)
     root.apply_plan(plan, reason=why)
     logger.warning("the nodes that are drained get shards again: %s", why)
-    return True
 
 
 def set_least_share(root: Coordinator) -> None:

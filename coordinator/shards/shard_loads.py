@@ -72,22 +72,31 @@ class ShardWeights:
     """The weights by which the root divides shards, as a source of weights.
 
     A shard weighs what its node says; while none says it, such as in a move, the last one counts.
+    While a node is late no weight changes: its shards may have to move, and no others beside them.
 
     Parameters
     ----------
     source
         What else the tables say of the group of the nodes: capacities, states and constraints.
+    is_late
+        Whether some node is late.
     """
 
-    def __init__(self, count: int, nodes: StoreNodes, source: WeightSource | None) -> None:
-        self._nodes, self._source = nodes, source
+    def __init__(
+        self,
+        count: int,
+        nodes: StoreNodes,
+        source: WeightSource | None,
+        is_late: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._nodes, self._source, self._is_late = nodes, source, is_late
         self._weights = [BASE] * count
 
     def __call__(self) -> WeightTables:
         """Return the tables of the group of the nodes."""
         others = WeightTables() if self._source is None else self._source()
         self._nodes.look()
-        for node in self._nodes.every():
+        for node in () if self._is_late() else self._nodes.every():
             for shard, load in node.loads.items():
                 if 0 <= shard < len(self._weights) and self._nodes.has_last(node, shard):
                     self._weights[shard] = BASE + max(load, 0.0)

@@ -64,6 +64,8 @@ class Node(msgspec.Struct, frozen=True):
         What was asked of these lately, in steady heartbeats a second; without those that are new.
     of
         How many shards its store has; 0 where that is one, or the server is of an older version.
+    misses
+        The claim of the root whose owner does not answer its heartbeats; 0 while that does.
     """
 
     node_id: Id
@@ -74,6 +76,7 @@ class Node(msgspec.Struct, frozen=True):
     shards: dict[Id, Epoch] = {}
     loads: dict[Id, Load] = {}
     of: Id = 0
+    misses: Epoch = 0
 
 
 class _Read(NamedTuple):
@@ -99,9 +102,13 @@ class StoreNodes:
         Return the shards that this server has, and their loads, as `Node` has them.
     of
         As `Node` has it.
+    misses
+        Returns that, as `Node` has it.
 
     Attributes
     ----------
+    root
+        Of the store.
     others
         The other servers there are, by their ids, as they were seen last.
     every_s
@@ -118,11 +125,12 @@ class StoreNodes:
         shards: Callable[[], Mapping[int, int]] = dict,
         loads: Callable[[], Mapping[int, float]] = dict,
         of: int = 0,
+        misses: Callable[[], int] = lambda: 0,
     ) -> None:
-        self._root, self._folder = root, f"{root}/{FOLDER}"
+        self.root, self._folder = root, f"{root}/{FOLDER}"
         self._disk = disk or filesystem_of(root)
         self._epoch, self._clock = epoch, clock
-        self._shards, self._loads, self._of = shards, loads, of
+        self._shards, self._loads, self._of, self._misses = shards, loads, of, misses
         self._turn = threading.Lock()
         """So that a file of ours is never replaced by one of an earlier moment: its tag says only
         that no other process has written it."""
@@ -174,7 +182,7 @@ class StoreNodes:
                     continue  # another was faster
             self.others = tuple(one for one in self.others if one.node_id != node_id)
             return node_id
-        raise OSError(errno.EAGAIN, "other servers take each node id at the same time", self._root)
+        raise OSError(errno.EAGAIN, "other servers take each node id at the same time", self.root)
 
     def renew(self) -> None:
         """Rewrite our file, and read those of the others; nothing before we have an id.
@@ -190,8 +198,8 @@ class StoreNodes:
                 self._renew(self._own)
 
     def _renew(self, own: Node) -> None:
-        if self._disk.has_locks and not self._disk.is_folder(self._root):
-            raise FileNotFoundError(errno.ENOENT, "the store is gone", self._root)
+        if self._disk.has_locks and not self._disk.is_folder(self.root):
+            raise FileNotFoundError(errno.ENOENT, "the store is gone", self.root)
         node_id, address = own.node_id, own.address
         with self._hold_lock():
             found = self._look()
@@ -370,6 +378,7 @@ class StoreNodes:
             shards,
             dict(self._loads()),
             self._of,
+            self._misses(),
         )
         if self._own is None or _claims(own) != _claims(self._own):
             self._change += 1
@@ -384,13 +393,13 @@ class StoreNodes:
 
     def _hold_lock(self) -> AbstractContextManager[bool]:
         """Between reading and writing: two servers must not both find an id free."""
-        path = os.path.join(self._root, "_locks", FOLDER)
+        path = os.path.join(self.root, "_locks", FOLDER)
         return hold_to_swap(self._disk, path, self._patience_s)
 
 
 def _claims(node: Node) -> tuple[object, ...]:
     """Return what the others must learn at once where it changes."""
-    return node.node_id, node.address, node.coordinator_epoch, node.shards
+    return node.node_id, node.address, node.coordinator_epoch, node.shards, node.misses
 
 
 def _fill(content: bytes, change: int) -> bytes:

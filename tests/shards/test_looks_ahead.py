@@ -86,6 +86,15 @@ def test_what_was_looked_at_is_kept_unless_its_node_is_alive(s3, holders, kept):
     assert (one.ahead.take(0) is not None) == kept
 
 
+def test_an_owner_that_answers_no_heartbeat_is_late_though_it_renews_its_lease(s3):
+    one = Stood(written(s3, 0), {0: 1})
+    one.see(FIRST, 0.0)
+    one.ahead.see(FIRST, missed=True)
+    assert one.looked == [0.0]
+    one.see(RENEWED, 1.0)
+    assert one.ahead.take(0) is not None
+
+
 def test_what_was_looked_at_long_ago_is_looked_at_again(s3):
     one = Stood(written(s3, 0), {0: 1})
     one.see(FIRST, 0.0, 5.0)

@@ -49,7 +49,8 @@ def test_a_node_has_the_root_though_it_could_not_remove_its_predecessor(tmp_path
 def test_a_root_that_no_node_reaches_is_given_to_others(tmp_path):
     """Its owner reached the store, and kept it: no node had a shard until the network was well."""
     at, leaving = root_at(str(tmp_path)), threading.Event()
-    nodes = SimpleNamespace(look=lambda: (), with_claim={}.get, others=["b"])
+    others = [SimpleNamespace(address="b:1", misses=1)]
+    nodes = SimpleNamespace(look=lambda: others, with_claim={}.get, others=others)
     config = Config(lease=LeaseConfig(ttl_ms=2_000, renew_ms=200))
     until_s = time.monotonic() + 20
 
@@ -64,18 +65,50 @@ def test_a_root_that_no_node_reaches_is_given_to_others(tmp_path):
         held.callback(thread.join)
         held.callback(leaving.set)
         wait_for(lambda: has_root.coordinator is not None)
-        joined = has_root.coordinator.consumer_group_heartbeat(
-            group_id=NODES,
-            member_id="n",
-            member_epoch=0,
-            rebalance_timeout_ms=60_000,
-            subscribed_topic_names=[SHARDS_TOPIC],
-            topic_partitions={},
-        )
-        assert joined.member_id == "n"  # which is not heard of again
+        for address in ("a:1", "b:1"):
+            has_root.coordinator.consumer_group_heartbeat(
+                group_id=NODES,
+                member_id=address,
+                client_id=address,
+                member_epoch=0,
+                rebalance_timeout_ms=60_000,
+                subscribed_topic_names=[SHARDS_TOPIC],
+                topic_partitions={},
+            )
         with Coordinator.open(at, address="b:1", stand_by=stand_by) as other:
             wait_for(lambda: has_root.holder is not None)
             assert has_root.holder.coordinator_epoch == other.epoch == 2
+            (described,) = other.consumer_group_describe(NODES)
+            assert [one["member_id"] for one in described["members"]] == ["b:1"], "a:1's are free"
+
+
+@pytest.mark.parametrize(
+    ("heard", "misses", "missed"),
+    [([], 3, True), (["b:1"], 3, False), (["a:1", "d:1"], 3, True), ([], 2, False), ([], 0, False)],
+    ids=["by none", "by one", "by itself", "another claim", "they ended"],
+)
+def test_a_root_makes_way_where_others_live_and_none_is_heard_of(tmp_path, heard, misses, missed):
+    others = [SimpleNamespace(address=f"{name}:1", misses=misses) for name in "bc"]
+    nodes = SimpleNamespace(look=lambda: others, others=others)
+    config = Config(lease=LeaseConfig(ttl_ms=30))
+    has_root = root.Root(str(tmp_path), Shards(4), config, nodes, lambda: None)
+    time.sleep(root.session_ms_of(config) / 1_000)
+    for address in heard:
+        has_root.heard.note(address)
+    assert has_root._is_missed(3) == missed
+    assert not has_root._is_missed(3), "the store is not asked all the time"
+
+
+def test_a_node_is_late_that_the_store_knows_and_the_root_does_not_hear_of(tmp_path):
+    nodes = SimpleNamespace(others=[SimpleNamespace(address="b:1"), SimpleNamespace(address="c:1")])
+    config = Config(lease=LeaseConfig(ttl_ms=100))
+    has_root = root.Root(str(tmp_path), Shards(4), config, nodes, lambda: None)
+    time.sleep(root.BEATS_MISSED * 0.01)
+    has_root.heard.note("b:1")
+    assert has_root._is_any_late()
+    del nodes.others[1]
+    has_root.heard.note("b:1")
+    assert not has_root._is_any_late()
 
 
 def test_who_stands_by_learns_from_the_lease_who_has_the_root(tmp_path):

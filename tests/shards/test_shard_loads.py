@@ -64,6 +64,20 @@ def test_a_shard_weighs_what_its_last_owner_says_or_said(store):
     assert found() == [10.0, 99.0, 30.0, 0.0], "no node has them now"
 
 
+def test_no_weight_changes_while_a_node_is_late(store):
+    """A shard was moved beside those of a node that had been killed, and all came later."""
+    loads, late = {0: 10.0}, []
+    nodes = nodes_with(store, 1, {0: 1}, loads)
+    weights = ShardWeights(SHARDS, nodes, None, lambda: bool(late))
+    assert weights().partitions["weight"][0].as_py() == BASE + 10
+    loads[0] = 20.0
+    nodes.renew()
+    late.append("b:1")
+    assert weights().partitions["weight"][0].as_py() == BASE + 10
+    late.clear()
+    assert weights().partitions["weight"][0].as_py() == BASE + 20
+
+
 def test_rules_of_the_nodes_are_those_that_name_their_group(tmp_path, store):
     rows = [
         {"group_id": NODES, "kind": "pin", "selector": "muster.shards/1", "value": "a"},

@@ -10,6 +10,7 @@ from tests.sim.happenings import Happenings
 
 from .client import ShardMember, fetch
 from .host import Host
+from .network import Cut
 
 if TYPE_CHECKING:
     from .world import ShardWorld
@@ -36,14 +37,25 @@ class Actions:
             ("a member stops", 0.5, self.member_stops),
             ("two nodes die", 0.2, self.two_die),
         ]
+        cuts = [("a link is cut", 1.0, self.link_is_cut)]
+        plans = [
+            ("a node joins", 0.5, self.node_joins),
+            ("a node is stopped", 0.7, self.node_stops),
+            ("a node is drained", 0.5, self.node_is_drained),
+        ]
+        if world.is_planned:
+            cuts, breaks = [], []
+        elif world.only_links:
+            plans, breaks, cuts = [], [], [("a link is cut", 4.0, self.link_is_cut)]
+        elif not world.chance.likely(0.3, "links are cut"):
+            cuts = []
         kinds = [
             ("a member joins", 1.5, self.member_joins),
             ("a member leaves", 0.7, self.member_leaves),
             ("offsets are fetched", 2.0, self.fetches),
-            ("a node joins", 0.5, self.node_joins),
-            ("a node is stopped", 0.7, self.node_stops),
-            ("a node is drained", 0.5, self.node_is_drained),
-            *([] if world.is_planned else breaks),
+            *plans,
+            *breaks,
+            *cuts,
         ]
         self._happenings = Happenings(world.schedule, world.chance, (500, 2_000, 5_000), kinds)
 
@@ -145,6 +157,28 @@ class Actions:
         """Cut a node off the store."""
         self._bad(self._world.way.cut, "is cut off the store", *key)
 
+    def link_is_cut(self, *key: object) -> None:
+        """Cut a node off all others, or off one; it has the store all the while.
+
+        Each second time it is the one that has the root; where all else is well, one at a time.
+        """
+        world, host, wait = self._world, self._host(*key), self._chance.a_while(*key)
+        if world.only_links and any(world.network.cut_of(one) for one in world.hosts):
+            return
+        if self._chance.likely(0.5, "of the root", *key):
+            host = next(iter(self._roots()), host)
+        other = self._chance.pick([*world.hosts, *[None] * len(world.hosts)], "from", *key)
+        if other is host:
+            return
+        itself = other is None and self._chance.likely(0.5, "itself", *key)
+        name = None if other is None else other.name
+        whom = "all others" if name is None else name
+        itself_too = " and itself" if itself else ""
+        world.tell(f"{host.name}: is cut off {whom}{itself_too} for {wait} ms")
+        world.network.cuts[host.name] = Cut(world.schedule.now + wait, name, itself)
+        world.disturbed(host.name)
+        world.schedule.after(wait, world.disturbed, host.name)
+
     def store_is_slow(self, *key: object) -> None:
         """Let the store be slow for a node."""
         self._bad(self._world.way.slow, "waits long for the store", *key)
@@ -181,13 +215,15 @@ class Actions:
         self._plan(host, "drain")
         self._world.schedule.after(back, self._plan, host, "undrain")
 
+    def _roots(self) -> list[Host]:
+        """Return the nodes that coordinate the others."""
+        hosts = self._world.hosts
+        return [one for one in hosts if one.runs and one.node and one.node._holds.coordinator]
+
     def _plan(self, host: Host, how: str) -> None:
         """Apply a plan for the group of the nodes, as `muster drain` does."""
         world = self._world
-        roots = [
-            one for one in world.hosts if one.runs and one.node and one.node._holds.coordinator
-        ]
-        node = host.node
+        roots, node = self._roots(), host.node
         if not roots or node is None:
             return
         root, member_id = roots[0], node.here.owner

@@ -54,6 +54,7 @@ class Ending:
         world.tell("faults stop")
         world.way.cut.clear()
         world.way.slow.clear()
+        world.network.cuts.clear()
         for host in world.hosts:
             host.thaw()
             world.disturbed(host.name)

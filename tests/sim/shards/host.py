@@ -52,7 +52,7 @@ class Host:
     @property
     def healthy(self) -> bool:
         """Whether it can be expected to coordinate."""
-        if not self.runs or self.leaving or self.front is None:
+        if not self.runs or self.leaving or self.front is None or self.world.network.is_cut(self):
             return False
         until = self.world.way.cut.get(self.name, 0), self.world.way.slow.get(self.name, 0)
         return max(until) <= self.world.schedule.now

@@ -95,6 +95,12 @@ class NodeMember:
         self._tell(Leave())
         self._wait_until_ended()
 
+    @property
+    def waits_ms(self) -> int:
+        """For how long its heartbeats have not been answered."""
+        since = self._membership.waits_since_ms
+        return 0 if since is None else monotonic_ms() - since
+
     def find_coordinator(self) -> None:
         """Ask again who coordinates the nodes, and send it a heartbeat at once."""
         self._finder = Finder(self._world, self._world.host_of(self._process))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from coordinator.core.events import Answer
 from coordinator.errors import ErrorCode, GroupError
@@ -19,11 +19,50 @@ BROKEN_MS = 5
 GONE = GroupError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "no connection (simulated)")
 
 
+class Cut(NamedTuple):
+    """What a node does not reach, and is not reached by, until a moment.
+
+    Attributes
+    ----------
+    other
+        The one node that it is cut off; None: all nodes and clients.
+    itself
+        Whether it does not reach its own address either.
+    """
+
+    until: int
+    other: str | None
+    itself: bool
+
+
 class Network:
-    """Carries requests to nodes, and answers back."""
+    """Carries requests to nodes, and answers back.
+
+    Attributes
+    ----------
+    cuts
+        By the names of nodes.
+    """
 
     def __init__(self, world: ShardWorld) -> None:
         self._world = world
+        self.cuts: dict[str, Cut] = {}
+
+    def is_cut(self, host: Host, other: Host | None = None) -> bool:
+        """Whether nothing comes from a node to another, or to clients, nor back."""
+        if other is host:
+            return (cut := self.cut_of(host)) is not None and cut.itself
+        both = [(host, other), *([] if other is None else [(other, host)])]
+        return any(
+            cut.other is None or (to is not None and cut.other == to.name)
+            for one, to in both
+            if (cut := self.cut_of(one)) is not None
+        )
+
+    def cut_of(self, host: Host) -> Cut | None:
+        """Return what a node is cut off, None while it is not."""
+        cut = self.cuts.get(host.name)
+        return cut if cut is not None and cut.until > self._world.schedule.now else None
 
     def send(self, request: Request, finder: Finder) -> None:
         """Carry a client's request to the node that it takes for the coordinator."""
@@ -82,6 +121,8 @@ class Finder:
 
     def _located(self, request: Request, address: str | None, host: Host) -> None:
         """Go on with what was found."""
+        if self._world.network.is_cut(host, self._home):
+            return
         self._found = address
         if address is None:
             self._broken(request, host)
@@ -111,11 +152,15 @@ class Finder:
     def _deliver(self, host: Host, life: int, ask: Callable[[Any], object]) -> None:
         """Bring a request to a process, which may be stopped; to one that is gone, in vain."""
         process = host.process
+        if self._world.network.is_cut(host, self._home):
+            return
         if host.life == life and process is not None:
             self._world.machine.within(process, lambda: host.front and ask(host.front))
 
     def _answered(self, request: Request, answer: Answer, host: Host) -> None:
         self._world.requests.pop(id(request.event), None)
+        if self._world.network.is_cut(host, self._home):
+            return
         if isinstance(answer, GroupError):
             self._found = None
         if request.reply is not None and not request.decided:

@@ -23,7 +23,7 @@ from coordinator.runtime import (
     regex_jobs,
     target_computations,
 )
-from coordinator.shards import load_order, looks_ahead, node, router, shard_loads, shards_here
+from coordinator.shards import load_order, looks_ahead, node, root, router, shard_loads, shards_here
 from coordinator.storage import lease, nodes, state_loader, store_claim
 from coordinator.storage.tables import patience
 from coordinator.telemetry.follower import Follower
@@ -44,7 +44,7 @@ WITH_THREADS = (
 )  # fmt: skip
 
 WITH_TIME = (
-    background_tasks, beside, clock, event_loop, load_order, log_maintenance, node,
+    background_tasks, beside, clock, event_loop, load_order, log_maintenance, node, root,
     target_computations,
 )  # fmt: skip
 WITH_FUTURES = (event_loop, futures, router)

@@ -10,6 +10,8 @@ import pytest
 from coordinator.core.java_hash import place_of
 from coordinator.runtime.log_writer import LogWriter
 from coordinator.shards.node import Node
+from coordinator.shards.reach import Reach
+from coordinator.shards.root import Root
 from coordinator.shards.shards_here import ShardsHere
 from coordinator.storage.record_log import MemoryLog
 from coordinator.storage.shards import Shards
@@ -50,8 +52,9 @@ PLANTED = {
     ),
     "the state of a shard that went is kept": (ShardsHere, "_close_once_lost", lambda *_: None, 2),
     "a node that cannot reach the store keeps its shards": (
-        Node, "_leave_where_cut_off", lambda _self: None, 4722
+        Reach, "leave_where_cut_off", lambda _self: None, 4722
     ),
+    "a root that no node reaches is kept": (Root, "_is_missed", lambda *_: False, 150),
 }  # fmt: skip
 """Where, what is replaced, by what, and a seed that finds it."""
 

@@ -55,6 +55,8 @@ class ShardWorld:
     ----------
     is_planned
         Whether nothing breaks: nodes come, go and are drained as their operators plan it.
+    only_links
+        Whether nodes do nothing but be cut off each other now and then.
     records
         The logs of the shards and of the root, by their paths.
     requests
@@ -73,7 +75,8 @@ class ShardWorld:
         self.events: list[str] = []
         self.bugs: list[str] = []
         self.is_planned = chance.likely(0.25, "planned")
-        if self.is_planned:
+        self.only_links = not self.is_planned and chance.likely(0.1, "only links are cut")
+        if self.is_planned or self.only_links:
             chance.only(PLANNED)
         self.shards = Shards(chance.pick((4, 4, 8, 16), "shards"))
         self.config = config_of(chance)
