@@ -90,6 +90,19 @@ def _no_process_is_left():
         yield
 
 
+@pytest.fixture(autouse=True)
+def _sessions_are_shared(request):
+    """Refuse a test that leaves a session of Spark of its own: each costs ten seconds."""
+    before = _has_spark()
+    yield
+    assert before or "spark" in request.fixturenames or not _has_spark(), "take the fixture `spark`"
+
+
+def _has_spark() -> bool:
+    pyspark = sys.modules.get("pyspark")
+    return pyspark is not None and pyspark.SparkContext._active_spark_context is not None
+
+
 @pytest.fixture(scope="session")
 def spark():
     """One session for the whole run: two cores, two shuffle partitions, 2 GiB of heap."""

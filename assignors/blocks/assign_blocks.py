@@ -47,6 +47,7 @@ from assignors.blocks.place_members import CountLeft, HandOut, ListRows, PlaceMe
 from assignors.blocks.range_blocks import DivideTopics, TopicShares
 from assignors.blocks.read_members import (
     OWNED,
+    Labels,
     ListOwned,
     ReadMembers,
     TakeLostClaims,
@@ -170,6 +171,7 @@ class BlockGroup(Generic[Frame]):
         size: Longs,
         class_offsets: Longs,
         class_topics: Ints,
+        labels: Labels,
         blocks: int,
         block_rows: int,
     ) -> BlockGroup[Frame]:
@@ -179,6 +181,8 @@ class BlockGroup(Generic[Frame]):
         ----------
         size, class_offsets, class_topics
             The members of each class, and its topics.
+        labels
+            The class of each label in rows.
         blocks
             Into how many to cut the rows, unless driver and tasks would know too much of each.
         block_rows
@@ -193,7 +197,7 @@ class BlockGroup(Generic[Frame]):
         numbers = len(size) + len(given.parts.problem.partitions)
         blocks = max(min(blocks, NUMBERS_MAX // max(numbers, 1)), 1)
         held, packets = engine.keep(
-            engine.run(ReadMembers(given), engine.read(blocks)), LOADS, FAULT
+            engine.run(ReadMembers(given, labels), engine.read(blocks)), LOADS, FAULT
         )
         raise_fault(packets)
         if packets and join_packets(packets, "static")[0].any():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 import pyarrow as pa
@@ -32,12 +33,16 @@ from assignors.partition_ranges import (
 )
 
 CLAIMED = ("topic", "first_partition", "partition_count")
-ROWS = ("block", "member_id", "instance_id", "class", *CLAIMED)
-"""Columns of rows to read: a member has a class, a claim has -1 in its place."""
+ROWS = ("block", "member_id", "instance_id", "label", *CLAIMED)
+"""Columns of rows to read: a member has the label of its subscription, a claim has none."""
 OWNED = {
     "topic_index": pa.int32(), "first": pa.int32(), "count": pa.int32(), "owner": pa.int64(),
 }  # fmt: skip
 """Columns of what members own: the topic, by name, and the owner's place in member order."""
+CHANGED = (
+    "members: the DataFrame gives other rows each time it is read (as random values do): "
+    "cache it, or write it to a table and read that"
+)
 _PARTITION_MAX = 2**31 - 1
 
 
@@ -50,10 +55,44 @@ class _FaultError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
+class Labels:
+    """What stands for subscriptions in rows of members.
+
+    Attributes
+    ----------
+    label, class_
+        (labels,) ascending, and the class that each stands for.
+    """
+
+    label: Longs
+    class_: Longs
+
+    @classmethod
+    def of(cls, label: Longs, class_: Longs) -> Self | None:
+        """Sort labels; None if two are equal."""
+        order = np.argsort(label)
+        label = label[order]
+        return cls(label, class_[order]) if (np.diff(label) != 0).all() else None
+
+    @classmethod
+    def numbers(cls, classes: int) -> Self:
+        """Let each class's number stand for it."""
+        return cls(np.arange(classes), np.arange(classes))
+
+    def find(self, label: Longs) -> Longs:
+        """Return the class of each label; -1 where it stands for none."""
+        at = np.minimum(np.searchsorted(self.label, label), len(self.label) - 1)
+        if not len(self.label):
+            return np.full(len(label), -1)
+        return np.where(self.label[at] == label, self.class_[at], -1)
+
+
+@dataclass(frozen=True, slots=True)
 class ReadMembers:
     """Read a block: rows of members and of what was theirs, whose ids are neighbours."""
 
     known: KnownGroup
+    labels: Labels
 
     def run(self, batches: Batches) -> Iterator[pa.RecordBatch]:
         """Yield `MEMBERS` and `LOADS`; or `FAULT` where anything is wrong."""
@@ -71,8 +110,11 @@ class ReadMembers:
         yield block.sum_up(at, self.known)
 
     def _read(self, rows: pa.Table) -> MemberBlock:
-        is_member = np.asarray(rows["class"]) >= 0
-        members, claims = rows.filter(pa.array(is_member)), rows.filter(pa.array(~is_member))
+        is_member = rows["label"].is_valid()
+        members, claims = rows.filter(is_member), rows.filter(pc.invert(is_member))
+        class_ = self.labels.find(np.asarray(members["label"])).astype(np.int32)
+        if (class_ < 0).any():
+            raise _FaultError(6, CHANGED)
         _refuse_bad_values(claims)
         ids = members["member_id"].combine_chunks().cast(pa.string())
         order = pc.sort_indices(ids)
@@ -82,7 +124,7 @@ class ReadMembers:
             if len(again):
                 name = again[0].as_py()
                 raise _FaultError(2, f"member {name!r} appears twice: give each member one row")
-        class_ = np.asarray(members["class"].combine_chunks().take(order))
+        class_ = class_[np.asarray(order)]
         instances = members["instance_id"].combine_chunks().cast(pa.string()).take(order)
         return MemberBlock(ids, instances, class_, *self._read_claims(claims, ids, class_))
 

@@ -26,6 +26,7 @@ from assignors.blocks.read_members import CLAIMED, ROWS
 from assignors.partition_ranges import ARROW_SCHEMA
 from spark_jobs.assignors.group import refuse_changed
 from spark_jobs.assignors.small_group import GivenTables
+from spark_jobs.session.cluster import failures_explained
 from spark_jobs.session.schemas import frame_of
 from spark_jobs.session.work_session import WorkSession
 
@@ -42,7 +43,7 @@ def read_blocks(session: WorkSession, given: GivenTables) -> BlockGroup[DataFram
     rows = max(int(classes.size.sum()), given.rows)
     group = BlockGroup.read(
         FrameEngine(session, given), topics.names, topics.partitions,
-        classes.size, classes.offsets, classes.topics,
+        classes.size, classes.offsets, classes.topics, given.members.labels,
         max(-(-rows // session.bucket_rows), session.tasks), session.bucket_rows,
     )  # fmt: skip
     refuse_changed(classes.size, group.members)
@@ -60,10 +61,11 @@ class FrameEngine(Engine[DataFrame]):
         """See `Engine`."""
         nothing = [F.lit(None).cast("string").alias("topic")]
         nothing += [F.lit(None).cast("bigint").alias(name) for name in CLAIMED[1:]]
-        class_, claims = F.col("class").cast("int"), self.given.previous
-        rows = self.given.members.rows.select("member_id", "instance_id", class_, *nothing)
+        rows = self.given.members.rows.select("member_id", "instance_id", "label", *nothing)
+        claims = self.given.previous
         if claims is not None:
-            none = [F.lit(None).cast("string").alias("instance_id"), F.lit(-1).alias("class")]
+            none = [F.lit(None).cast("string").alias("instance_id")]
+            none += [F.lit(None).cast("bigint").alias("label")]
             rows = rows.unionAll(claims.select("member_id", *none, *CLAIMED))
         dealt = rows.repartitionByRange(blocks, "member_id")
         return dealt.withColumn("block", F.spark_partition_id()).select(*ROWS)
@@ -92,7 +94,8 @@ class FrameEngine(Engine[DataFrame]):
 
     def collect(self, frame: DataFrame, *kinds: str) -> list[Packet]:
         """See `Engine`."""
-        return _sort(_select(frame, kinds).toArrow())
+        with failures_explained():
+            return _sort(_select(frame, kinds).toArrow())
 
     def find_seats(self, count: int) -> Seats:
         """See `Engine`."""

@@ -11,8 +11,8 @@ from pyspark.sql import DataFrame, SparkSession
 from assignors import SpecError
 from assignors.registry import require_spark_twin
 from spark_jobs.assignors.frame_assignment import FrameAssignment
-from spark_jobs.assignors.group import LabelledMembers
 from spark_jobs.assignors.groups import FrameGroups
+from spark_jobs.assignors.labelled_members import LabelledMembers
 from spark_jobs.assignors.twin import Twin
 from spark_jobs.assignors.weighted import assign_group
 

@@ -20,13 +20,9 @@ from assignors.parse_tables import get_strings, parse_claims
 from assignors.quality import count_moved
 from assignors.water_level import Histogram
 from spark_jobs.assignors.frame_assignment import FrameAssignment
-from spark_jobs.assignors.group import (
-    LabelledMembers,
-    TopicTable,
-    adopt_members,
-    refuse_changed,
-)
-from spark_jobs.session.schemas import frame_of, select_owned
+from spark_jobs.assignors.group import TopicTable, refuse_changed
+from spark_jobs.assignors.labelled_members import LabelledMembers, read_members
+from spark_jobs.session.schemas import frame_of, select_owned, select_topics
 from spark_jobs.session.work_session import WorkSession
 
 
@@ -37,7 +33,7 @@ class GivenTables:
     Attributes
     ----------
     members, topics
-        Members by number of their subscription, and how many have each; the topics, read.
+        Members by label of their subscription, and how many have each; the topics, read.
     rows, previous
         The rows of the previous assignment, unless it is a new group, and how many there are.
     """
@@ -68,14 +64,18 @@ class GivenTables:
             A column is missing or of another type, a member has no id, or an unknown topic.
         """
         claims = None if previous is None else select_owned(work_session.adopt(previous))
-        known = TopicTable.of(work_session.adopt(topics))
-        found = adopt_members(work_session, members)
-        return cls(*LabelledMembers.with_claims(found, known, claims), known, claims)
+        listed = select_topics(work_session.adopt(topics))
+        if isinstance(members, LabelledMembers):
+            known = TopicTable.of(listed)
+            return cls(*members.adopted(work_session).counted(claims), known, claims)
+        frame = work_session.adopt(members)
+        known, labelled, rows = read_members(frame, listed, claims)
+        return cls(labelled, rows, known, claims)
 
     def count(self, *, owners_of_each_topic: bool) -> int:
         """Count rows; those of the result, too, if each member may get a range of each topic."""
         assert self.members.sizes is not None
-        members, topics = sum(self.members.sizes), len(self.topics.names)
+        members, topics = int(self.members.sizes.sum()), len(self.topics.names)
         product = members * topics if owners_of_each_topic else 0
         return members + topics + self.rows + product
 
@@ -153,19 +153,19 @@ def _read_group(given: GivenTables) -> GroupSpec:
     """Read a group without the topics of each member, which are the most of it."""
     labelled, known = given.members, given.topics
     table = labelled.rows.toArrow()
-    subscription = table["class"].to_numpy().astype(np.int64)
     assert labelled.sizes is not None
-    refuse_changed(labelled.sizes, np.bincount(subscription, minlength=len(labelled.sizes)))
+    subscription = labelled.labels.find(np.asarray(table["label"]))
+    found = np.bincount(subscription + 1, minlength=len(labelled.sizes) + 1)
+    refuse_changed(np.append(0, labelled.sizes), found)  # 0 with another label
     owned = None if given.previous is None else given.previous.toArrow()
     ids = get_strings(table, "members", "member_id")
-    offsets, listed = labelled.classes(known)
     return GroupSpec.from_columns(
         member_id=ids,
         instance_id=get_strings(table, "members", "instance_id", optional=True),
         rack=pa.nulls(len(ids), pa.string()),
         subscription=subscription,
-        list_offsets=offsets,
-        list_topics=listed,
+        list_offsets=labelled.offsets,
+        list_topics=labelled.listed,
         topics=known.names,
         partitions=known.partitions,
         **parse_claims(owned, ids, known.names),

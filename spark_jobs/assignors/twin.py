@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from assignors import get_assignor
 from spark_jobs.assignors.frame_assignment import FrameAssignment, assign_in_work_session
-from spark_jobs.assignors.group import LabelledMembers
+from spark_jobs.assignors.labelled_members import LabelledMembers
 from spark_jobs.assignors.small_group import GivenTables, assign_small_group
 from spark_jobs.session.work_session import BUCKET_ROWS, DRIVER_ROWS, WorkSession
 

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from assignors import GroupSpec
+from assignors.blocks.read_members import Labels
 from coordinator.config import Config
 from coordinator.core.state.target_candidate import TargetCandidate
 from coordinator.core.targets.basis import Basis
 from coordinator.engines.input_tables import make_tables
 from spark_jobs.assignors.dispatch import load_twin
-from spark_jobs.assignors.group import LabelledMembers
+from spark_jobs.assignors.labelled_members import LabelledMembers
 from spark_jobs.assignors.twin import Twin
 from spark_jobs.session.schemas import frame_of
 
@@ -65,13 +64,8 @@ def _label(spark: SparkSession, spec: GroupSpec) -> LabelledMembers:
         {
             "member_id": spec.member_ids,
             "instance_id": spec.instance_ids,
-            "class": pa.array(spec.member_class.astype(np.int32)),
+            "label": pa.array(spec.member_class.astype(np.int64)),
         }
     )
-    names = spec.topics.to_pylist()
-    bounds = spec.class_offsets.tolist()
-    lists = [
-        [names[topic] for topic in spec.class_topics[first:end].tolist()]
-        for first, end in pairwise(bounds)
-    ]
-    return LabelledMembers(frame_of(spark, members), lists)
+    labels = Labels.numbers(spec.class_count)
+    return LabelledMembers(frame_of(spark, members), labels, spec.class_offsets, spec.class_topics)

@@ -181,7 +181,7 @@ def failures_explained() -> Iterator[None]:
         reason = _explain_python(str(error))
         if reason is None:
             raise
-        raise ConfigError(f"{reason}; only 'weighted' and tables of many groups need it") from None
+        raise ConfigError(f"{reason}; a group that the driver assigns does without") from None
 
 
 def _explain_python(text: str) -> str | None:

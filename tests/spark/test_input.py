@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
+from itertools import pairwise
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from pyspark.sql import functions as F  # noqa: N812
 
 from assignors import GroupSpec, SpecError, get_assignor
+from spark_jobs.session.schemas import frame_of
 from tests.support.spark.groups import COLUMNS, ORDER, mixed, tables
 from tests.support.spark.watch import watch
 
@@ -112,6 +116,38 @@ def test_bad_topics_are_refused(spark, name):
 def test_bad_owned_is_refused(spark, name):
     claims, message = OWNED_REFUSED[name]
     refused(spark, message, (MEMBERS, TOPICS, claims))
+
+
+@pytest.mark.parametrize(
+    ("lists", "labels"),
+    [
+        ([["a", "b"], ["b", "a"], ["a", "b"], ["b"], []], 4),
+        ([["a", "b"], ["b", "a"], ["a", "b", "a"], ["b"], []], 3),
+        ([["b", "a"], ["a", "b"]], 1),
+        ([], 0),
+    ],
+)
+def test_lists_that_are_written_in_many_orders_are_sorted(spark, lists, labels):
+    """As where each member writes its own: the driver reads no more than each set of topics."""
+    from spark_jobs.assignors.labelled_members import read_members
+
+    ids, kind = [f"m{at}" for at in range(len(lists))], pa.list_(pa.string())
+    members = pa.table(
+        {"member_id": pa.array(ids, pa.string()), "subscribed": pa.array(lists, kind)}
+    )
+    topics = pa.table({"topic": ["b", "a"], "partitions": pa.array([4, 3], pa.int64())})
+    frames = [frame_of(spark, table) for table in (members, topics, OWNED)]
+    known, labelled, rows = read_members(*frames)
+    assert (known.names.to_pylist(), known.partitions.tolist(), rows) == (["a", "b"], [3, 4], 1)
+    assert len(labelled.labels.label) == labels
+    found = labelled.rows.toArrow()
+    class_ = labelled.labels.find(np.asarray(found["label"]))
+    bounds = pairwise(labelled.offsets.tolist())
+    listed = [tuple(labelled.listed[first:end].tolist()) for first, end in bounds]
+    of_member = dict(zip(found["member_id"].to_pylist(), class_.tolist(), strict=True))
+    places = [tuple(sorted({"ab".index(name) for name in names})) for names in lists]
+    assert [listed[of_member[name]] for name in ids] == places
+    assert dict(zip(listed, labelled.sizes.tolist(), strict=True)) == Counter(places)
 
 
 def test_a_group_too_large_is_refused(spark):

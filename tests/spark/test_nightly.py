@@ -283,7 +283,7 @@ def test_nights_on_parquet_go_on_on_either_engine(spark, tmp_path, night):
     ]  # fmt: skip
 
 
-def test_a_folder_of_parquet_files_is_continued_elsewhere(tmp_path, night):
+def test_a_folder_of_parquet_files_is_continued_elsewhere(spark, tmp_path, night):
     """Older versions made them on Spark."""
     folder = tmp_path / "old.parquet"
     folder.mkdir()

@@ -263,7 +263,7 @@ UNUSUAL = {
 
 
 @pytest.mark.parametrize("name", list(UNUSUAL)[:: 1 if EVERY else 4])
-def test_both_engines_take_or_refuse_unusual_columns(tmp_path, name):
+def test_both_engines_take_or_refuse_unusual_columns(spark, tmp_path, name):
     members, topics = UNUSUAL[name]
     pq.write_table(pa.table(MEMBERS | members), tmp_path / "members.parquet")
     pq.write_table(pa.table(TOPICS | topics), tmp_path / "topics.parquet")

@@ -12,6 +12,7 @@ import pyarrow as pa
 from assignors import GroupSpec
 from assignors.blocks.assign_blocks import Assigned, BlockGroup, Options
 from assignors.blocks.packets import PACKET, read_packets
+from assignors.blocks.read_members import Labels
 from assignors.partition_ranges import ARROW_SCHEMA
 from assignors.sticky import parse_imbalance
 
@@ -22,11 +23,11 @@ class BatchEngine:
 
     given: tuple
     draw: random.Random
-    class_of: dict[str, int]
+    label_of: dict[str, int]
     ran: list[str]
 
     def read(self, blocks):
-        return _deal(self.given, self.class_of, blocks, self.draw)
+        return _deal(self.given, self.label_of, blocks, self.draw)
 
     def run(self, task, *frames, seats=None, columns=PACKET):
         self.ran.append(type(task).__name__)
@@ -67,12 +68,14 @@ def read(given, blocks: int, draw: random.Random, ran: list[str]) -> BlockGroup:
     sizes = np.append(np.diff(spec.class_members), 0)[order]
     lists = [lists[at] for at in order]
     names = spec.member_ids.to_pylist(), spec.member_class.tolist()
-    engine = BatchEngine(
-        given, draw, {name: order.index(at) for name, at in zip(*names, strict=True)}, ran
-    )
+    drawn = np.array(draw.sample(range(-99, 99 + len(order)), len(order)))
+    labels = Labels.of(drawn, np.arange(len(order)))
+    label_of = {name: int(drawn[order.index(at)]) for name, at in zip(*names, strict=True)}
+    engine = BatchEngine(given, draw, label_of, ran)
     group = BlockGroup.read(
         engine, spec.topics, spec.partitions, sizes, np.cumsum([0, *map(len, lists)]),
-        np.concatenate([*lists, spec.class_topics[:0]]).astype(np.int64), blocks, draw.choice([2, 5, 100]),
+        np.concatenate([*lists, spec.class_topics[:0]]).astype(np.int64), labels, blocks,
+        draw.choice([2, 5, 100]),
     )  # fmt: skip
     assert (group.members == sizes).all()
     return group
@@ -121,7 +124,7 @@ def _by_seat(batches, draw):
     return list(tasks.values())
 
 
-def _deal(given, class_of, blocks, draw):
+def _deal(given, label_of, blocks, draw):
     """Return the rows of each block: ids between two of those drawn."""
     members, _, owned = given
     names = {*members["member_id"].to_pylist(), *owned["member_id"].to_pylist()} - {None}
@@ -132,21 +135,21 @@ def _deal(given, class_of, blocks, draw):
         block_of |= dict.fromkeys(names[low:high], block)
     rows = [
         (block_of[row["member_id"]], row["member_id"], row["instance_id"],
-         class_of[row["member_id"]], None, None, None)
+         label_of[row["member_id"]], None, None, None)
         for row in members.to_pylist()
     ]  # fmt: skip
     rows += [
-        (block_of[row["member_id"]], row["member_id"], None, -1, row["topic"],
+        (block_of[row["member_id"]], row["member_id"], None, None, row["topic"],
          row["first_partition"], row["partition_count"])
         for row in owned.to_pylist()
     ]  # fmt: skip
     draw.shuffle(rows)
-    kinds = (pa.int32(), pa.string(), pa.string(), pa.int32(), pa.string(), pa.int64(), pa.int64())
+    kinds = (pa.int32(), pa.string(), pa.string(), pa.int64(), pa.string(), pa.int64(), pa.int64())
     names = (
         "block",
         "member_id",
         "instance_id",
-        "class",
+        "label",
         "topic",
         "first_partition",
         "partition_count",

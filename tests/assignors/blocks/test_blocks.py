@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from contextlib import nullcontext
 
 import numpy as np
 import pyarrow as pa
@@ -11,6 +12,9 @@ import pytest
 
 from assignors import GroupSpec, SpecError, get_assignor, quality
 from assignors.blocks.line_blocks import Seams
+from assignors.blocks.member_blocks import KnownGroup
+from assignors.blocks.packets import read_packets
+from assignors.blocks.read_members import Labels, ReadMembers, raise_fault
 from tests.assignors.blocks.engine import assign, divide, rows_of
 from tests.support.longer import EVERY
 
@@ -188,3 +192,25 @@ def test_pieces_are_joined_over_several_stretches():
     )
     assert seams.begun.tolist() == [False, True, True, True, False]
     assert seams.last.tolist() == [27, 0, 0, 0, 0]
+
+
+def test_labels_that_stand_for_two_lists_or_for_none():
+    assert Labels.of(np.array([3, -1, 3]), np.array([0, 1, 2])) is None
+    labels = Labels.of(np.array([3, -(2**63), 2**63 - 1]), np.array([0, 1, 2]))
+    assert labels.find(np.array([3, -(2**63), 2**63 - 1, 4, 2])).tolist() == [0, 1, 2, -1, -1]
+    assert Labels.numbers(0).find(np.array([0])).tolist() == [-1]
+
+
+def test_a_member_with_a_list_that_no_one_had_before_is_refused():
+    one, topics = np.ones(1, dtype=np.int64), pa.array(["a"])
+    known = KnownGroup.of(topics, one, one, np.array([0, 1]), np.zeros(1, dtype=np.int32))
+    kinds = {"block": pa.int32(), "member_id": pa.string(), "instance_id": pa.string(),
+             "label": pa.int64(), "topic": pa.string(), "first_partition": pa.int64(),
+             "partition_count": pa.int64()}  # fmt: skip
+    for label, refused in ((0, False), (5, True)):
+        rows = pa.Table.from_pylist(
+            [{"block": 0, "member_id": "m", "label": label}], pa.schema(kinds)
+        )
+        packets = list(read_packets(ReadMembers(known, Labels.numbers(1)).run(rows.to_batches())))
+        with pytest.raises(SpecError, match="gives other rows") if refused else nullcontext():
+            raise_fault(packets)

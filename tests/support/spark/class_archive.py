@@ -25,6 +25,9 @@ CONF = {
     # Hundreds of tiny queries, each run once: half of the time would go into compiling them.
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    # Spark writes down each query's plan, and again each time that it adapts it; `watch` lists them.
+    "spark.sql.ui.explainMode": "simple",
+    "spark.sql.ui.retainedExecutions": "100",
 }
 """The settings of the session that tests share."""
 STOP_S = 300

@@ -14,7 +14,7 @@ from pyspark.sql.classic.dataframe import DataFrame
 
 _GROUP = "spark.jobGroup.id"
 _PYTHON = re.compile(r".*(?:Python|Pandas|InArrow).*")
-_WINDOW = re.compile(r"^\(\d+\) Window\b.*\n(?:Input.*\n)?(Arguments: .*)$", re.MULTILINE)
+_WINDOW = re.compile(r"^.*[-+ ]Window (\[.*\])$", re.MULTILINE)
 
 
 @dataclass
