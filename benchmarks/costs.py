@@ -17,6 +17,7 @@ from scipy.optimize import nnls
 from benchmarks.measure import Bench, Figure, ranges_a_member, resident_mib
 from benchmarks.report import Section
 from benchmarks.shape import EPOCH, GROUP, Shape
+from benchmarks.spark import cpu_s
 from benchmarks.store import temporary_store, write_group
 from coordinator.clock import wall_ms
 from coordinator.config import Config
@@ -31,10 +32,10 @@ from coordinator.storage.state_loader import load_state
 
 TITLE = "What a target costs"
 TEXT = """\
-Elapsed ms of one computation after one member in a hundred has left: with NumPy in the
-coordinator's process, and as a Spark job that gets the group and writes the table `targets`,
-including reading back and checking (warm, `local[2]`). The constants of `[cost]` in
-conf/muster.toml are fitted to these figures.
+CPU ms of one computation after one member in a hundred has left: with NumPy in the coordinator's
+process, and as a Spark job that gets the group and writes the table `targets`, including reading
+back and checking (warm, `local[2]`; of the JVM, its Python tasks and the driver). The constants of
+`[cost]` in conf/muster.toml are fitted to these figures.
 """
 LOCAL = (
     Shape(2_000, 100),
@@ -129,7 +130,7 @@ def _replaced(text: str, form: str, found: dict[str, int]) -> str:
 
 
 def _local(shape: Shape) -> tuple[float, float]:
-    """Return the seconds and the MiB that a computation takes in this process."""
+    """Return the CPU seconds and the MiB that a computation takes in this process."""
     with temporary_store() as store:
         write_group(store, shape, snapshot=True)
         log = DeltaLog.open(store, Config().log)
@@ -140,9 +141,9 @@ def _local(shape: Shape) -> tuple[float, float]:
     given = build_input(state, state.groups[GROUP], MemberChange(removed=gone))
     compute_target(_basis(given, shape))
     Path("/proc/self/clear_refs").write_text("5")  # the peak from here on
-    before, began = resident_mib("VmRSS"), time.perf_counter()
+    before, began = resident_mib("VmRSS"), time.process_time()
     compute_target(_basis(given, shape))
-    return time.perf_counter() - began, resident_mib() - before
+    return time.process_time() - began, resident_mib() - before
 
 
 def _basis(given: AssignorInput, shape: Shape) -> Basis:
@@ -160,7 +161,7 @@ def _basis(given: AssignorInput, shape: Shape) -> Basis:
 
 
 def _spark(shape: Shape) -> float:
-    """Return the seconds of a job, from the store to a target that was read back and checked."""
+    """Return the CPU s of a job, from the store to a target that was read back and checked."""
     from spark_jobs.jobs.target_job import compute_on_spark as delegated  # noqa: PLC0415 - imports pyspark
     from spark_jobs.session.session import spark_session  # noqa: PLC0415 - the same
 
@@ -169,8 +170,8 @@ def _spark(shape: Shape) -> float:
         write_group(store, shape, snapshot=True)
         basis = read_basis(LogReader(store), Config(), GROUP)
         for run_id in ("warm", "measured"):
-            began = time.perf_counter()
+            began = cpu_s(spark)
             asked = replace(_basis(basis.input, shape), computation_id=run_id, store=str(store))
             found = delegated(spark, asked, Config())
             read_stored_target(str(store), found, basis.input)
-        return time.perf_counter() - began
+        return cpu_s(spark) - began

@@ -168,9 +168,9 @@ def _write(rows: DataFrame, path: Path) -> None:
 
 
 def _taken(spark: SparkSession, work: Callable[[], None]) -> Taken:
-    cpu, start = _cpu_s(spark), time.perf_counter()
+    cpu, start = cpu_s(spark), time.perf_counter()
     work()
-    return Taken(time.perf_counter() - start, _cpu_s(spark) - cpu)
+    return Taken(time.perf_counter() - start, cpu_s(spark) - cpu)
 
 
 def _jvm(spark: SparkSession) -> int:
@@ -178,7 +178,7 @@ def _jvm(spark: SparkSession) -> int:
     return int(spark._jvm.java.lang.ProcessHandle.current().pid())  # noqa: SLF001 - no public way
 
 
-def _cpu_s(spark: SparkSession) -> float:
+def cpu_s(spark: SparkSession) -> float:
     """Return the CPU time of this process, of the JVM and of the workers below it."""
     below: dict[int, list[int]] = {}
     spent: dict[int, int] = {}
