@@ -28,8 +28,8 @@ class CheckedProcessor(EventProcessor):
         self.process = world.machine.check()
         self.checker = world.checker_of(self.log.path)
 
-    def run(self, events: Sequence[Event]) -> list[Answer]:
-        """Run a batch."""
+    def run(self, events: Sequence[Event], _most_s: float | None = None) -> list[Answer]:
+        """Run a batch, whole: what it takes to decide is no time of the simulation's."""
         asked = self.checker.begins_batch(self, events)
         try:
             answers = super().run(events)
