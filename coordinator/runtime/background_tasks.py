@@ -118,6 +118,12 @@ class BackgroundTasks:
         for thread in self._while_serving:
             thread.start()
 
+    def name_late(self, addresses: tuple[str, ...]) -> None:
+        """Have the lease name these nodes as late, at once."""
+        if self._lease is not None and self._lease.late != addresses:
+            self._lease.late = addresses
+            self._loop.lost.set()
+
     def close(self) -> None:
         """Stop, and give the lease back so that a successor may start at once.
 

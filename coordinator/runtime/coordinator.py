@@ -11,7 +11,7 @@ import atexit
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -260,6 +260,17 @@ class Coordinator(ServiceRequests):
             Whether another should claim it; False to keep it after all.
         """
         self._inner.make_way(on=on)
+
+    def name_late(self, addresses: Sequence[str]) -> None:
+        """Tell those who stand by, in the lease, which nodes of a store are late.
+
+        Parameters
+        ----------
+        addresses
+            Of these nodes; none where all are heard of.
+        """
+        if self._background is not None:
+            self._background.name_late(tuple(addresses))
 
     def read_requests(self) -> None:
         """Read the inbox now: a node looks there for all of its shards."""

@@ -1,7 +1,8 @@
 """Looks at the shards of a node that may have ended, before they come to another one.
 
 Most of what an object store is asked for a shard that moves is what its tables have. While the
-lease of the root runs out, the nodes that stand by ask for that: it claims and loads nothing.
+lease of the root runs out, or the session of a node, the others ask for that: it claims and loads
+nothing.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from __future__ import annotations
 import logging
 import time
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from coordinator.config import Config
@@ -30,9 +32,10 @@ logger = logging.getLogger("muster.shards")
 
 
 class _Looked(NamedTuple):
-    """A log that was looked at, and until when it may be taken."""
+    """A log that was looked at, whose shard it was, and until when it may be taken."""
 
     log: LogAhead
+    owner: str
     until_s: float
 
 
@@ -66,7 +69,8 @@ class LooksAhead:
         """When that was first seen as it is."""
         self._missed_s = -self._lease_s
         """When it was last found not to answer."""
-        self._rests_until_s = 0.0
+        self._rests_until_s: dict[str, float] = {}
+        """Until when a node's shards are not looked at again, by its address."""
         self._looked: dict[int, _Looked] = {}
 
     def see(self, holder: Holder | None, *, missed: bool = False) -> None:
@@ -86,10 +90,21 @@ class LooksAhead:
             self._holder, self._since_s = holder, now_s
             is_same = before is not None and before.token == holder.token
             if is_same and now_s - self._missed_s >= self._late_s:  # it is alive
-                self._looked = {}
-        if (missed or now_s - self._since_s >= self._late_s) and now_s >= self._rests_until_s:
-            self._rests_until_s = now_s + REST_LEASES * self._lease_s
-            self._start(lambda: self.look(holder.address), "muster-looks-ahead")
+                looked = self._looked.items()
+                self._looked = {n: one for n, one in looked if one.owner != holder.address}
+        if missed or now_s - self._since_s >= self._late_s:
+            self.see_late([holder.address])
+        self.see_late(holder.late)
+
+    def see_late(self, addresses: Sequence[str]) -> None:
+        """Look at the shards of nodes that are late."""
+        now_s = self._clock()
+        for address in addresses if is_remote(self._root) else ():
+            if now_s < self._rests_until_s.get(address, 0.0):
+                continue
+            rests = {known: at for known, at in self._rests_until_s.items() if at > now_s}
+            self._rests_until_s = rests | {address: now_s + REST_LEASES * self._lease_s}
+            self._start(partial(self.look, address), "muster-looks-ahead")
 
     def look(self, address: str) -> None:
         """Look at shards of the node with an address: other ones than other nodes, if there are."""
@@ -101,17 +116,18 @@ class LooksAhead:
         own = {one.node_id for one in nodes.every()} - {one.node_id for one in others}
         shards.sort(key=lambda shard: zlib.crc32(f"{own} {shard}".encode()))
         paths = {shard_at(self._root, shard): shard for shard in shards[:most]}
-        ask_each(lambda path: self._look_at(paths[path]), list(paths))
+        ask_each(lambda path: self._look_at(paths[path], address), list(paths))
         logger.debug("has looked at %d shards of %s, which is late", len(paths), address)
 
-    def _look_at(self, shard: int) -> None:
+    def _look_at(self, shard: int, owner: str) -> None:
         log = LogAhead.open(shard_at(self._root, shard), self._config.log)
         if log.look_ahead():
-            self._looked[shard] = _Looked(log, self._clock() + self._lease_s)
+            self._looked[shard] = _Looked(log, owner, self._clock() + self._lease_s)
 
     def take(self, shard: int) -> LogAhead | None:
         """Return a shard's log that was looked at not long ago; once."""
         looked = self._looked.pop(shard, None)
         if looked is None or self._clock() > looked.until_s:
             return None
+        self._rests_until_s.pop(looked.owner, None)  # it had ended indeed
         return looked.log

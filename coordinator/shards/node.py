@@ -159,7 +159,8 @@ class Node:
         )
         self._refuse_other_count()
         self._holds = Root(
-            self._root, shards, config, self.nodes, self._tell, self._follow_root, self._ahead.see
+            *(self._root, shards, config, self.nodes, self._tell, self._follow_root),
+            *(self._ahead.see, self._ahead.see_late),
         )
         self._reach = Reach(config, self._holds, self._ahead, self.here, self.nodes, self._start)
         self.metrics.watch_shards(self.here.count, self._root_epoch)

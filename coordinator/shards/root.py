@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
@@ -82,6 +82,8 @@ class Root:
         Called when another owner of the root is seen, or this one has become it.
     see
         Called with the holder of the root's lease each time that it is looked at.
+    see_late
+        Called, where this one has the root, with the addresses of the nodes that are late.
 
     Attributes
     ----------
@@ -102,14 +104,15 @@ class Root:
         tell: Callable[[], None],
         moved: Callable[[], object] = lambda: None,
         see: Callable[[Holder | None], object] = lambda _: None,
+        see_late: Callable[[Sequence[str]], object] = lambda _: None,
     ) -> None:
         self._root, self._shards, self._config = root, shards, config
         self._nodes, self._tell, self._moved = nodes, tell, moved
-        self._note_holder = see
+        self._note_holder, self._note_late = see, see_late
         source = config.weights.source
         # A Kafka cluster knows the lag of topics, and nothing of nodes.
         rules = None if source.startswith(KAFKA) else open_weight_source(source)
-        self._weights = ShardWeights(shards.count, nodes, rules, self._is_any_late)
+        self._weights = ShardWeights(shards.count, nodes, rules, lambda: bool(self._list_late()))
         self.coordinator: Coordinator | None = None
         self.holder: Holder | None = None
         self.heard = Heard(time.monotonic)
@@ -186,6 +189,9 @@ class Root:
         while not ending.wait(LOOK_S) and opened.status not in LOST:
             with suppress(GroupError):  # it is looked at again
                 fill_drained(opened)
+            late = self._list_late()
+            opened.name_late(late)
+            self._note_late(late)
             if self._is_missed(opened.epoch):
                 logger.warning("no node reaches the root of %s: others may have it", self._root)
                 with suppress(GroupError):  # who has it next says so
@@ -204,10 +210,11 @@ class Root:
             return any(one.misses == epoch for one in self._nodes.look())
         return False
 
-    def _is_any_late(self) -> bool:
-        """Whether a node that the store knows was not heard of for some heartbeats."""
+    def _list_late(self) -> list[str]:
+        """Return the nodes that the store knows and were not heard of for some heartbeats."""
         late_s = BEATS_MISSED * self._config.lease.ttl_ms / BEATS / 1000
-        return any(self.heard.silent_s([one.address]) > late_s for one in self._nodes.others)
+        known = [one.address for one in self._nodes.others]
+        return [address for address in known if self.heard.silent_s([address]) > late_s]
 
     def _begin(self, opened: Coordinator) -> None:
         try:

@@ -47,6 +47,8 @@ class Holder(msgspec.Struct, frozen=True):
     ----------
     token
         Of this very lease: two coordinators may call themselves the same.
+    late
+        The addresses of nodes of which the root's owner has not heard for a while.
     """
 
     owner: str
@@ -54,6 +56,7 @@ class Holder(msgspec.Struct, frozen=True):
     address: str
     expires_ms: int
     token: str
+    late: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         at = f" at {self.address}" if self.address else ""
@@ -101,6 +104,8 @@ class Lease:
     ----------
     seen
         Whose lease we saw last while we waited.
+    late
+        As `Holder` has it: those who stand by read it with the next renewal.
     """
 
     def __init__(
@@ -129,6 +134,7 @@ class Lease:
         """A folder of the store that was seen, or will be."""
         self._has_waited = False
         self.seen: Holder | None = None
+        self.late: tuple[str, ...] = ()
         self._looked_ms = 0
         self._recounted = False
         """Whether that was done since it changed."""
@@ -359,7 +365,7 @@ class Lease:
             Another has written it.
         """
         until = now_ms + self._config.ttl_ms
-        held = Holder(self._owner, self._epoch, self._address, until, self._token)
+        held = Holder(self._owner, self._epoch, self._address, until, self._token, self.late)
         content = msgspec.json.format(msgspec.json.encode(held)) + b"\n"
         self._tag = None
         self._tag = self._disk.swap(self._path, content, tag)

@@ -5,14 +5,18 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
+from msgspec.structs import replace
 
+from coordinator import Coordinator
+from coordinator.clock import wall_ms
 from coordinator.config import Config, LeaseConfig
 from coordinator.core.state.records import GroupMetadata
 from coordinator.shards.looks_ahead import REST_LEASES, LooksAhead
 from coordinator.storage.delta_log import DeltaLog
-from coordinator.storage.lease import Holder
+from coordinator.storage.lease import Holder, Lease
 from coordinator.storage.shards import shard_at
 from coordinator.storage.state_loader import load_state
+from tests.support.members import wait_for
 
 TTL_S = 10.0
 CONFIG = Config(lease=LeaseConfig(ttl_ms=10_000))
@@ -95,6 +99,27 @@ def test_an_owner_that_answers_no_heartbeat_is_late_though_it_renews_its_lease(s
     assert one.ahead.take(0) is not None
 
 
+def test_the_shards_of_any_node_are_looked_at_that_the_lease_of_the_root_names(s3):
+    one = Stood(written(s3, 0), {0: 1}, others=3)
+    root = Holder("o", 3, "c1:1", 1, "token")
+    one.see(root, 0.0)
+    for at in range(1, 9):
+        one.see(replace(root, expires_ms=at, late=("a:1", "d:1")), float(at))
+    assert one.looked == [1.0, 1.0], "once, and its own are here"
+    assert one.ahead.take(0) is not None, "that the root is alive says nothing of a:1"
+    one.see(replace(root, late=("a:1",)), 10.0)
+    assert one.looked[2:] == [10.0], "it had ended, and has come back"
+
+
+def test_who_stands_by_reads_at_once_which_nodes_are_late(tmp_path):
+    with Coordinator.open(tmp_path / "root", config=CONFIG) as root:
+        lease = Lease(str(tmp_path / "root"), "", "", CONFIG.lease, wall_ms)
+        root.name_late(["a:1"])
+        wait_for(lambda: lease.holder().late == ("a:1",))
+        root.name_late([])
+        wait_for(lambda: lease.holder().late == ())
+
+
 def test_what_was_looked_at_long_ago_is_looked_at_again(s3):
     one = Stood(written(s3, 0), {0: 1})
     one.see(FIRST, 0.0, 5.0)
@@ -113,7 +138,7 @@ def test_a_store_that_is_slow_is_not_asked_again_and_again(s3):
 
 def test_each_of_many_nodes_looks_at_few(s3):
     one = Stood(written(s3), dict.fromkeys(range(20), 1), others=10)
-    one.ahead._look_at = one.looked.append
+    one.ahead._look_at = lambda shard, _owner: one.looked.append(shard)
     one.ahead.look("a:1")
     assert len(one.looked) == 4
     one.ahead.look("unknown:1")

@@ -36,9 +36,10 @@ def test_a_node_has_the_root_though_it_could_not_remove_its_predecessor(tmp_path
         consumer_group_heartbeat=refuse,
         describe_group_config=lambda _: {},
         alter_group_config=refuse,
+        name_late=lambda _: None,
     )
     former = SimpleNamespace(coordinator_epoch=1, address="a:1")
-    nodes = SimpleNamespace(look=lambda: (), with_claim={1: former}.get)
+    nodes = SimpleNamespace(look=lambda: (), with_claim={1: former}.get, others=())
     monkeypatch.setattr(root, "Coordinator", SimpleNamespace(open=lambda *_, **__: opened))
     has_root = root.Root(str(tmp_path), Shards(4), Config(), nodes, ending.set)
     has_root.hold("b:1", ending, ending)
@@ -105,10 +106,10 @@ def test_a_node_is_late_that_the_store_knows_and_the_root_does_not_hear_of(tmp_p
     has_root = root.Root(str(tmp_path), Shards(4), config, nodes, lambda: None)
     time.sleep(root.BEATS_MISSED * 0.01)
     has_root.heard.note("b:1")
-    assert has_root._is_any_late()
+    assert has_root._list_late() == ["c:1"]
     del nodes.others[1]
     has_root.heard.note("b:1")
-    assert not has_root._is_any_late()
+    assert has_root._list_late() == []
 
 
 def test_who_stands_by_learns_from_the_lease_who_has_the_root(tmp_path):
