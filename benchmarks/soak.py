@@ -46,16 +46,19 @@ class Small:
     most: int
     each: int  # partitions for each of the usual members
     classes: int
-    goal: float  # ranges a member at the end
+    goal: float  # ranges a member in the second half of a life
     epochs: tuple[int, ...]
+    lives: int = 1
 
 
 LOOKED = (100, 500, 1_000, 2_000)
 SMALL = (
-    Small("50 to 150 members, all alike", 50, 150, 20, 1, 4.0, LOOKED),
+    Small("50 to 150 members, all alike", 50, 150, 20, 1, 4.0, LOOKED, lives=8),
     Small("900 to 1,100 members, 72 subscriptions", 900, 1_100, 100, 72, 10.0, LOOKED),
 )
-SMALL_SMOKE = (Small("5 to 15 members, all alike", 5, 15, 20, 1, 4.0, (1, 3)),)
+SMALL_SMOKE = (Small("5 to 15 members, all alike", 5, 15, 20, 1, 4.0, (1, 3), lives=2),)
+SHRINKING = ((100, 64), (100, 50), (150, 100), (150, 50))
+"""Members at first, and at last, of a group that only shrinks."""
 
 Churn = Callable[[int, int, np.random.Generator], tuple[int, int]]
 """From members now and usual members to how many leave and how many join."""
@@ -63,12 +66,16 @@ Churn = Callable[[int, int, np.random.Generator], tuple[int, int]]
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """What was seen of a group: ranges a member, mean, most and median, where looked at."""
+    """What was seen of a group: ranges a member, mean, most and median, where looked at.
+
+    And the mean after each epoch of the second half.
+    """
 
     mean: list[float]
     most: list[int]
     half: list[float]
     cpu_ms: list[float]
+    later: list[float]
 
     def look(self, ranges: Ints) -> None:
         """Note how many ranges members have."""
@@ -98,7 +105,7 @@ def run(bench: Bench) -> Section:
         rows.append([name, *seen, number(life.half[-1]), *cost])
     looked = [f"after {at}" for at in epochs]
     head = ["group", *looked, "median at the end", "CPU ms an epoch", "sorts"]
-    tables = [Table("", head, rows), _run_small(bench, figures)]
+    tables = [Table("", head, rows), _run_small(bench, figures), _run_shrinking(bench)]
     return Section(TITLE, _text(sizes), figures, tables)
 
 
@@ -111,7 +118,9 @@ def _run_small(bench: Bench, figures: list[Figure]) -> Table:
         life = _live_one_by_one(small, options)
         if not options:
             name = f"ranges a member, {small.name}"
-            figures.append(Figure.of(name, life.mean[-1:], "ranges", small.goal))
+            more = [_live_one_by_one(small, options, seed) for seed in range(2, small.lives + 1)]
+            means = [float(np.mean(one.later)) for one in (life, *more)]
+            figures.append(Figure.of(name, means, "ranges", small.goal))
         ms = Figure.of("", life.cpu_ms).median
         seen = [f"{number(a)} ({b})" for a, b in zip(life.mean, life.most, strict=True)]
         rows.append([f"{small.name}, {how}", *seen, number(life.half[-1]), number(ms)])
@@ -123,7 +132,48 @@ def _run_small(bench: Bench, figures: list[Figure]) -> Table:
 RULES: dict[str, dict[str, int]] = {"long ranges": {}, "by order": {"long_ranges": 0}}
 
 
-def _live_one_by_one(small: Small, options: dict[str, int]) -> Life:
+def _run_shrinking(bench: Bench) -> Table:
+    """Let one member leave at a time, and compare with the least that there can be."""
+    rows = []
+    for first, last in ((10, 6),) if bench.smoke else SHRINKING:
+        bench.say(f"soak: from {first} to {last} members")
+        total = 10 * first if bench.smoke else 2_000
+        topics = groups.equal(total, 4)
+        churn: Churn = lambda now, usual, rng: (1, 0)  # noqa: ARG005, E731
+        life = _live(topics, first, (first - last,), churn)
+        least = least_ranges(total, first, last)
+        rows.append([f"from {first} to {last} members", number(life.mean[-1]), number(least)])
+    head = ["group", "ranges a member", "the least that any rule can reach"]
+    return Table("Small groups that shrink, one member at a time", head, rows)
+
+
+def least_ranges(partitions: int, members: int, left: int) -> float:
+    """Return how many ranges a member has at least once all but `left` members left, one by one.
+
+    Each had one range at first, and who leaves is of the mean (algorithm.md#ranges-stay-long).
+    """
+    ranges = float(members)
+    for now in range(members, left, -1):
+        ranges += count_getters(partitions, now) - 3 * ranges / now
+    return ranges / left
+
+
+def count_getters(partitions: int, members: int) -> int:
+    """Return how many members get something at least when one of them leaves."""
+    (low, high), (low_then, _) = divmod(partitions, members), divmod(partitions, members - 1)
+    found = []
+    for more in {0, int(high > 0)}:  # whether the one who leaves has one more than others
+        gone, low_now = low + more, members - 1 - (high - more)
+        if low_then == low:
+            found.append(gone)  # one each
+        elif low_then == low + 1:
+            found.append(max(low_now, gone - low_now))  # two at the most
+        else:
+            found.append(-(-gone // (low_then + 1 - low)))
+    return min(found)
+
+
+def _live_one_by_one(small: Small, options: dict[str, int], seed: int = 1) -> Life:
     """Let one member leave or join at a time, by chance, within the bounds of a group."""
     usual = (small.least + small.most) // 2
 
@@ -132,7 +182,7 @@ def _live_one_by_one(small: Small, options: dict[str, int]) -> Life:
         return int(not joins), int(joins)
 
     topics = groups.apart(usual * small.each, 4 * small.classes, small.classes)
-    return _live(topics, usual, small.epochs, churn, options)
+    return _live(topics, usual, small.epochs, churn, options, seed)
 
 
 def _live(
@@ -141,18 +191,21 @@ def _live(
     epochs: Sequence[int],
     churn: Churn,
     options: Mapping[str, int] = MappingProxyType({}),
+    seed: int = 1,
 ) -> Life:
     """Assign again and again, each time after some members left and others joined."""
-    assignor, rng = get_assignor("uniform", **options), np.random.default_rng(1)
+    assignor, rng = get_assignor("uniform", **options), np.random.default_rng(seed)
     members = groups.spread_over(usual, len(topics.subscriptions))
     past = Past(members, assignor.assign(groups.group_of(topics, members)))
-    life = Life([], [], [], [])
+    life = Life([], [], [], [], [])
     for epoch in range(1, epochs[-1] + 1):
         leave, join = churn(len(past.members), usual, rng)
         now = past.members.churned(leave, join, rng)
         target, samples = assign_ms(assignor, groups.group_of(topics, now, past), 0.0, least=1)
         past = Past(now, target)
         life.cpu_ms.extend(samples)
+        if epoch > epochs[-1] // 2:
+            life.later.append(len(target.member) / len(now))
         if epoch in epochs:
             life.look(np.bincount(target.member, minlength=len(now)))
     return life
@@ -198,5 +251,10 @@ subscriptions, because the partitions of members that left are still distributed
 
 [Ranges of small groups are kept long](algorithm.md#ranges-stay-long): of choices that move equally
 much, neighbours decide. The groups above are too large for that; the second table has groups of
-which one member leaves or joins at a time, with that rule and with `plan.long_ranges` = 0.
+which one member leaves or joins at a time, with that rule and with `plan.long_ranges` = 0. Their
+figure is the mean over the second half of a life; of "all alike", of eight lives, of which the
+table has the first. It depends on how many members a life has: with few, each has more partitions,
+and has got them one by one as others left. The third table has
+[the least](algorithm.md#ranges-stay-long) for that, of groups whose members have a range each at
+first.
 """
