@@ -4,15 +4,25 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
 
 from benchmarks.shape import EPOCH, GROUP, Shape, small_group_id, small_member_id
 from coordinator.clock import wall_ms
 from coordinator.config import Config
 from coordinator.core.state.groups import Topic
+from coordinator.core.state.member_rows import (
+    META_FIELDS,
+    STABLE,
+    CurrentRows,
+    MemberRows,
+    TargetRows,
+)
 from coordinator.core.state.records import (
     CurrentMember,
     GroupConfigured,
@@ -23,6 +33,7 @@ from coordinator.core.state.records import (
     TargetMetadata,
     TopicChanged,
 )
+from coordinator.core.state.span_columns import SpanRows
 from coordinator.runtime.topic_catalog import topic_id_of
 from coordinator.storage.delta_log import DeltaLog
 from coordinator.storage.state_loader import write_snapshot
@@ -55,11 +66,15 @@ def write_group(
     log.append([TopicChanged(t.key.name, t.key.topic_id, t.partitions) for t in topics], 1)
     facts: list[Record] = [GroupConfigured(GROUP, dict(settings))] if settings else []
     log.append([*facts, *epoch_records(shape, EPOCH)], 1)
-    records = _members(shape, topics)
-    while batch := list(islice(records, BATCH)):
-        log.append(batch, 1)
-    if snapshot:
+    if snapshot:  # it is what is read, so the log may have rows that no process wrote one by one
+        for first in range(0, shape.members, BATCH):
+            for rows in _member_rows(shape, topics, first, min(first + BATCH, shape.members)):
+                log.append(rows, 1)
         write_snapshot(log, wall_ms())
+    else:
+        records = _members(shape, topics)
+        while batch := list(islice(records, BATCH)):
+            log.append(batch, 1)
     log.close()
 
 
@@ -120,6 +135,36 @@ def epoch_records(shape: Shape, epoch: int) -> list[Record]:
 
 def _topics(shape: Shape) -> list[Topic]:
     return [Topic.of(name, topic_id_of(name), count, ()) for name, count in shape.topics().items()]
+
+
+def _member_rows(
+    shape: Shape, topics: list[Topic], first: int, stop: int
+) -> Iterator[Sequence[Record]]:
+    """Yield what `_members` does of some members, in columns."""
+    ids = pa.array(shape.ids()[first:stop], pa.string())
+    numbers = np.arange(first, stop)
+    width = topics[0].partitions
+    piece, places = shape.each // shape.ranges, width // shape.each
+    topic, place = numbers * shape.each // width, numbers % places
+    turns = np.arange(shape.ranges) * piece * places
+    begin = (place[:, None] * piece + turns).ravel()
+    keys, counts = [topic.key for topic in topics], np.full(len(numbers), shape.ranges)
+    columns = [begin, begin + piece, np.full(len(begin), EPOCH)]
+    numbered = topic.repeat(shape.ranges)
+    class_ = numbers * shape.classes // shape.members
+    lists = [shape.names(at * shape.members // shape.classes) for at in range(shape.classes)]
+    used, codes = np.unique(class_, return_inverse=True)
+    fixed = {"subscribed_topic_names": ([lists[at] for at in used.tolist()], codes)}
+    sample = MemberMetadata(GROUP, "", rebalance_timeout_ms=60_000)
+    zeros = np.zeros(len(numbers), np.int32)
+    metas = [fixed.get(name) or ([getattr(sample, name)], zeros) for name in META_FIELDS]
+    yield MemberRows(GROUP, ids, metas)
+    yield TargetRows(GROUP, ids, SpanRows(keys, counts, numbered, columns[:2]))
+    epochs = [zeros + EPOCH, zeros, zeros + STABLE]
+    nothing = np.zeros(0, np.int32)
+    held = SpanRows(keys, counts, numbered, columns)
+    none = SpanRows([], zeros, nothing, [nothing] * 3)
+    yield CurrentRows(GROUP, ids, epochs, held, none)
 
 
 def _members(shape: Shape, topics: list[Topic]) -> Iterator[Record]:

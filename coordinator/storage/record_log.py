@@ -15,6 +15,7 @@ from typing import Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from coordinator.core.state.member_rows import RecordRows
 from coordinator.core.state.records import MembersAdvanced, Record, TargetMetadata
 from coordinator.core.state.target_assignment import WholeTarget
 
@@ -211,8 +212,10 @@ def rise_each(last_ms: int, at_ms: int | Sequence[int]) -> tuple[int | Times, in
     return (first if last == first else times), last
 
 
-def merge_advances(records: Iterable[Record]) -> list[Record]:
+def merge_advances(records: Iterable[Record]) -> Sequence[Record]:
     """Return records as they are written: advances to the same epoch side by side become one."""
+    if isinstance(records, RecordRows):
+        return records
     out: list[Record] = []
     for advance, run in groupby(records, _find_advance):
         if advance is None:
@@ -345,7 +348,7 @@ class MemoryLog(Unmaintained):
     def close(self) -> None:
         """Let go; others may hold the storage."""
 
-    def _commit(self, records: list[Record], rows: int, at_ms: int, epoch: int) -> None:
+    def _commit(self, records: Sequence[Record], rows: int, at_ms: int, epoch: int) -> None:
         known = self.storage.epoch
         self._fault("before")
         at_ms = rise(self.storage.batches[-1].at_ms if self.storage.batches else 0, at_ms)
