@@ -5,6 +5,7 @@ Everything here is exact, total-ordered and free of Python loops over rows.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TypeVar
 
 import numpy as np
@@ -22,8 +23,16 @@ PARTITIONS_MAX = 2**30
 LINE_BITS = 31
 """Bits of a position on the partition line inside a packed (member, position) key."""
 
+PIECE = 1 << 20
+"""Rows of which temporary columns take little memory, however many rows there are."""
+
 _SALTS = range(16)
 _WEYL, _MIX_A, _MIX_B = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
+
+
+def pieces(count: int, size: int = PIECE) -> Iterator[slice]:
+    """Yield the parts of so many rows, to work on one after the other."""
+    return (slice(at, min(at + size, count)) for at in range(0, count, size))
 
 
 def offsets_of(counts: Ints) -> Longs:
@@ -36,14 +45,24 @@ def offsets_of(counts: Ints) -> Longs:
 
 def count_by(key: Ints, size: int) -> Longs:
     """Count rows per key in 0 … size − 1."""
-    return np.bincount(key, minlength=size).astype(np.int64, copy=False)
+    if len(key) <= PIECE:
+        return np.bincount(key, minlength=size).astype(np.int64, copy=False)
+    totals = np.zeros(size, dtype=np.int64)
+    for some in pieces(len(key)):  # else the key would be copied, to int64
+        totals += np.bincount(key[some], minlength=size)
+    return totals
 
 
 def sum_by(key: Ints, amount: Ints, size: int) -> Longs:
     """Sum `amount` per key in 0 … size − 1 (exact: every total of a group is far below 2⁵³)."""
     if len(key) == 0:  # bincount of nothing would be float and is not worth the call
         return np.zeros(size, dtype=np.int64)
-    return np.bincount(key, weights=amount, minlength=size).astype(np.int64)
+    if len(key) <= PIECE:
+        return np.bincount(key, weights=amount, minlength=size).astype(np.int64)
+    totals = np.zeros(size, dtype=np.int64)
+    for some in pieces(len(key)):  # else both columns would be copied, to 64 bits
+        totals += sum_by(key[some], amount[some], size)
+    return totals
 
 
 def expand_runs(starts: Ints, counts: Ints) -> Longs:

@@ -34,7 +34,7 @@ from assignors.loads.parse_loads import (
     parse_load_tables,
     resolve_loads,
 )
-from assignors.partition_ranges import PartitionRanges
+from assignors.partition_ranges import PartitionRanges, find_names
 from assignors.prior_ownership import (
     PriorOwnership,
     ReleasedOwnership,
@@ -252,11 +252,11 @@ class GroupSpec:
         list_topics: Ints,
         topics: pa.StringArray,
         partitions: Longs,
-        owner: pa.StringArray,
+        owner: pa.StringArray | pa.DictionaryArray,
         owned_topic: Ints,
-        owned_first: Longs,
-        owned_count: Longs,
-        owner_row: Longs | None = None,
+        owned_first: Ints,
+        owned_count: Ints,
+        owner_places: Longs | None = None,
         loads: RawLoads | None = None,
     ) -> Self:
         """Build a group from columns in any order; the common end of all readers.
@@ -269,9 +269,11 @@ class GroupSpec:
         topics, partitions
             Sorted by name, distinct, counts checked.
         owner, owned_topic, owned_first, owned_count
-            Claims; topic −1 is allowed only for owners that are not members.
-        owner_row
-            The member row of each owner, −1 of one that is none; None: it is looked up.
+            Claims; topic −1 is allowed only for owners that are not members. Their numbers are
+            int64, or int32 where ends are too.
+        owner_places
+            The member row of each of the dictionary of owners, −1 of one that is none; None: it is
+            looked up.
         loads
             Weights, capacities, racks and constraints, as they were given.
 
@@ -284,14 +286,13 @@ class GroupSpec:
         order = order_members(member_id, instance_id)
         ids, instances = (names.take(pa.array(order)) for names in (member_id, instance_id))
         _refuse_twice(ids, by_id=instances.null_count == len(instances))
-        if owner_row is None:
-            member = _find_members(ids, owner)
+        if owner_places is None:
+            member = find_names(owner, ids)
         else:
-            place = np.full(len(order) + 1, -1)  # of no row, it is the last
+            place = np.full(len(order) + 1, -1, np.int32)  # of no row, it is the last
             place[order] = np.arange(len(order))
-            member = place[owner_row]
-        owned = (owned_topic.astype(np.int64), owned_first, owned_count)
-        claims = PriorOwnership(owner, member, *owned)
+            member = place[owner_places][owner.indices.to_numpy()]
+        claims = PriorOwnership(owner, member, owned_topic, owned_first, owned_count)
         spec = cls.from_places(
             member_ids=ids,
             instance_ids=instances,
@@ -396,12 +397,6 @@ def _find_classes(
     rank = np.empty_like(by_first)
     rank[by_first] = np.arange(len(by_first))
     return rank[labels], *take_lists(*lists, used[heads[by_first]])
-
-
-def _find_members(ids: pa.StringArray, owner: pa.StringArray) -> Longs:
-    """Return the place of each owner in member order, −1 for who has left."""
-    at = pc.index_in(owner, value_set=ids.cast(owner.type))
-    return np.asarray(pc.fill_null(at, -1), dtype=np.int64)
 
 
 def _refuse_twice(member_id: pa.StringArray, *, by_id: bool) -> None:

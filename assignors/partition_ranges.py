@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from assignors.arrays import Bools, Ints, Longs, expand_runs, offsets_of, sum_by
+from assignors.arrays import Bools, Ints, Longs, expand_runs, offsets_of, pieces, sum_by
 from assignors.errors import SpecError
 
 if TYPE_CHECKING:
@@ -204,8 +204,7 @@ class PartitionRanges:
         """
         member = _look_up(rows["member_id"], member_ids, "member")
         topic = _look_up(rows["topic"], topics, "topic")
-        first = rows["first_partition"].to_numpy().astype(np.int64)
-        count = rows["partition_count"].to_numpy().astype(np.int64)
+        first, count = (rows[name].to_numpy() for name in ("first_partition", "partition_count"))
         return cls(member_ids, topics, *order_canonically(member, topic, first, count))
 
     def _rows(self, rows: slice | Longs) -> Self:
@@ -232,8 +231,21 @@ def order_canonically(
     member: Ints, topic: Ints, first: Ints, count: Ints
 ) -> tuple[Ints, Ints, Ints, Ints]:
     """Sort ranges by (member, topic, first) and merge those that touch; int32 columns."""
-    order = np.lexsort((first, topic, member))
-    return merge_touching(member[order], topic[order], first[order], count[order])
+    if not are_in_order(member, topic, first):
+        order = np.lexsort((first, topic, member))
+        member, topic, first, count = (one[order] for one in (member, topic, first, count))
+    return merge_touching(member, topic, first, count)
+
+
+def are_in_order(member: Ints, topic: Ints, first: Ints) -> bool:
+    """Whether ranges are sorted by (member, topic, first), looked at a piece at a time."""
+    for some in pieces(len(member) - 1):
+        (a, b), (c, d), (e, f) = (
+            (one[some], one[some.start + 1 : some.stop + 1]) for one in (member, topic, first)
+        )
+        if not ((a < b) | ((a == b) & ((c < d) | ((c == d) & (e <= f))))).all():
+            return False
+    return True
 
 
 def merge_touching(
@@ -363,12 +375,25 @@ def find_first_claims(start: Longs, end: Longs, claimant: Longs) -> tuple[Longs,
     return cuts[taken], cuts[taken + 1], lowest[taken]
 
 
-def _look_up(names: pa.ChunkedArray, known: pa.StringArray, what: str) -> Longs:
-    at = pc.index_in(names, value_set=known)
-    if at.null_count:
-        missing = pc.filter(names, pc.is_null(at))[0].as_py()
+def _look_up(names: pa.ChunkedArray, known: pa.StringArray, what: str) -> Ints:
+    found = find_names(names.combine_chunks(), known)
+    unknown = found < 0
+    if unknown.any():
+        missing = names[int(unknown.argmax())].as_py()
         raise SpecError(f"{what} {missing!r} is not in the group: use the group's own rows")
-    return np.asarray(at.to_numpy(), dtype=np.int64)
+    return found
+
+
+def find_names(names: pa.Array, known: pa.Array) -> Ints:
+    """Return the place of each name among those that are known, −1 where it is not there.
+
+    Each of the names of a dictionary, of which not all need be in use, is looked for once.
+    """
+    if pa.types.is_dictionary(names.type):
+        found: Ints = find_names(names.dictionary, known)[names.indices.to_numpy()]
+        return found
+    at = pc.index_in(names, value_set=known.cast(names.type))
+    return np.asarray(pc.fill_null(at, -1), dtype=np.int32)
 
 
 def subtract(start: Longs, end: Longs, less_start: Longs, less_end: Longs) -> tuple[Longs, Longs]:

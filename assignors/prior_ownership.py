@@ -13,9 +13,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from assignors.arrays import Bools, Ints, Longs
+from assignors.arrays import Bools, Ints, Longs, pieces
 from assignors.errors import SpecError
-from assignors.partition_ranges import find_first_claims, find_overlaps, merge_touching, subtract
+from assignors.partition_ranges import (
+    are_in_order,
+    find_first_claims,
+    find_overlaps,
+    merge_touching,
+    subtract,
+)
 
 LEFT, UNSUBSCRIBED, CONTESTED = 0, 1, 2
 """Why a claim of the previous assignment is not honoured: `ReleasedOwnership.cause`."""
@@ -33,14 +39,15 @@ _DENSE_MAX = 1 << 25
 class PriorOwnership:
     """Claims in any order: the owner's name, its index in member order (−1: left), and the range.
 
-    A topic of −1 is one that the group does not have; only an owner that left may name it.
+    A topic of −1 is one that the group does not have; only an owner that left may name it. Numbers
+    are int64, or int32 where the ends of all ranges are too.
     """
 
-    owner: pa.StringArray
-    member: Longs
-    topic: Longs
-    first: Longs
-    count: Longs
+    owner: pa.StringArray | pa.DictionaryArray
+    member: Ints
+    topic: Ints
+    first: Ints
+    count: Ints
 
     def rows(self, index: Longs | Bools) -> PriorOwnership:
         """Take rows by index or mask."""
@@ -152,7 +159,9 @@ def resolve_claims(
     if order is not None:
         claims = claims.rows(order)
     _refuse_own_overlap(claims, topics)
-    held = eligible.holds(member_class[claims.member], claims.topic)
+    held = np.zeros(len(claims.topic), dtype=np.bool_)
+    for some in pieces(len(held)):
+        held[some] = eligible.holds(member_class[claims.member[some]], claims.topic[some])
     dropped = None if held.all() else claims.rows(~held)
     if dropped is not None:
         claims = claims.rows(held)
@@ -174,7 +183,10 @@ def _order_on_line(ranges: RangeColumns) -> Longs:
 
 def _pack_positions(topic: Ints, first: Ints) -> Longs:
     """Pack (topic, first) so that integers compare as the pair does."""
-    return (topic.astype(np.int64) << _POSITION_BITS) | first
+    packed = topic.astype(np.int64)
+    packed <<= _POSITION_BITS
+    packed |= first
+    return packed
 
 
 def _unpack_positions(position: Longs) -> tuple[Longs, Longs]:
@@ -184,11 +196,9 @@ def _unpack_positions(position: Longs) -> tuple[Longs, Longs]:
 
 def _find_canonical_order(claims: PriorOwnership) -> Longs | None:
     """Return the permutation to (member, topic, first); None when the claims have that order."""
-    line = _pack_positions(claims.topic, claims.first)
-    same = claims.member[1:] == claims.member[:-1]
-    if ((claims.member[1:] > claims.member[:-1]) | (same & (line[1:] >= line[:-1]))).all():
+    if are_in_order(claims.member, claims.topic, claims.first):
         return None
-    return np.lexsort((line, claims.member))
+    return np.lexsort((_pack_positions(claims.topic, claims.first), claims.member))
 
 
 def _refuse_outside(claims: PriorOwnership, topics: pa.StringArray, partitions: Longs) -> None:
@@ -199,9 +209,11 @@ def _refuse_outside(claims: PriorOwnership, topics: pa.StringArray, partitions: 
             f"member {who!r} owns partitions of a topic that is not in topics: "
             "add the topic, or drop the claim"
         )
-    outside = claims.first + claims.count > partitions[claims.topic]
-    if outside.any():
-        row = int(np.flatnonzero(outside)[0])
+    for some in pieces(len(claims.topic)):
+        outside = claims.first[some] + claims.count[some] > partitions[claims.topic[some]]
+        if not outside.any():
+            continue
+        row = some.start + int(outside.argmax())
         topic = int(claims.topic[row])
         last = int(claims.first[row] + claims.count[row] - 1)
         raise SpecError(
@@ -289,4 +301,5 @@ def _collect_released(
     names = owner.combine_chunks().take(pa.array(order))
     if names.nbytes < np.iinfo(np.int32).max:
         names = names.cast(pa.string())
-    return ReleasedOwnership(names, topic[order], first[order], count[order], cause[order])
+    topic, first, count = (column.astype(np.int64)[order] for column in (topic, first, count))
+    return ReleasedOwnership(names, topic, first, count, cause[order])

@@ -12,7 +12,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from assignors.arrays import Ints, Longs, count_by, expand_runs, offsets_of, sum_by
+from assignors.arrays import (
+    PIECE,
+    Longs,
+    count_by,
+    expand_runs,
+    offsets_of,
+    pieces,
+    sum_by,
+)
 from assignors.certificate import Certificate, certify, find_broken_rules
 from assignors.group_spec import GroupSpec
 from assignors.partition_ranges import PartitionRanges, cut_at
@@ -262,11 +270,50 @@ class _Changes:
         )
 
 
-def count_moved(group: GroupSpec, ranges: PartitionRanges) -> Longs:
-    """Count for each member the owned partitions that another has now, (members,)."""
+def count_moved(group: GroupSpec, ranges: PartitionRanges, piece: int = PIECE) -> Longs:
+    """Count for each member the owned partitions that another has now, (members,).
+
+    Parameters
+    ----------
+    piece
+        About so many ranges are looked at together.
+    """
+    owned = sum_by(group.member, group.count, group.member_count)
+    wanted = int(group.partitions[group.subscribed_topics()].sum())
+    if int(ranges.count.sum(dtype=np.int64)) == wanted:  # what it no longer has, another one has
+        return owned - _count_kept(group, ranges, piece)
     changed = _Changes.of(group, ranges)
     taken = changed.owner >= 0
     return sum_by(changed.owner[taken], changed.count[taken], group.member_count)
+
+
+def _count_kept(group: GroupSpec, ranges: PartitionRanges, piece: int) -> Longs:
+    """Count for each member the partitions that it had and has, some members after the others."""
+    had, has = group.member_ranges, offsets_of(count_by(ranges.member, group.member_count))
+    both, kept = had + has, np.zeros(group.member_count, dtype=np.int64)
+    topic_start, start = offsets_of(group.partitions), 0
+    while start < group.member_count:
+        stop = max(int(np.searchsorted(both, both[start] + piece, "right")) - 1, start + 1)
+        before, now = slice(had[start], had[stop]), slice(has[start], has[stop])
+        low, length = _line_up(group, before, start, topic_start)
+        new_low, new_length = _line_up(ranges, now, start, topic_start)
+        totals = offsets_of(new_length)
+        edges = np.stack([low, low + length])
+        at = np.searchsorted(new_low, edges, side="right") - 1
+        inside = np.minimum(edges - new_low[at], new_length[at]) if len(new_low) else edges
+        below = np.where(at >= 0, totals[at] + inside, 0)  # partitions that one has up to there
+        kept[start:stop] = sum_by(group.member[before] - start, below[1] - below[0], stop - start)
+        start = stop
+    return kept
+
+
+def _line_up(
+    one: GroupSpec | PartitionRanges, some: slice, base: int, topic_start: Longs
+) -> tuple[Longs, Longs]:
+    """Return where some ranges begin on a line of all topics of each member; and their lengths."""
+    member = one.member[some].astype(np.int64) - base
+    at = topic_start[one.topic[some]] + one.first[some]
+    return member * topic_start[-1] + at, one.count[some].astype(np.int64)
 
 
 def _sort_runs(start: Longs, count: Longs) -> tuple[Longs, Longs]:
@@ -283,23 +330,16 @@ def _sort_runs(start: Longs, count: Longs) -> tuple[Longs, Longs]:
 def find_problems(group: GroupSpec, ranges: PartitionRanges) -> list[str]:
     """Say what makes an assignment invalid, one line per kind."""
     out = []
-    eligible = SubscribedPairs.of(group.class_offsets, group.class_topics, len(group.topics))
-    other = (np.diff(ranges.member) != 0) | (np.diff(ranges.topic) != 0)
-    pairs = np.append(np.zeros(min(len(ranges), 1), dtype=np.int64), np.flatnonzero(other) + 1)
-    subscribed = eligible.holds(group.member_class[ranges.member[pairs]], ranges.topic[pairs])
-    if not subscribed.all():
-        row = int(pairs[np.flatnonzero(~subscribed)[0]])
+    row = _find_unsubscribed(group, ranges)
+    if row is not None:
         out.append(
             f"member {group.member_ids[int(ranges.member[row])].as_py()!r} owns partitions of "
             f"{group.topics[int(ranges.topic[row])].as_py()!r}, to which it does not subscribe"
         )
-    end = ranges.first.astype(np.int64) + ranges.count
-    outside = (ranges.first < 0) | (ranges.count < 0) | (end > group.partitions[ranges.topic])
-    if outside.any():
+    if _are_outside(group, ranges):
         return [*out, "a range lies outside its topic"]
     topic_start = offsets_of(group.partitions)
-    start = topic_start[ranges.topic] + ranges.first
-    twice = _find_first_twice(start, ranges.count, int(topic_start[-1]))
+    twice = _find_first_twice(ranges, topic_start)
     if twice is not None:
         topic = int(np.searchsorted(topic_start, twice, side="right")) - 1
         name = group.topics[topic].as_py()
@@ -311,14 +351,45 @@ def find_problems(group: GroupSpec, ranges: PartitionRanges) -> list[str]:
     return out
 
 
-def _find_first_twice(start: Longs, count: Ints, places: int) -> int | None:
-    """Return the first place that two runs cover, None where they are disjoint."""
-    if len(start) * _DENSE > places:  # runs are short
-        covered, longer = np.zeros(places, dtype=np.bool_), count > 1
-        covered[start] = True
-        covered[expand_runs(start[longer] + 1, count[longer] - 1)] = True
-        if np.count_nonzero(covered) == int(count.sum(dtype=np.int64)):
+def _find_unsubscribed(group: GroupSpec, ranges: PartitionRanges) -> int | None:
+    """Return the first range of a topic to which its member does not subscribe."""
+    eligible = SubscribedPairs.of(group.class_offsets, group.class_topics, len(group.topics))
+    for some in pieces(len(ranges)):
+        member, topic = ranges.member[some], ranges.topic[some]
+        new = np.append(True, (member[1:] != member[:-1]) | (topic[1:] != topic[:-1]))
+        pairs = np.flatnonzero(new)
+        subscribed = eligible.holds(group.member_class[member[pairs]], topic[pairs])
+        if not subscribed.all():
+            return int(some.start + pairs[subscribed.argmin()])
+    return None
+
+
+def _are_outside(group: GroupSpec, ranges: PartitionRanges) -> bool:
+    """Whether a range is not within its topic."""
+    for some in pieces(len(ranges)):
+        first, count = ranges.first[some], ranges.count[some]
+        end = first.astype(np.int64) + count
+        outside = (first < 0) | (count < 0) | (end > group.partitions[ranges.topic[some]])
+        if outside.any():
+            return True
+    return False
+
+
+def _find_first_twice(ranges: PartitionRanges, topic_start: Longs) -> int | None:
+    """Return the first place of the line of all topics that two ranges cover, None without one."""
+    places = int(topic_start[-1])
+    dense = len(ranges) * _DENSE > places  # ranges are short
+    if dense:
+        covered = np.zeros(places, dtype=np.bool_)
+        for some in pieces(len(ranges)):
+            start, count = topic_start[ranges.topic[some]] + ranges.first[some], ranges.count[some]
+            longer = count > 1
+            covered[start] = True
+            covered[expand_runs(start[longer] + 1, count[longer] - 1)] = True
+        if np.count_nonzero(covered) == int(ranges.count.sum(dtype=np.int64)):
             return None
+    start, count = topic_start[ranges.topic] + ranges.first, ranges.count
+    if dense:
         change = np.bincount(start, minlength=places + 1)
         change -= np.bincount(start + count, minlength=places + 1)
         twice = np.flatnonzero(np.cumsum(change) > 1)

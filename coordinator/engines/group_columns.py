@@ -56,7 +56,7 @@ class GroupColumns:
 def _owns_just(spec: GroupSpec, targets: Targets) -> bool:
     """Tell whether no target was clipped, dropped or joined with its neighbour."""
     had = targets.ranges()
-    partitions = int((had.end - had.first).sum())
+    partitions = int(had.end.sum(dtype=np.int64) - had.first.sum(dtype=np.int64))
     return len(spec.first) == len(had.first) and spec.count.sum(dtype=np.int64) == partitions
 
 

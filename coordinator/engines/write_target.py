@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from assignors import PartitionRanges
-from assignors.arrays import Longs, expand_runs, offsets_of
+from assignors.arrays import Longs, count_by, expand_runs, offsets_of
 from assignors.quality import count_moved
 from coordinator.config import Config
 from coordinator.core.state.span_columns import TopicKeys
@@ -87,25 +87,26 @@ def make_whole(ranges: PartitionRanges, topics: TopicKeys) -> WholeTarget:
     topics
         Those of the ranges, and maybe others.
     """
-    counts = np.bincount(ranges.member, minlength=len(ranges.member_ids))
+    counts = count_by(ranges.member, len(ranges.member_ids))
     starts = offsets_of(counts)[:-1]
     order = _order_by_id(ranges.member_ids)
     order = order[counts[order] > 0]
+    sorted_ = bool((order[1:] > order[:-1]).all())
     counts = counts[order]
-    at = expand_runs(starts[order], counts)
-    used = np.unique(ranges.topic)
+    at = slice(None) if sorted_ else expand_runs(starts[order], counts)
+    used = np.flatnonzero(count_by(ranges.topic, len(ranges.topics)))
     number = np.zeros(len(ranges.topics), dtype=np.int32)
     number[used] = np.arange(len(used), dtype=np.int32)
     keys = dict(zip(topics.names, topics.keys, strict=True))
     names = ranges.topics.take(pa.array(used)).to_pylist()
-    first = ranges.first[at].astype(np.int32)
+    first = ranges.first[at]
     return WholeTarget(
         ranges.member_ids.take(pa.array(order)),
         offsets_of(counts),
         [keys[name] for name in names],
         number[ranges.topic[at]],
         first,
-        first + ranges.count[at].astype(np.int32),
+        first + ranges.count[at],
     )
 
 
@@ -117,16 +118,18 @@ def _order_by_id(member_ids: pa.StringArray) -> Longs:
 
 
 def list_rows(whole: WholeTarget) -> pa.Table:
-    """Return the rows of a target, in their order, as the table of targets has them."""
-    owner = np.repeat(np.arange(len(whole.member_ids)), np.diff(whole.bounds))
-    ids = pa.array([key.topic_id for key in whole.keys], pa.string())
-    names = pa.array([key.name for key in whole.keys], pa.string())
-    topic = pa.array(whole.topic)
+    """Return the rows of a target, in their order, as the table of targets has them.
+
+    Texts come once, with a number in each row.
+    """
+    names, ids = TopicKeys(whole.keys).arrow
+    owner, topic = pa.array(whole.owners()), pa.array(whole.topic)
+    coded = pa.DictionaryArray.from_arrays
     return pa.table(
         {
-            "member_id": whole.member_ids.take(pa.array(owner)),
-            "topic_id": ids.take(topic),
-            "topic": names.take(topic),
+            "member_id": coded(owner, whole.member_ids),
+            "topic_id": coded(topic, ids),
+            "topic": coded(topic, names),
             "first_partition": whole.first,
             "partition_count": whole.end - whole.first,
         }

@@ -47,7 +47,7 @@ from coordinator.history.keyed_rows import (
 from coordinator.history.log_rows import LogRows, repeat_shard
 from coordinator.history.view_schemas import GROUP_COLUMNS, VIEW_SCHEMAS
 from coordinator.history.watched import COLUMNS, find_watched
-from coordinator.storage.target_table import read_checked_rows
+from coordinator.storage.target_table import RANGE_SCHEMA, read_checked_rows
 
 MS = 1000
 """Microseconds."""
@@ -301,7 +301,7 @@ def _read_whole_target(
     log: LogRows, stored: StoredTarget, there: pa.Table, gone: pa.Table
 ) -> pa.Table:
     """Return a target of the table, without members that left or got a later target in the log."""
-    rows = read_checked_rows(log.store, stored)
+    rows = read_checked_rows(log.store, stored).cast(RANGE_SCHEMA)
     ours, others = (
         combine_chunks(table.filter(pc.equal(table["group_id"], stored.group_id))["member_id"])
         for table in (there, gone)

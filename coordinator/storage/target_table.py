@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable, Schema
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
+from assignors.partition_ranges import find_names
 from coordinator.core.state.target_assignment import StoredTarget, WholeTarget
 from coordinator.errors.texts import one_line
 from coordinator.storage.record_log import LogError, LostTarget
@@ -58,6 +59,7 @@ ROWS_A_FILE = 1_000_000
 DIGEST = "muster.digest"
 """In the first line of a target's commit."""
 RANGE_COLUMNS = ["member_id", "topic_id", "topic", "first_partition", "partition_count"]
+RANGE_SCHEMA = pa.schema([ARROW_SCHEMA.field(name) for name in RANGE_COLUMNS])
 
 
 def targets_path(store: str | os.PathLike[str]) -> str:
@@ -176,11 +178,14 @@ def _remove_below(disk: Files, path: str) -> None:
 
 
 def write_files(store: str, rows: pa.Table, run_id: str, path: str) -> None:
-    """Write rows of `RANGE_COLUMNS` as the files of a run below a path, from this process."""
+    """Write rows of `RANGE_COLUMNS` as the files of a run below a path, from this process.
+
+    Texts may be coded; those of one file at a time are not.
+    """
     disk = filesystem_of(store)
     disk.make_folder(path)
     for number, at in enumerate(range(0, max(len(rows), 1), ROWS_A_FILE)):
-        some = rows.slice(at, ROWS_A_FILE)
+        some = rows.slice(at, ROWS_A_FILE).cast(RANGE_SCHEMA)
         run = pa.repeat(pa.scalar(run_id, pa.string()), len(some))
         disk.write_rows(f"{path}/part-{number:05}.parquet", some.add_column(0, "run_id", run))
 
@@ -252,7 +257,7 @@ def load_target(store: str | os.PathLike[str], stored: StoredTarget) -> WholeTar
 
 
 def read_checked_rows(store: str | os.PathLike[str], stored: StoredTarget) -> pa.Table:
-    """Return the rows of a whole target, once they are seen to be the ones.
+    """Return the rows of a whole target, coded, once they are seen to be the ones.
 
     Raises
     ------
@@ -338,15 +343,23 @@ def list_runs(table: DeltaTable) -> Iterator[tuple[str, str, int]]:
 
 
 def read_rows(files: list[str], run_id: str) -> pa.Table:
-    """Return the ranges of one run, as they lie in the files."""
-    schema = pa.schema([ARROW_SCHEMA.field(name) for name in ["run_id", *RANGE_COLUMNS]])
+    """Return the ranges of one run, as they lie in the files; their texts come once for each."""
+    names = ["run_id", *RANGE_COLUMNS]
+    schema = pa.schema([_coded(ARROW_SCHEMA.field(name)) for name in names])
+    texts = [field.name for field in schema if pa.types.is_dictionary(field.type)]
     pieces = [schema.empty_table()]
     for file in files:
-        rows = pq.ParquetFile(source_of(file)).read(columns=schema.names)
+        rows = pq.ParquetFile(source_of(file), read_dictionary=texts).read(columns=names)
         rows = rows.cast(schema)  # delta-rs writes views of strings where it drops rows from a file
-        mine = pc.equal(rows["run_id"], run_id)
-        pieces.append(rows if pc.all(mine).as_py() else rows.filter(mine))
+        mine = find_names(rows["run_id"].combine_chunks(), pa.array([run_id], pa.string())) == 0
+        pieces.append(rows if mine.all() else rows.filter(pa.array(mine)))
     return pa.concat_tables(pieces).select(RANGE_COLUMNS)
+
+
+def _coded(field: pa.Field) -> pa.Field:
+    """Return a field of texts as one of numbers of texts that come once."""
+    text = field.type == pa.string()
+    return field.with_type(pa.dictionary(pa.int32(), pa.string())) if text else field
 
 
 def _lost_target(stored: StoredTarget, path: str, why: str) -> LostTarget:

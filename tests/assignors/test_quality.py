@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -50,6 +52,32 @@ def test_exchanges_and_released_claims_are_distinguished():
     assert report.reasons() == {
         "exchanged for another topic": 2, "nobody owned it": 2, "owner unsubscribed": 1,
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(11))
+def test_moves_are_the_same_however_many_ranges_are_looked_at_together(seed):
+    draw, names = random.Random(seed), ["a", "b", "c"]
+    owned = [dict.fromkeys(names, ()) for _ in range(6)]
+    for topic in names:
+        for partition in range(40):
+            draw.choice(owned[: 2 + seed % 4])[topic] += (partition,)
+    lists = [["a", "b"], ["b", "c"], names]
+    spec = {
+        f"m{at}": {"subscribed": lists[at % (1 + seed % 3)], "owned": theirs}
+        for at, theirs in enumerate(owned)
+    }
+    group, ranges, report = solve({"topics": dict.fromkeys(names, 50), "members": spec})
+    assert report.moved
+    for piece in (1, 7, 1 << 20):
+        assert (
+            quality.count_moved(group, ranges, piece).tolist() == report.members["lost"].to_pylist()
+        )
+    part = ranges.of_members(pa.array([True] + [False] * (group.member_count - 1)))
+    kept = PartitionRanges(
+        group.member_ids, group.topics, part.member, part.topic, part.first, part.count
+    )
+    lost = quality.report(group, kept).members["lost"].to_pylist()
+    assert quality.count_moved(group, kept, 1).tolist() == lost  # of those that another one has
 
 
 def test_an_owner_that_left_is_named():

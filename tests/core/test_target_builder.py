@@ -68,7 +68,7 @@ def test_what_came_after_a_whole_target_wins_over_it():
     assert "m30" not in targets
     had = targets.ranges()
     names = [had.keys[at].name for at in had.topic.tolist()]
-    found = zip(had.owner.to_pylist(), names, had.first.tolist(), had.end.tolist(), strict=True)
+    found = zip(had.owners.to_pylist(), names, had.first.tolist(), had.end.tolist(), strict=True)
     assert sorted(found) == [
         ("m1", "a", 0, 3), ("m1", "a", 5, 6), ("m1", "b", 0, 2), ("m2", "a", 6, 7),
     ]  # fmt: skip

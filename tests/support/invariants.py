@@ -99,7 +99,7 @@ def _check_targets(group):
     ]
     assert len(targets) == len(set(targets)), "a target assignment gives a partition twice"
     ranges = group.targets.ranges()
-    assert set(ranges.owner.to_pylist()) <= set(group.members)
+    assert set(ranges.owners.to_pylist()) <= set(group.members)
     assert sum((ranges.end - ranges.first).tolist()) == len(targets)
 
 

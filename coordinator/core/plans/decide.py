@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 
 from assignors import SpecError
@@ -283,9 +284,9 @@ def _refuse_invalid(
     spec = found.weighed_spec()
     columns = targets.ranges()
     alive = {topic.key for topic in found.topics}
-    keep = pa.array([columns.keys[at] in alive for at in columns.topic.tolist()], pa.bool_())
+    keep = np.array([key in alive for key in columns.keys], np.bool_)[columns.topic]
     refused = f"plan {plan.plan_id} cannot be applied", ""
-    check_ranges(spec, to_rows(columns).filter(keep), refused, rules=True)
+    check_ranges(spec, to_rows(columns).filter(pa.array(keep)), refused, rules=True)
 
 
 def _decision(

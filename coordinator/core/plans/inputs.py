@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from assignors.partition_ranges import find_names
 from coordinator.config import Config
 from coordinator.config.kafka import CLASSIC_ASSIGNOR, OFF
 from coordinator.core.consumer.heartbeat import preferred_assignor
@@ -229,12 +229,12 @@ def _describe_target(basis: Basis) -> tuple[list[Column], str]:
     rank = np.empty(len(rows.keys), dtype=np.int64)
     rank[keys] = np.arange(len(keys))
     names = pa.array(members, pa.string())
-    owner = np.asarray(pc.index_in(rows.owner, value_set=names)).astype(np.int64)
+    owner = find_names(rows.owners, names).astype(np.int64)
     topic = rank[rows.topic]
     order = np.lexsort((rows.first, topic, owner))
     epoch = np.array([basis.assignment_epoch, basis.assigned_ms], dtype=np.int64)
     topics = [f"{rows.keys[at]}" for at in keys]
-    columns = (column[order] for column in (owner, topic, rows.first, rows.end))
+    columns = (column.astype(np.int64)[order] for column in (owner, topic, rows.first, rows.end))
     return [epoch, names, topics, *columns], f"epoch {basis.assignment_epoch}"
 
 

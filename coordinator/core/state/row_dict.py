@@ -7,19 +7,24 @@ an index, for all that is known of them: metadata, target, what they have, their
 from __future__ import annotations
 
 from abc import abstractmethod
+from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import ItemsView, Iterator, Mapping, Sequence, ValuesView
 from collections.abc import Set as AbstractSet
-from itertools import repeat
-from typing import Any, Generic, Self, TypeVar, cast
+from itertools import compress, repeat
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from assignors.arrays import Bools, Longs
+from assignors.arrays import Bools, Ints, Longs
 from coordinator.core.state.shared_dict import SHARED_LEAST, GrowingSet, SharedDict, share
 from coordinator.core.state.short_calls import AT_ONCE, number
+from coordinator.core.state.span_columns import to_array
+
+if TYPE_CHECKING:
+    from coordinator.core.state.partition_spans import Spans
 
 V = TypeVar("V")
 T = TypeVar("T")
@@ -173,6 +178,47 @@ class RowValues(Mapping[str, V]):
         return len(self.index)
 
 
+class TargetNumbers(RowValues["Spans | int | None"]):
+    """The numbers of targets in columns; 0 is no target."""
+
+    def __init__(self, index: MemberIndex) -> None:
+        super().__init__(index)
+        self.numbers = array("i")
+        self._given = 0
+
+    def give(self, places: Longs, number: int) -> bool:
+        """Number the targets of members; False where one has a target."""
+        more = len(self.index) - len(self.numbers)
+        self.numbers.extend(to_array(np.zeros(more, np.int32)))
+        column = np.asarray(self.numbers)
+        if column[places].any():
+            return False
+        column[places] = number + np.arange(len(places))
+        self._given += len(places)
+        return True
+
+    def at(self, rows: Longs) -> Longs:
+        """Return the numbers of some rows' targets."""
+        if not len(self.numbers):
+            return np.zeros(len(rows), np.int64)
+        known = rows < len(self.numbers)
+        return np.where(known, np.asarray(self.numbers)[np.where(known, rows, 0)], 0)
+
+    def value(self, key: str, row: int) -> Spans | int | None:  # noqa: ARG002 - others need it
+        """Return the number of a row's target; None: it has none."""
+        return (self.numbers[row] or None) if row < len(self.numbers) else None
+
+    def __contains__(self, key: object) -> bool:
+        row = self.index.places.get(key)  # type: ignore[call-overload]
+        return row is not None and row < len(self.numbers) and self.numbers[row] != 0
+
+    def __iter__(self) -> Iterator[str]:
+        return compress(self.index.places, self.numbers)
+
+    def __len__(self) -> int:
+        return self._given
+
+
 class RowDict(SharedDict[str, V], Generic[V]):
     """Rows, and the values that came, went or are others since: like a dict, in its order.
 
@@ -286,7 +332,7 @@ class RowDict(SharedDict[str, V], Generic[V]):
             ids = ids.take(pa.array(self._list_staying()))
         return pa.concat_arrays([ids, pa.array(come, pa.string())]) if come else ids
 
-    def find_keys(self, keys: pa.StringArray, rows: Longs) -> Longs:
+    def find_keys(self, keys: pa.StringArray, rows: Ints) -> Longs:
         """Return where in order keys are, below 0 where they are not.
 
         Parameters

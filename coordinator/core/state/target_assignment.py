@@ -6,31 +6,57 @@ beside it are the targets of single members that came after it.
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import compress
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from assignors.arrays import Ints, Longs
+from assignors.arrays import Ints, Longs, count_by, offsets_of
+from assignors.partition_ranges import are_in_order
 from coordinator.core.state.partition_spans import MANY, Spans, TopicKey
-from coordinator.core.state.row_dict import NO_ROW, MemberIndex, RowDict, RowValues, SortedIds
+from coordinator.core.state.row_dict import (
+    NO_ROW,
+    MemberIndex,
+    RowDict,
+    SortedIds,
+    TargetNumbers,
+)
 from coordinator.core.state.shared_dict import Shareable, SharedDict, share
-from coordinator.core.state.span_columns import SpanColumns, SpanRows, TopicKeys, to_array
+from coordinator.core.state.span_columns import (
+    PARTITION_MAX,
+    SpanColumns,
+    SpanRows,
+    TopicKeys,
+)
 
 
 class Ranges(NamedTuple):
-    """Targets, an entry a range: `topic` is one of `keys`, `row` the owner's in the index."""
+    """Targets in columns of int32, an entry a range; fifty million of them take 800 MB.
 
-    owner: pa.StringArray
-    keys: list[TopicKey]  # not all in use
-    topic: Longs
-    first: Longs
-    end: Longs
-    row: Longs | None = None  # NO_ROW: to be looked up
+    Attributes
+    ----------
+    ids
+        The members that `owner` counts: not all in use, and some maybe twice.
+    keys
+        The topics that `topic` counts, not all in use.
+    row
+        The row of each of `ids` in the index of the targets; NO_ROW: it is to be looked up.
+    """
+
+    ids: pa.StringArray
+    keys: list[TopicKey]
+    owner: Ints
+    topic: Ints
+    first: Ints
+    end: Ints
+    row: Ints | None = None
+
+    @property
+    def owners(self) -> pa.DictionaryArray:
+        """The owner of each range."""
+        return pa.DictionaryArray.from_arrays(pa.array(self.owner), self.ids)
 
 
 class StoredTarget(NamedTuple):
@@ -96,29 +122,29 @@ class WholeTarget:
 
     @classmethod
     def of(cls, rows: pa.Table) -> WholeTarget:
-        """Return a target from its rows: member_id, topic, topic_id, first_partition, …_count."""
+        """Return a target from its rows: member_id, topic, topic_id, first_partition, …_count.
+
+        Their texts may be coded, and then fifty million rows take 1 GB.
+        """
         keys, topic = _list_topics(rows)
-        columns = {
-            "member_id": _combine_chunks(rows["member_id"]),
-            "topic": pa.array(topic),
-            "first": _combine_chunks(rows["first_partition"]).cast(pa.int32()),
-            "count": _combine_chunks(rows["partition_count"]).cast(pa.int32()),
-        }
-        table = pa.table(columns)
-        starts = _find_starts(table)
-        if starts is None:
-            order = [(name, "ascending") for name in ("member_id", "topic", "first")]
-            table = table.sort_by(order).combine_chunks()
-            starts = _find_starts(table)
-            assert starts is not None
-        first = table["first"].to_numpy()
+        ids, owner = _code(rows["member_id"])
+        order = pc.array_sort_indices(ids).to_numpy()
+        rank = np.empty(len(order), dtype=np.int32)
+        rank[order] = np.arange(len(order), dtype=np.int32)
+        owner, ids = rank[owner], ids.take(pa.array(order))
+        first, count = (_to_ints(rows[name]) for name in ("first_partition", "partition_count"))
+        if not are_in_order(owner, topic, first):
+            by = np.lexsort((first, topic, owner))
+            owner, topic, first, count = (column[by] for column in (owner, topic, first, count))
+        counts = count_by(owner, len(ids))
+        there = counts > 0
         return cls(
-            _combine_chunks(table["member_id"].take(pa.array(starts))),
-            np.append(starts, len(table)),
+            ids.filter(pa.array(there)),
+            offsets_of(counts[there]),
             keys,
-            table["topic"].to_numpy(),
+            topic,
             first,
-            first + table["count"].to_numpy(),
+            first + count,
         )
 
     def __len__(self) -> int:
@@ -148,55 +174,57 @@ class WholeTarget:
         """Return all ranges but those of some members, who may be unknown here."""
         others = pa.array(list(without), pa.string())
         gone = pc.is_in(self.member_ids, others).to_numpy(zero_copy_only=False)
-        place = np.repeat(np.arange(len(self.member_ids)), np.diff(self.bounds))
-        rows = np.flatnonzero(~gone[place])
-        owner = self.member_ids.take(pa.array(place[rows]))
-        columns = (self.topic[rows], self.first[rows], self.end[rows])
-        return Ranges(owner, self.keys, *(column.astype(np.int64) for column in columns))
+        columns = [self.owners(), self.topic, self.first, self.end]
+        if gone.any():
+            stays = ~gone[columns[0]]
+            columns = [column[stays] for column in columns]
+        return Ranges(self.member_ids, self.keys, *columns)
+
+    def owners(self) -> Ints:
+        """Return the place of each range's member."""
+        places = np.arange(len(self.member_ids), dtype=np.int32)
+        owners: Ints = places.repeat(np.diff(self.bounds))
+        return owners
 
 
 def _list_topics(rows: pa.Table) -> tuple[list[TopicKey], Ints]:
     """Return the topics in order, and the place of each row's."""
-    names = _combine_chunks(rows["topic"]).dictionary_encode()
-    ids = _combine_chunks(rows["topic_id"]).dictionary_encode()
+    (names, name), (ids, id_) = _code(rows["topic"]), _code(rows["topic_id"])
     if not len(rows):
         return [], np.array([], dtype=np.int32)
-    width = len(ids.dictionary)
-    codes = names.indices.to_numpy().astype(np.int64) * width + ids.indices.to_numpy()
-    if width * len(names.dictionary) > len(rows):
+    width = len(ids)
+    if width * len(names) > PARTITION_MAX:
+        name = name.astype(np.int64)
+    codes = name * width
+    codes += id_
+    if width * len(names) > len(rows):
         pairs, codes = np.unique(codes, return_inverse=True)
     else:  # to count them takes a tenth of the time of sorting them
-        there = np.bincount(codes) > 0
-        pairs, codes = np.flatnonzero(there), (there.cumsum() - 1)[codes]
-    found = [
-        TopicKey(names.dictionary[int(p) // width].as_py(), ids.dictionary[int(p) % width].as_py())
-        for p in pairs
-    ]
+        there = count_by(codes, width * len(names)) > 0
+        pairs, codes = np.flatnonzero(there), (there.cumsum(dtype=np.int32) - 1)[codes]
+    found = [TopicKey(names[int(p) // width].as_py(), ids[int(p) % width].as_py()) for p in pairs]
     order = sorted(range(len(found)), key=found.__getitem__)
     rank = np.empty(len(found), dtype=np.int32)
     rank[order] = np.arange(len(found), dtype=np.int32)
     return [found[at] for at in order], rank[codes]
 
 
-def _find_starts(table: pa.Table) -> Longs | None:
-    """Return where each member's rows begin; None when the rows are not in order."""
-    rows = len(table)
-    if rows == 0:
-        return np.array([], dtype=np.int64)
-    ids = _combine_chunks(table["member_id"])
-    before, after = ids.slice(0, rows - 1), ids.slice(1)
-    other = pc.not_equal(before, after).to_numpy(zero_copy_only=False)
-    greater = pc.greater(after, before).to_numpy(zero_copy_only=False)
-    topic, first = table["topic"].to_numpy(), table["first"].to_numpy()
-    later = (topic[1:] > topic[:-1]) | ((topic[1:] == topic[:-1]) & (first[1:] >= first[:-1]))
-    if not np.where(other, greater, later).all():
-        return None
-    starts: Longs = np.concatenate([[0], np.flatnonzero(other) + 1])
-    return starts
+def _code(column: pa.Array | pa.ChunkedArray) -> tuple[pa.StringArray, Ints]:
+    """Return texts, each once but not all in use, and the number of each row's."""
+    if isinstance(column, pa.Array):
+        column = pa.chunked_array([column])
+    if not pa.types.is_dictionary(column.type):
+        column = column.dictionary_encode()
+    if not column.num_chunks:
+        return pa.nulls(0, pa.string()), np.zeros(0, np.int32)
+    coded = column.unify_dictionaries().combine_chunks()
+    return coded.dictionary, coded.indices.to_numpy()
 
 
-def _combine_chunks(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+def _to_ints(column: pa.Array | pa.ChunkedArray) -> Ints:
+    """Return a column of numbers of 32 bits."""
+    numbers: Ints = column.cast(pa.int32()).to_numpy()
+    return numbers
 
 
 NOT_READ = WholeTarget(  # from no list: pyarrow would import pandas to convert it, 40 MiB
@@ -213,47 +241,6 @@ def no_rows() -> SpanRows:
 
 _NO_ROWS = no_rows()
 """What groups have whose targets are no columns: a million small ones share it, none adds to it."""
-
-
-class TargetNumbers(RowValues["Spans | int | None"]):
-    """The numbers of targets in columns; 0 is no target."""
-
-    def __init__(self, index: MemberIndex) -> None:
-        super().__init__(index)
-        self.numbers = array("i")
-        self._given = 0
-
-    def give(self, places: Longs, number: int) -> bool:
-        """Number the targets of members; False where one has a target."""
-        more = len(self.index) - len(self.numbers)
-        self.numbers.extend(to_array(np.zeros(more, np.int32)))
-        column = np.asarray(self.numbers)
-        if column[places].any():
-            return False
-        column[places] = number + np.arange(len(places))
-        self._given += len(places)
-        return True
-
-    def at(self, rows: Longs) -> Longs:
-        """Return the numbers of some rows' targets."""
-        if not len(self.numbers):
-            return np.zeros(len(rows), np.int64)
-        known = rows < len(self.numbers)
-        return np.where(known, np.asarray(self.numbers)[np.where(known, rows, 0)], 0)
-
-    def value(self, key: str, row: int) -> Spans | int | None:  # noqa: ARG002 - others need it
-        """Return the number of a row's target; None: it has none."""
-        return (self.numbers[row] or None) if row < len(self.numbers) else None
-
-    def __contains__(self, key: object) -> bool:
-        row = self.index.places.get(key)  # type: ignore[call-overload]
-        return row is not None and row < len(self.numbers) and self.numbers[row] != 0
-
-    def __iter__(self) -> Iterator[str]:
-        return compress(self.index.places, self.numbers)
-
-    def __len__(self) -> int:
-        return self._given
 
 
 class Targets(Mapping[str, Spans]):
@@ -393,11 +380,17 @@ class Targets(Mapping[str, Spans]):
     def _list_rows(self, own: RowDict[Spans | int | None]) -> Ranges:
         """Return the targets of members that are rows."""
         rows, numbers = self._find_rows(own)
-        owner = rows.repeat(self._rows.counts_of(numbers))
-        at = self._rows.at(numbers)
-        topic, first, end = (column[at].astype(np.int64) for column in self._rows.columns())
-        ids = own.rows.index.ids.take(pa.array(owner))
-        return Ranges(ids, self._rows.keys, topic, first, end, row=owner)
+        places = np.arange(len(rows), dtype=np.int32)
+        owner = places.repeat(self._rows.counts_of(numbers))
+        columns: list[Ints]
+        if len(numbers) < len(self._rows) or (np.diff(numbers) != 1).any():
+            at = self._rows.at(numbers)
+            columns = [column[at] for column in self._rows.columns()]
+        else:  # all of them, in order; a view of what may still grow would forbid that
+            columns = [column.copy() for column in self._rows.columns()]
+        topic, first, end = columns
+        ids = own.rows.index.ids.take(pa.array(rows))
+        return Ranges(ids, self._rows.keys, owner, topic, first, end, rows)
 
     def _find_rows(self, own: RowDict[Spans | int | None]) -> tuple[Longs, Longs]:
         """Return the rows of members whose target is one, and where these are."""
@@ -455,22 +448,23 @@ def _to_columns(targets: dict[str, Spans]) -> Ranges:
     flat = [span for spans in few.values() for span in spans]
     known: dict[TopicKey, int] = {}
     topic = [known.setdefault(span[0], len(known)) for span in flat]
-    owner = [member_id for member_id, spans in few.items() for _ in spans]
-    columns = [topic, [span[1] for span in flat], [span[2] for span in flat]]
-    parts = [[np.array(column, dtype=np.int64)] for column in columns]
-    owners = [pa.array(owner, pa.string())]
-    numbers: dict[TopicKeys, Longs] = {}
+    owner = [at for at, spans in enumerate(few.values()) for _ in spans]
+    columns = [owner, topic, [span[1] for span in flat], [span[2] for span in flat]]
+    parts = [[np.array(column, dtype=np.int32)] for column in columns]
+    ids = list(few)
+    numbers: dict[TopicKeys, Ints] = {}
     for member_id, spans in targets.items():
         if isinstance(spans, SpanColumns):
             if spans.topics not in numbers:
                 places = [known.setdefault(key, len(known)) for key in spans.topics.keys]
-                numbers[spans.topics] = np.array(places, dtype=np.int64)
-            theirs = (numbers[spans.topics][spans.topic], *spans.numbers())
+                numbers[spans.topics] = np.array(places, dtype=np.int32)
+            mine = np.full(len(spans), len(ids), np.int32)
+            theirs = (mine, numbers[spans.topics][spans.topic], *spans.numbers())
             for part, column in zip(parts, theirs, strict=True):
-                part.append(column.astype(np.int64))
-            owners.append(pa.repeat(pa.scalar(member_id, pa.string()), len(spans)))
+                part.append(column.astype(np.int32, copy=False))
+            ids.append(member_id)
     joined = map(np.concatenate, parts)
-    return Ranges(pa.concat_arrays(owners), list(known), *joined)
+    return Ranges(pa.array(ids, pa.string()), list(known), *joined)
 
 
 def _list_shared(targets: dict[str, Spans]) -> Ranges | None:
@@ -479,22 +473,27 @@ def _list_shared(targets: dict[str, Spans]) -> Ranges | None:
     topics = found[0].topics if found else None
     if topics is None or len(found) < len(targets) or any(s.topics is not topics for s in found):
         return None
-    counts = pa.array(np.arange(len(found)).repeat(list(map(len, found))))
+    owner = np.arange(len(found), dtype=np.int32).repeat(list(map(len, found)))
     columns = ([spans.topic, *spans.numbers()] for spans in found)
-    joined = (np.concatenate(parts).astype(np.int64) for parts in zip(*columns, strict=True))
-    return Ranges(pa.array(list(targets), pa.string()).take(counts), topics.keys, *joined)
+    joined = (
+        np.concatenate(parts).astype(np.int32, copy=False) for parts in zip(*columns, strict=True)
+    )
+    return Ranges(pa.array(list(targets), pa.string()), topics.keys, owner, *joined)
 
 
 def _join_ranges(one: Ranges, other: Ranges) -> Ranges:
     """Return the ranges of both; a topic of both is counted once."""
+    if not len(one.owner):
+        return other
     number = {key: at for at, key in enumerate(other.keys)}
-    known = np.array([number.setdefault(key, len(number)) for key in one.keys], dtype=np.int64)
-    rows = [np.full(len(r.topic), NO_ROW) if r.row is None else r.row for r in (one, other)]
-    return Ranges(
-        pa.concat_arrays([one.owner, other.owner]),
-        list(number),
-        np.concatenate([known[one.topic], other.topic]),
-        np.concatenate([one.first, other.first]),
-        np.concatenate([one.end, other.end]),
-        np.concatenate(rows),
+    known = np.array([number.setdefault(key, len(number)) for key in one.keys], dtype=np.int32)
+    rows = [np.full(len(r.ids), NO_ROW) if r.row is None else r.row for r in (one, other)]
+    columns = (
+        (one.owner, other.owner + np.int32(len(one.ids))),
+        (known[one.topic], other.topic),
+        (one.first, other.first),
+        (one.end, other.end),
     )
+    owner, topic, first, end = map(np.concatenate, columns)
+    ids = pa.concat_arrays([one.ids, other.ids])
+    return Ranges(ids, list(number), owner, topic, first, end, np.concatenate(rows))

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from assignors import GroupSpec, PartitionRanges, SpecError
-from assignors.arrays import Bools, Ints, Longs
+from assignors.arrays import Ints, Longs
 from assignors.registry import find_keeper, knows_loads
 from coordinator.config import Config
 from coordinator.core.state.groups import ChangePlace, Group, State, Topic, TopicList
@@ -89,9 +89,12 @@ class AssignorInput:
             offsets = np.append(offsets, offsets[-1])
         partitions = self.listed.counts
         had, number = self.owned()
-        stop = np.minimum(had.end, np.append(partitions, 0)[number])
+        ends = np.append(partitions, 0).astype(np.int32)
+        stop = np.minimum(had.end, ends[number])
         alive = (number >= 0) & (stop > had.first)
-        owner = had.owner.filter(pa.array(alive))
+        owner, first = had.owner, had.first
+        if not alive.all():
+            owner, number, first, stop = (one[alive] for one in (owner, number, first, stop))
         return GroupSpec.from_columns(
             member_id=list_ids(self.metas),
             instance_id=list_texts(self.metas, "instance_id"),
@@ -101,11 +104,11 @@ class AssignorInput:
             list_topics=flat,
             topics=self.listed.keys.arrow[0],
             partitions=partitions,
-            owner=owner,
-            owner_row=self._find_owners(owner, had.row, alive),
-            owned_topic=number[alive].astype(np.int32),
-            owned_first=had.first[alive],
-            owned_count=(stop - had.first)[alive],
+            owner=had._replace(owner=owner).owners,
+            owner_places=self._find_owners(had.ids, had.row),
+            owned_topic=number,
+            owned_first=first,
+            owned_count=stop - first,
             loads=(
                 load_columns(self.loads, self.metas, self.topics, self.as_of_ms)
                 if weighed
@@ -113,14 +116,12 @@ class AssignorInput:
             ),
         )
 
-    def _find_owners(self, owner: pa.StringArray, row: Longs | None, alive: Bools) -> Longs | None:
+    def _find_owners(self, ids: pa.StringArray, row: Ints | None) -> Longs | None:
         """Return where among the members owners are whose rows are known; None: they are not."""
         metas = self.metas
         if row is None or not isinstance(metas, RowDict):
             return None
-        return (
-            metas.find_keys(owner, row[alive]) if metas.rows.index is self.targets.index else None
-        )
+        return metas.find_keys(ids, row) if metas.rows.index is self.targets.index else None
 
     def _subscriptions(self) -> Longs:
         """Return a number for each member's subscription: equal ones share their list of names."""
@@ -174,11 +175,13 @@ class AssignorInput:
         offsets = np.cumsum([0, *map(len, flat)], dtype=np.int64)
         return offsets, np.concatenate([*flat, np.zeros(0, np.int64)]).astype(np.int32)
 
-    def owned(self) -> tuple[Ranges, Longs]:
+    def owned(self) -> tuple[Ranges, Ints]:
         """Return previous targets, and the number of each one's topic; −1 is dead."""
         had = self.targets.ranges()
-        numbers = self.listed.keys.find(had.keys)
-        return had, np.append(numbers, -1)[had.topic]
+        numbers = self.listed.keys.find(had.keys).astype(np.int32)
+        if np.array_equal(numbers, np.arange(len(numbers))):
+            return had, had.topic
+        return had, np.append(numbers, np.int32(-1))[had.topic]
 
 
 @dataclass(frozen=True, slots=True)

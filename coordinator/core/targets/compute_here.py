@@ -8,11 +8,10 @@ from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from assignors import GroupSpec, PartitionRanges, SpecError
 from assignors.arrays import Bools, Longs, offsets_of
-from assignors.partition_ranges import Verdict
+from assignors.partition_ranges import Verdict, find_names
 from assignors.prior_ownership import RangeColumns
 from assignors.registry import knows_loads
 from coordinator.config import Config
@@ -174,8 +173,7 @@ def keep_topics(spans: Spans, topics: TopicKeys) -> Spans:
 def _list_targets(old: AssignorInput, member_ids: pa.StringArray) -> RangeColumns:
     """Return the old targets by member: the place of each among these, topic, first and end."""
     had, number = old.owned()
-    owner = pc.index_in(had.owner, value_set=member_ids)
-    member = owner.fill_null(-1).to_numpy().astype(np.int64)
+    member = find_names(had.owners, member_ids)
     order = np.argsort(member, kind="stable")[np.count_nonzero(member < 0) :]
     return member[order], number[order], had.first[order], had.end[order]
 

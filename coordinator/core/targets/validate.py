@@ -106,11 +106,11 @@ def refusal(reason: str, words: tuple[str, str] = REFUSED) -> GroupError:
 
 
 def to_rows(columns: Ranges) -> pa.Table:
-    """Return targets as rows, a range each."""
+    """Return targets as rows, a range each, whose names come once, with a number in each row."""
     names = pa.array([key.name for key in columns.keys], pa.string())
-    topics = names.take(pa.array(columns.topic))
+    topics = pa.DictionaryArray.from_arrays(pa.array(columns.topic), names)
     counts = columns.end - columns.first
-    return pa.table([columns.owner, topics, columns.first, counts], names=ROWS.names)
+    return pa.table([columns.owners, topics, columns.first, counts], names=ROWS.names)
 
 
 def _of_group(spec: GroupSpec, ranges: PartitionRanges) -> PartitionRanges:
@@ -125,11 +125,19 @@ def _of_group(spec: GroupSpec, ranges: PartitionRanges) -> PartitionRanges:
     return ranges
 
 
+def _kept(field: pa.Field, schema: pa.Schema) -> pa.Field:
+    """Return a field as a table is to have it: coded texts may stay so."""
+    type_ = schema.field(field.name).type
+    coded = pa.types.is_dictionary(type_) and type_.value_type == field.type
+    return field.with_type(type_) if coded else field
+
+
 def _read(spec: GroupSpec, ranges: pa.Table) -> PartitionRanges:
     missing = [name for name in ROWS.names if name not in ranges.column_names]
     if missing:
         raise SpecError(f"column {missing[0]} is missing: give {', '.join(ROWS.names)}")
-    table = ranges.select(ROWS.names).cast(ROWS)
+    table = ranges.select(ROWS.names)
+    table = table.cast(pa.schema([_kept(field, table.schema) for field in ROWS]))
     if any(column.null_count for column in table.columns):
         raise SpecError("a value is null: give every row its four values")
     count = table["partition_count"].to_numpy()
