@@ -245,18 +245,19 @@ class Maintenance:
 
 
 def select_small_files(parts: Sequence[Part]) -> list[Part]:
-    """Return the newest files, from one on that is not larger than all after it together.
+    """Return the newest files, from one on that has no more rows than all after it together.
 
     So a row is rewritten only about as often as the log can be halved, and about as many files
-    are left.
+    are left. A small file has some hundred times as many bytes a row as one of many rows.
     """
-    start, rest = len(parts), 0
+    start, rest, rows = len(parts), 0, 0
     for at in reversed(range(len(parts))):
         if rest + parts[at].bytes > PACKED_BYTES_MAX:
             break
-        if parts[at].bytes <= rest:
+        if parts[at].rows <= rows:
             start = at
         rest += parts[at].bytes
+        rows += parts[at].rows
     return list(parts[start : start + PACKED_FILES_MAX])
 
 

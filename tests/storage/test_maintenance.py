@@ -99,10 +99,19 @@ def test_a_table_of_files_stays_short_and_rows_are_not_moved_again_and_again():
         total = sum(part.bytes for part in small)
         assert total <= PACKED_BYTES_MAX
         assert parts[len(parts) - len(small) :] == small  # neighbours, so that order is kept
-        parts[len(parts) - len(small) :] = [Part("", total, 1, 0, 0)] if small else []
+        count = sum(part.rows for part in small)
+        parts[len(parts) - len(small) :] = [Part("", total, count, 0, 0)] if small else []
         moved += total
     assert len(parts) < 40 + written / PACKED_BYTES_MAX * 2
     assert moved < 14 * written
+
+
+def test_a_file_of_many_rows_is_left_alone_by_few_that_take_as_many_bytes():
+    """Commits of a row take kilobytes each: names of columns, sizes, checksums."""
+    many = Part("", 1_500_000, 300_000, 1, 300_000)
+    for each, there in ((1, False), (2_000, True)):
+        few = [Part("", 8_000, each, 0, 0) for _ in range(200)]
+        assert select_small_files([many, *few]) == [*([many] if there else []), *few]
 
 
 def test_replaced_files_stay_for_readers_that_began_before(tmp_path):
@@ -452,7 +461,8 @@ def test_few_files_are_packed_at_once_and_all_in_the_end():
         assert len(small) <= PACKED_FILES_MAX
         at = parts.index(small[0])
         assert parts[at : at + len(small)] == small
-        packed = Part("", sum(part.bytes for part in small), 1, small[0].first, small[-1].last)
+        size, count = sum(part.bytes for part in small), sum(part.rows for part in small)
+        packed = Part("", size, count, small[0].first, small[-1].last)
         parts[at : at + len(small)] = [packed]
         rounds += 1
     assert rounds < 20
