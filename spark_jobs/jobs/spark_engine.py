@@ -152,7 +152,7 @@ class SparkEngine(Engine):
         if twin.owners_of_each_topic and len(found.metas) * len(found.topics) > most:
             return False
         size = GroupSize(len(found.metas), basis.classes, found.targets.rows())
-        return fits_memory(self._config, size)
+        return fits_memory(self._config, size, whole=True)
 
     def _compute_here(self, basis: Basis, run: _Computation) -> TargetCandidate:
         """Assign a group in this process; the rows of a computation are written."""
