@@ -94,7 +94,7 @@ class Places:
     Attributes
     ----------
     split
-        Each block with the rows that are in it.
+        Each block with the rows that are in it; empty where `starts` are known.
     index
         Within the block; where `starts` are known, from the first block on.
     starts
@@ -109,11 +109,10 @@ class Places:
     def of(cls, places: Longs, column: BlockColumn) -> Places:
         """Split places by block."""
         block, index = places >> INDEX_BITS, places & INDEX
-        split = split_blocks(block)
-        if not are_many(len(split), column):
-            return cls(split, index, None)
+        if not are_many(_count_blocks(block, column), column):
+            return cls(split_blocks(block), index, None)
         starts = column.starts()
-        return cls(split, starts[block] + index, starts)
+        return cls([], starts[block] + index, starts)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -124,12 +123,15 @@ class Exchange:
     ----------
     stays
         Which of the old rows stay; None, all do.
-    is_new
-        Which rows are new then.
+    new
+        Where new rows are then.
+    is_old
+        Which rows are old then.
     """
 
     stays: Bools | None
-    is_new: Bools
+    new: Longs
+    is_old: Bools
 
     @classmethod
     def of(cls, size: int, out: Longs, into: Longs) -> Exchange:
@@ -139,9 +141,9 @@ class Exchange:
             stays = np.ones(size, dtype=np.bool_)
             stays[out] = False
             at = at - out.searchsorted(into)
-        is_new = np.zeros(size - len(out) + len(into), dtype=np.bool_)
-        is_new[at] = True
-        return cls(stays, is_new)
+        is_old = np.ones(size - len(out) + len(into), dtype=np.bool_)
+        is_old[at] = False
+        return cls(stays, at, is_old)
 
     def apply(self, had: Longs, new: Longs) -> Longs:
         """Exchange the rows of one column."""
@@ -149,9 +151,9 @@ class Exchange:
             had = had[self.stays]
         if not len(new):
             return had
-        rows = np.empty(len(self.is_new), dtype=had.dtype)
-        rows[self.is_new] = new
-        rows[~self.is_new] = had
+        rows = np.empty(len(self.is_old), dtype=had.dtype)
+        rows[self.is_old] = had
+        rows[self.new] = new
         return rows
 
 
@@ -162,6 +164,13 @@ def split_blocks(block: Longs) -> list[tuple[int, slice]]:
     starts = [0, *((block[1:] != block[:-1]).nonzero()[0] + 1).tolist()]
     rows = map(slice, starts, [*starts[1:], len(block)])
     return list(zip(block[starts].tolist(), rows, strict=True))
+
+
+def _count_blocks(block: Longs, column: BlockColumn) -> int:
+    """Count different blocks, given rows in the order of blocks; where rows are few, these."""
+    if not are_many(len(block), column):
+        return len(block)
+    return int(np.count_nonzero(block[1:] != block[:-1])) + 1
 
 
 def are_many(blocks: int, column: BlockColumn) -> bool:

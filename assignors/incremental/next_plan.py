@@ -153,7 +153,8 @@ def _find_drops(held: EqualMembers, order: MemberOrder, total: int, low: int, hi
     above_it = order.all_within(height + 2, ABOVE_ALL)
     places = join_places(last, above_it)
     versions, load = order.read(places)
-    keeps = np.where(are_in(places, last), height, height + 1)
+    keeps = np.full(len(places), height + 1)
+    keeps[_find_in(places, last)] = height
     ranges = HeldRanges.of(*held.ranges_of(versions))
     return _Drops(places, load, keeps, *ranges.keep_longest(ranges.who, keeps))
 
@@ -186,7 +187,9 @@ def _find_wants(order: MemberOrder, amount: int) -> tuple[Longs, Longs]:
     first = order.first_within(more, 0, height)
     places = join_places(first, order.all_within(0, height - 1))
     load = order.loads_at(places)
-    return places, np.maximum(height - load, 0) + are_in(places, first)
+    wants = np.maximum(height - load, 0)
+    wants[_find_in(places, first)] += 1
+    return places, wants
 
 
 def _give(
@@ -201,9 +204,11 @@ def _give(
     touched = join_places(drops.places, takers)
     if not len(touched):
         return held, order, touched
-    giver = np.searchsorted(touched, drops.places)
+    giver = _find_in(touched, drops.places)
     versions = order.numbers_at(touched)
-    others = np.flatnonzero(~are_in(touched, drops.places))
+    gives_nothing = np.ones(len(touched), dtype=np.bool_)
+    gives_nothing[giver] = False
+    others = np.flatnonzero(gives_nothing)
     lengths, (topic, first, count) = held.ranges_of(versions[others])
     greatest = np.argsort(-amount, kind="stable")
     piece, want, at, size = overlay(pool[1], amount[greatest], int(amount.sum()))
@@ -215,7 +220,7 @@ def _give(
         np.concatenate(column)
         for column in (
             (giver[kept.who], np.repeat(others, lengths),
-             np.searchsorted(touched, takers)[greatest][want]),
+             _find_in(touched, takers)[greatest][want]),
             (kept.topic, topic, new),
             (kept.first, first, start - line.start[new]),
             (kept.count, count, size),
@@ -229,9 +234,16 @@ def _give(
     return held, order.put(touched, sum_by(rows[0], rows[3], len(touched)), fresh), touched
 
 
+def _find_in(values: Longs, some: Longs) -> Longs:
+    """Return where some of the values, which ascend, are."""
+    return np.arange(len(some)) if len(some) == len(values) else values.searchsorted(some)
+
+
 def join_places(some: Longs, more: Longs) -> Longs:
-    """Return the values of both, ascending, once each."""
-    return sort_distinct(np.concatenate([some, more])) if len(more) else some
+    """Return the values of both, which ascend, once each."""
+    if not len(more):
+        return some
+    return sort_distinct(np.concatenate([some, more])) if len(some) else more
 
 
 def are_in(values: Longs, some: Longs) -> Bools:
