@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from assignors import GroupSpec, get_assignor, quality
 from benchmarks import __main__ as command
-from benchmarks import classic, costs, groups, report, views, wire
+from benchmarks import classic, costs, groups, one_join, report, views, wire
 from benchmarks.measure import REFERENCE_SORT_MS, Figure, Sort
 from benchmarks.shape import EPOCH, GROUP, Shape
 from benchmarks.store import write_group
@@ -200,3 +200,17 @@ def test_the_log_that_views_are_asked_about_says_who_got_what(tmp_path):
     assert reasons.count("member joined") == 40
     assert len(reasons) == 60
     assert frame(tmp_path / "store", "groups")["state"].to_pylist() == ["Stable"]
+
+
+def test_where_the_time_of_a_join_goes_is_known_by_parts(tmp_path):
+    """The parts are in the whole, and nothing is timed any longer after it."""
+    before = one_join.EventProcessor.run
+    lines = [*one_join.profile(tmp_path / "store", 2_000, 2)]
+    rows = [line.strip("| ").split(" | ") for line in lines if line.count(" | ") == 2]
+    cpu = {name: float(ms) for name, ms, _ in rows if ms.replace(".", "").isdigit()}
+    whole = cpu["the batch of the join"]
+    decided, written = cpu["decide: steps, records replayed"], cpu["write: all of the commit"]
+    assert 0 < decided < whole
+    assert 0 < cpu["of that the data file"] < written < whole
+    assert cpu["the assignor"] > 0
+    assert one_join.EventProcessor.run is before
