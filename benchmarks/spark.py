@@ -37,10 +37,12 @@ GOAL_SOME, GOAL_SOME_ON_EXECUTORS = 2.0, 4.0
 
 TEXT = f"""\
 `local[2]`, driver heap {HEAP}, warm (a hundredth of the group was assigned first); equal
-subscriptions to 10 topics, 1 % churn. Both jobs read and write Parquet. `sticky` assigns, and
+subscriptions to 10 topics, but for the line with shared topics, where each half of the members
+subscribes to 7 of them; 1 % churn. Both jobs read and write Parquet. `sticky` assigns, and
 writes rows sorted by member within each file. *Sort and write* sorts the previous rows by (member,
 topic, first partition) and writes them. Times are elapsed seconds; CPU is that of the JVM, of its
-Python tasks and of the driver's Python, which depends less on other load of the machine.
+Python tasks and of the driver's Python, which depends less on other load of the machine; ratios
+are of CPU.
 
 The driver assigns groups of up to `engine.driver_rows` rows: those of all lines but the last.
 *On executors* is the same with that setting at 0.
@@ -61,6 +63,7 @@ class Case:
 
     ranges: int  # a member
     rows: int
+    shared: bool  # whether two classes share topics
     sticky: list[Taken]
     executors: list[Taken]
     sorting: list[Taken]
@@ -79,6 +82,8 @@ def run(bench: Bench) -> Section:
         _case(spark, folder, max(members // 100, 100), 1)
         sizes = () if bench.smoke else (FIXED_MEMBERS, SOME_MEMBERS)
         cases = [_case(spark, folder, size, 1) for size in sizes]
+        if not bench.smoke:
+            cases.append(_case(spark, folder, SOME_MEMBERS, 1, shared=True))
         for ranges in bench.spark_ranges[:1] if bench.smoke else bench.spark_ranges:
             bench.say(f"spark: {members * ranges:,} rows")
             cases.append(_case(spark, folder, members, ranges))
@@ -91,8 +96,16 @@ def run(bench: Bench) -> Section:
     return Section(TITLE, TEXT, figures, tables)
 
 
-def write_group(spark: SparkSession, folder: Path, members: int, ranges: int) -> None:
-    """Write members, topics and previous as Parquet, 1 % of the members new."""
+def write_group(
+    spark: SparkSession, folder: Path, members: int, ranges: int, *, shared: bool = False
+) -> None:
+    """Write members, topics and previous as Parquet, 1 % of the members new.
+
+    Parameters
+    ----------
+    shared
+        Whether members subscribe to the first or the last 7 of 10 topics, in turn, not to all.
+    """
     from pyspark.sql import functions as F  # noqa: N812, PLC0415
 
     topics = 10
@@ -102,7 +115,11 @@ def write_group(spark: SparkSession, folder: Path, members: int, ranges: int) ->
         _name("t", F.col("id")).alias("topic"), F.lit(size).alias("partitions")
     ).write.parquet(str(folder / "topics"))
     joined = members + members // 100
-    lists = F.transform(F.sequence(F.lit(0), F.lit(topics - 1)), lambda at: _name("t", at))
+    first, last = F.lit(0), F.lit(topics - 1)
+    if shared:
+        first = F.expr("int(id % 2 * 3)")
+        last = first + 6
+    lists = F.transform(F.sequence(first, last), lambda at: _name("t", at))
     spark.range(joined).where(f"id >= {members} or id % 100 != 7").select(
         _name("m", F.col("id")).alias("member_id"), lists.alias("subscribed")
     ).write.parquet(str(folder / "members"))
@@ -130,11 +147,13 @@ HEAD = (
 )
 
 
-def _case(spark: SparkSession, folder: Path, members: int, ranges: int) -> Case:
+def _case(
+    spark: SparkSession, folder: Path, members: int, ranges: int, *, shared: bool = False
+) -> Case:
     """Measure one size, the pieces of work in turn."""
     at = folder / f"{members}-{ranges}"
-    write_group(spark, at, members, ranges)
-    case = Case(ranges, members * ranges, [], [], [])
+    write_group(spark, at, members, ranges, shared=shared)
+    case = Case(ranges, members * ranges, shared, [], [], [])
     most = EngineConfig().driver_rows
     for _ in range(3 if case.rows <= RUNS_MAX_ROWS else 1):
         case.sorting.append(_taken(spark, lambda: _sort_and_write(spark, at)))
@@ -202,7 +221,7 @@ def _figures(cases: list[Case], peak_mib: float) -> Iterator[Figure]:
     """Name what was measured, with the goals."""
     for case in cases:
         ranges = case.ranges
-        label = f"{case.rows:,} rows"
+        label = f"{case.rows:,} rows{', shared topics' if case.shared else ''}"
         elapsed = [taken.elapsed * 1000 for taken in case.sticky]
         small = case.rows == FIXED_MEMBERS
         goal = GOAL_FIXED_MS if small else None
@@ -217,10 +236,10 @@ def _figures(cases: list[Case], peak_mib: float) -> Iterator[Figure]:
         sorting_cpu = [taken.cpu * 1000 for taken in case.sorting]
         yield Figure.of(f"sort and write, {label}, CPU", sorting_cpu)
         some = case.rows == SOME_MEMBERS
-        ratio = [_median(case.sticky) / _median(case.sorting)]
+        ratio = [_by_sorting(case.sticky, case)]
         goal = GOAL_SOME if some else None if small else GOAL_RATIO.get(ranges)
         yield Figure.of(f"sticky by sort and write, {label}", ratio, "x", goal)
-        ratio = [_median(case.executors) / _median(case.sorting)]
+        ratio = [_by_sorting(case.executors, case)]
         goal = GOAL_SOME_ON_EXECUTORS if some else None
         yield Figure.of(f"on executors by sort and write, {label}", ratio, "x", goal)
     by_ranges = {case.ranges: case for case in cases}  # the largest of each
@@ -234,18 +253,23 @@ def _row(case: Case, bench: Bench) -> list[str]:
     sticky, executors = _median(case.sticky), _median(case.executors)
     sorting = _median(case.sorting)
     return [
-        f"{case.rows:,} ({case.ranges})",
+        f"{case.rows:,} ({case.ranges}{', shared topics' if case.shared else ''})",
         number(sticky),
         number(_median(case.sticky, "cpu")),
         number(executors),
         number(_median(case.executors, "cpu")),
         number(sorting),
         number(_median(case.sorting, "cpu")),
-        number(sticky / sorting),
-        number(executors / sorting),
+        number(_by_sorting(case.sticky, case)),
+        number(_by_sorting(case.executors, case)),
         number(_a_row(case) * 1e6),
         number(sticky * 1000 / bench.sort.unit_ms),
     ]
+
+
+def _by_sorting(taken: list[Taken], case: Case) -> float:
+    """Return what work takes by what sorting does, in CPU."""
+    return _median(taken, "cpu") / _median(case.sorting, "cpu")
 
 
 def _a_row(case: Case) -> float:
