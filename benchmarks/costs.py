@@ -7,11 +7,16 @@ written where they are read: conf/muster.toml, and the defaults in coordinator/c
 from __future__ import annotations
 
 import re
+import tempfile
 import time
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 from scipy.optimize import nnls
 
 from benchmarks.measure import Bench, Figure, ranges_a_member, resident_mib
@@ -29,13 +34,17 @@ from coordinator.history.former_targets import read_basis
 from coordinator.history.log_reader import LogReader
 from coordinator.storage.delta_log import DeltaLog
 from coordinator.storage.state_loader import load_state
+from coordinator.table_jobs.assignment_job import AssignmentJob
+from coordinator.table_jobs.inputs import find_input
+from coordinator.table_jobs.run_job import run_job
 
 TITLE = "What a target costs"
 TEXT = """\
 CPU ms of one computation after one member in a hundred has left: with NumPy in the coordinator's
 process, and as a Spark job that gets the group and writes the table `targets`, including reading
-back and checking (warm, `local[2]`; of the JVM, its Python tasks and the driver). The constants of
-`[cost]` in conf/muster.toml are fitted to these figures.
+back and checking (warm, `local[2]`; of the JVM, its Python tasks and the driver). *Tables*: what a
+process takes at its peak to read a group from Parquet, ten topics a member, and to assign it. The
+constants of `[cost]` in conf/muster.toml are fitted to these figures.
 """
 LOCAL = (
     Shape(2_000, 100),
@@ -51,6 +60,7 @@ SPARK = (
     Shape(200_000, 100, ranges=5),
     Shape(100_000, 100, classes=1_000),
 )
+TABLES = (Shape(300_000, 100), Shape(1_000_000, 100), Shape(300_000, 100, ranges=5))
 SMOKE = (
     Shape(400, 100),
     Shape(800, 100, ranges=2),
@@ -77,8 +87,16 @@ def run(bench: Bench) -> Section:
         mib.append(memory)
         figures.append(Figure.of(f"local, {_name(shape)}", [took * 1000]))
     found = _fitted("local", np.array(rows), np.array(local_s))
-    found |= _fitted_memory(np.array(rows), np.array(mib))
+    found |= _fitted_memory("local", np.array(rows), np.array(mib))
     if not bench.smoke:
+        read = []
+        for shape in TABLES:
+            bench.say(f"costs: tables, {_name(shape)}")
+            read.append(_tables(shape))
+            figures.append(Figure.of(f"tables, {_name(shape)}, memory", [read[-1]], "MiB"))
+        found |= _fitted_memory(
+            "table", np.array([_row(shape) for shape in TABLES]), np.array(read)
+        )
         spark_s = []
         for shape in SPARK:
             bench.say(f"costs: Spark, {_name(shape)}")
@@ -111,10 +129,10 @@ def _fitted(engine: str, rows: np.ndarray, seconds: np.ndarray) -> dict[str, int
     }
 
 
-def _fitted_memory(rows: np.ndarray, mib: np.ndarray) -> dict[str, int]:
+def _fitted_memory(what: str, rows: np.ndarray, mib: np.ndarray) -> dict[str, int]:
     used = np.maximum(mib, 1.0)
     member, piece = nnls(rows[:, [1, 3]] / used[:, None], np.ones(len(used)))[0] * MIB
-    return {"local_bytes_member": round(member), "local_bytes_range": round(piece)}
+    return {f"{what}_bytes_member": round(member), f"{what}_bytes_range": round(piece)}
 
 
 def _replaced(text: str, form: str, found: dict[str, int]) -> str:
@@ -144,6 +162,51 @@ def _local(shape: Shape) -> tuple[float, float]:
     before, began = resident_mib("VmRSS"), time.process_time()
     compute_target(_basis(given, shape))
     return time.process_time() - began, resident_mib() - before
+
+
+def _tables(shape: Shape) -> float:
+    """Return the MiB that a process takes to read a group from tables and to assign it."""
+    with (
+        tempfile.TemporaryDirectory(prefix="muster-bench-") as folder,
+        ProcessPoolExecutor(1, get_context("spawn")) as process,
+    ):
+        return process.submit(_assign_tables, shape, Path(folder)).result()
+
+
+def _assign_tables(shape: Shape, folder: Path) -> float:
+    """Do so in this process: members subscribe to ten topics, one in a hundred is new."""
+    small = replace(shape, topic_count=10)
+    topics, ids = small.topics(), pa.array(shape.ids())
+    names, size = pa.array(topics), shape.members * shape.each // len(topics)
+    lists = pa.ListArray.from_arrays(
+        np.arange(shape.members + 1, dtype=np.int32) * len(topics),
+        names.take(pa.array(np.tile(np.arange(len(topics)), shape.members))),
+    )
+    piece = shape.each // shape.ranges
+    start = np.arange(shape.members * shape.ranges, dtype=np.int64) * piece
+    owner = (start // piece * 7_919 + shape.members // 100) % shape.members
+    tables = {
+        "members": {"member_id": ids, "subscribed": lists},
+        "topics": {"topic": names, "partitions": pa.array(topics.values())},
+        "previous": {
+            "member_id": ids.take(pa.array(owner)), "topic": names.take(pa.array(start // size)),
+            "first_partition": start % size, "partition_count": np.full(len(start), piece),
+        },
+    }  # fmt: skip
+    given = {}
+    for name, columns in tables.items():
+        pq.write_table(pa.table(columns), folder / f"{name}.parquet")
+        given[name] = find_input(str(folder / f"{name}.parquet"), f"--{name}", "local")
+    del tables, ids, lists, start, owner
+    pa.default_memory_pool().release_unused()
+    Path("/proc/self/clear_refs").write_text("5")  # the peak from here on
+    before = resident_mib("VmRSS")
+    output = str(folder / "out.parquet")
+    job = AssignmentJob(
+        **given, owned=None, output=output, options=AssignorOptions("sticky"), engine="local"
+    )
+    run_job(job, Config())
+    return resident_mib() - before
 
 
 def _basis(given: AssignorInput, shape: Shape) -> Basis:

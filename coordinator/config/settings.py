@@ -72,6 +72,8 @@ class CostConfig:
     local_ns_range: int = 2_173
     local_bytes_member: int = 70
     local_bytes_range: int = 240
+    table_bytes_member: int = 761
+    table_bytes_range: int = 145
     spark_ms: int = 6_676
     spark_ns_member: int = 7_963
     spark_us_class: int = 0

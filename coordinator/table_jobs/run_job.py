@@ -138,4 +138,4 @@ def _choose_engine(job: AssignmentJob, config: Config) -> str:
     previous = job.owned or job.previous
     rows = local_table(previous, "--previous").rows() if previous else 0
     size = GroupSize(local_table(job.members, "--members").rows(), 1, rows)
-    return choose_engine(config, "auto", size, whole=whole)
+    return choose_engine(config, "auto", size, whole=whole, tables=True)
