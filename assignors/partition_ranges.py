@@ -392,8 +392,9 @@ def find_names(names: pa.Array, known: pa.Array) -> Ints:
     if pa.types.is_dictionary(names.type):
         found: Ints = find_names(names.dictionary, known)[names.indices.to_numpy()]
         return found
-    at = pc.index_in(names, value_set=known.cast(names.type))
-    return np.asarray(pc.fill_null(at, -1), dtype=np.int32)
+    known = known if known.type == names.type else known.cast(names.type)
+    at = pc.index_in(names, value_set=known)
+    return np.array(at.fill_null(-1) if at.null_count else at)
 
 
 def subtract(start: Longs, end: Longs, less_start: Longs, less_end: Longs) -> tuple[Longs, Longs]:

@@ -13,6 +13,8 @@ is hashed together, a column of bytes at a time.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -20,6 +22,7 @@ import pyarrow as pa
 Hashes = npt.NDArray[np.uint64]
 Bytes = npt.NDArray[np.uint8]
 
+COLUMNS = ["member_id", "topic_id", "first_partition", "partition_count"]
 SEED = 42
 CHUNK = 10_000
 """Rows that are hashed at once: their arrays fit the cache, and other threads get their turns."""
@@ -40,20 +43,34 @@ def digest_rows(rows: pa.Table) -> int:
     """Return the digest of member_id, topic_id, first_partition, partition_count."""
     total = np.uint64(0)
     with np.errstate(over="ignore"):
-        for at in range(0, len(rows), CHUNK):
-            some = rows.slice(at, CHUNK)
-            hashes = np.full(len(some), SEED, dtype=np.uint64)
-            hashes = hash_texts(_to_array(some["member_id"]), hashes)
-            hashes = hash_texts(_to_array(some["topic_id"]), hashes)
-            for name in ("first_partition", "partition_count"):
-                hashes = _hash_ints(some[name].to_numpy().astype(np.int32), hashes)
-            total += hashes.sum(dtype=np.uint64)
+        for batch in rows.select(COLUMNS).to_batches():
+            members = _hash_members(batch["member_id"])
+            for at, seeds in zip(range(0, len(batch), CHUNK), members, strict=True):
+                some = batch.slice(at, CHUNK)
+                hashes = hash_texts(_to_texts(some["topic_id"]), seeds)
+                for name in COLUMNS[2:]:
+                    hashes = _hash_ints(some[name].to_numpy().astype(np.int32), hashes)
+                total += hashes.sum(dtype=np.uint64)
     return int(total.view(np.int64))
 
 
-def _to_array(column: pa.ChunkedArray) -> pa.Array:
-    array = column.combine_chunks()
-    return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
+def _hash_members(column: pa.Array) -> Iterator[Hashes]:
+    """Yield the hashes of the members of each chunk of rows: those that are coded are made once."""
+    if not pa.types.is_dictionary(column.type):
+        for at in range(0, len(column), CHUNK):
+            some = column.slice(at, CHUNK)
+            yield hash_texts(some, np.full(len(some), SEED, dtype=np.uint64))
+        return
+    codes = column.indices.to_numpy()
+    low, high = (int(codes.min()), int(codes.max()) + 1) if len(codes) else (0, 0)
+    values = [np.zeros(0, np.uint64), *_hash_members(column.dictionary.slice(low, high - low))]
+    known = np.concatenate(values)
+    for at in range(0, len(codes), CHUNK):
+        yield known[codes[at : at + CHUNK] - low]
+
+
+def _to_texts(column: pa.Array) -> pa.Array:
+    return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
 
 
 def _hash_ints(values: npt.NDArray[np.int32], seeds: Hashes) -> Hashes:

@@ -229,7 +229,7 @@ def _describe_target(basis: Basis) -> tuple[list[Column], str]:
     rank = np.empty(len(rows.keys), dtype=np.int64)
     rank[keys] = np.arange(len(keys))
     names = pa.array(members, pa.string())
-    owner = find_names(rows.owners, names).astype(np.int64)
+    owner = find_names(rows.ids, names)[rows.owner].astype(np.int64)
     topic = rank[rows.topic]
     order = np.lexsort((rows.first, topic, owner))
     epoch = np.array([basis.assignment_epoch, basis.assigned_ms], dtype=np.int64)

@@ -56,7 +56,7 @@ class Ranges(NamedTuple):
     @property
     def owners(self) -> pa.DictionaryArray:
         """The owner of each range."""
-        return pa.DictionaryArray.from_arrays(pa.array(self.owner), self.ids)
+        return pa.DictionaryArray.from_arrays(pa.array(self.owner), self.ids, safe=False)
 
 
 class StoredTarget(NamedTuple):

@@ -173,7 +173,7 @@ def keep_topics(spans: Spans, topics: TopicKeys) -> Spans:
 def _list_targets(old: AssignorInput, member_ids: pa.StringArray) -> RangeColumns:
     """Return the old targets by member: the place of each among these, topic, first and end."""
     had, number = old.owned()
-    member = find_names(had.owners, member_ids)
+    member = find_names(had.ids, member_ids)[had.owner]
     order = np.argsort(member, kind="stable")[np.count_nonzero(member < 0) :]
     return member[order], number[order], had.first[order], had.end[order]
 
