@@ -129,7 +129,11 @@ class PlannedGroup:
         return FullPlan.LONG if long else found
 
     def _plan_all(self, changes: GroupChanges, why: FullPlan) -> PlannedChange:
-        before = (self.group(), self.assignment()) if self._whole is None else self._whole
+        if self._held is not None:
+            before = self._held.group_and_owned()
+        else:
+            assert self._whole is not None
+            before = self._whole
         group = change_group(*before, changes)
         planned = PlannedGroup.plan(group, self.assignor, why)
         return PlannedChange(planned, planned.assignment())

@@ -6,7 +6,7 @@ See docs/design/algorithm.md#the-next-plan.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 
 import numpy as np
@@ -350,8 +350,18 @@ class SeparateClasses:
     def group(self) -> GroupSpec:
         """Return the group, with what its members own."""
         owned = self.all_owned()
-        ids, instances = read_keys(owned.keys)
+        return self._group_of(owned, self.ranges_of(owned, Verdict()))
+
+    def group_and_owned(self) -> tuple[GroupSpec, PartitionRanges]:
+        """Return the group as if its members owned nothing, and what they own."""
+        owned = self.all_owned()
         ranges = self.ranges_of(owned, Verdict())
+        none = ranges.member[:0]
+        nothing = replace(ranges, member=none, topic=none, first=none, count=none)
+        return self._group_of(owned, nothing), ranges
+
+    def _group_of(self, owned: Owned, ranges: PartitionRanges) -> GroupSpec:
+        ids, instances = read_keys(owned.keys)
         number, numbers = np.zeros(len(ids), dtype=np.int64), sorted(self.classes)
         if self.directory is not None:
             number = np.searchsorted(numbers, self.directory.all()[1])
