@@ -48,7 +48,8 @@ def peak_mb() -> int:
 
 def main() -> None:
     owners, heap = int(sys.argv[1]), sys.argv[2]
-    spark = spark_session("million", "local[2]", {"spark.driver.memory": heap})
+    conf = {"spark.driver.memory": heap, "spark.sql.ui.explainMode": "simple"}
+    spark = spark_session("million", "local[2]", conf)
     frames, before = group(spark, owners), peak_mb()
     with watch(spark) as seen:
         assigned = assign_frames(spark, "sticky", *frames, driver_rows=0)
