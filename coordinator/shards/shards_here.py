@@ -26,12 +26,14 @@ from coordinator.storage.tables.store_files import files_at, is_remote
 LOADS_AT_ONCE = 4
 """From an object store, whose answers take long; from a disk it is one at a time."""
 LOOK_S = 0.2
-"""How often it is looked whether a shard was lost, and how long ago nodes may have been read."""
+"""How often it is looked whether much has changed, and how long ago nodes may have been read."""
 LOOK_LOST_S = 0.02
 """The same while no node has named the owner of a shard that was lost."""
 LOOK_MOST_S = 5.0
 """How seldom we look whether a departing shard was claimed, after many looks."""
-RETRY_S = 1.0
+RETRY_S = WATCH_S = 1.0
+"""How often a thread looks at its shard; what says that it must go wakes it at once. There may be
+hundreds, and each takes Python's lock from the one that loads."""
 logger = logging.getLogger("muster.shards")
 
 
@@ -204,8 +206,9 @@ class ShardsHere:
             self._let_go(shard)
 
         claims = self._start(run, f"muster-claims-{shard}")
-        while claims.is_alive() and not stop.is_set():
-            claims.join(LOOK_S)
+        claims.join(LOOK_S)  # on a disk, a small shard is here by then
+        while claims.is_alive() and not stop.wait(WATCH_S):
+            pass
         return bool(found and found[0])
 
     def _let_go(self, shard: int) -> None:
@@ -242,7 +245,7 @@ class ShardsHere:
         A node that lost a shard may be late to learn it; one without requests learns it from the
         other nodes.
         """
-        while not stop.wait(LOOK_S if shard in self._here else RETRY_S):
+        while not stop.wait(WATCH_S):
             ours = self._here.get(shard)
             if ours is None and self._claimed_elsewhere(shard):
                 with self._changing:
