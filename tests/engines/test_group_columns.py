@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from assignors import get_assignor
 from coordinator.core.state.groups import CHANGES_LEAST, State
-from coordinator.core.state.partition_spans import TopicKey
+from coordinator.core.state.partition_spans import TopicKey, count_partitions, subtract_spans
 from coordinator.core.state.records import (
     ComputationPrepared,
     GroupMetadata,
@@ -23,7 +23,7 @@ from coordinator.core.state.records import (
 )
 from coordinator.core.state.replay import replay
 from coordinator.core.state.row_dict import RowDict
-from coordinator.core.targets.compute_here import diff_targets
+from coordinator.core.targets.compute_here import diff_targets, keep_topics
 from coordinator.core.targets.rebase import restore_input
 from coordinator.engines import group_columns
 from coordinator.engines.group_columns import GroupColumns
@@ -75,6 +75,36 @@ def columns_of(spec):
     return {n: v.to_pylist() if isinstance(v, pa.Array) else v for n, v in plain.items()}
 
 
+def count_moved(found, changed):
+    """Of each member, what it had of topics that are there, and has no longer."""
+    had = (
+        keep_topics(found.targets.get(one.member_id) or (), found.listed.keys) for one in changed
+    )
+    gone = (subtract_spans(spans, one.spans) for spans, one in zip(had, changed, strict=True))
+    return sum(map(count_partitions, gone))
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(NAMES),
+        st.lists(st.tuples(st.sampled_from(["a", "b", "gone"]), st.integers(0, 30)), max_size=8),
+    ),
+    st.sampled_from(["uniform", "range"]),
+)
+def test_moves_are_counted_as_member_by_member(targets, assignor):
+    """Targets with gaps, beyond the ends of topics, of topics that are gone, of several members."""
+    state, group = new_group()
+    for at, name in enumerate(NAMES):
+        change(state, (name, LISTS[at % 3], False))
+    for name, places in targets.items():
+        spans = tuple((TopicKey(t, f"id-{t}"), at, at + 1) for t, at in sorted({*places}))
+        replay(state, TargetMember("g", name, spans))
+    prepare(state)
+    found = restore_input(group, group.computation)
+    changed, moved = diff_targets("g", found, get_assignor(assignor).assign(found.spec()))
+    assert moved == count_moved(found, changed)
+
+
 @given(STEPS)
 def test_a_group_made_from_an_earlier_one_is_the_same(steps):
     """Members come, go, subscribe otherwise, also meanwhile; a topic grows; targets follow."""
@@ -96,7 +126,8 @@ def test_a_group_made_from_an_earlier_one_is_the_same(steps):
         if len(whole.released.topic) == 0:
             assert columns_of(columns.spec) == columns_of(whole)
         ranges = get_assignor("uniform").assign(whole)
-        changed, _ = said = diff_targets("g", found, ranges)
+        changed, moved = said = diff_targets("g", found, ranges)
+        assert moved == count_moved(found, changed)
         owned = None if columns.mark is None else columns.spec
         assert diff_targets("g", found, ranges, owned) == said
         for record in changed:

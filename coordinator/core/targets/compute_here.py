@@ -15,15 +15,9 @@ from assignors.partition_ranges import Verdict, find_names
 from assignors.prior_ownership import RangeColumns
 from assignors.registry import knows_loads
 from coordinator.config import Config
-from coordinator.core.state.partition_spans import (
-    MANY,
-    Spans,
-    count_partitions,
-    shrink,
-    subtract_spans,
-)
+from coordinator.core.state.partition_spans import MANY, Spans, shrink
 from coordinator.core.state.records import TargetMember
-from coordinator.core.state.span_columns import SpanColumns, TopicKeys
+from coordinator.core.state.span_columns import PARTITION_BITS, SpanColumns, TopicKeys
 from coordinator.core.state.target_candidate import TargetCandidate
 from coordinator.core.targets.assignor_options import AssignorOptions
 from coordinator.core.targets.basis import AssignorInput, Basis
@@ -120,14 +114,12 @@ def diff_targets(
     """
     bounds = offsets_of(np.bincount(ranges.member, minlength=len(ranges.member_ids)))
     had = _list_targets(old, ranges.member_ids) if spec is None else _list_owned(spec)
-    differs = pa.array(_find_changed(old, had, ranges, bounds))
+    differs = _find_changed(old, had, ranges, bounds)
     topics = _list_keys(old, ranges)
-    records, moved = [], 0
-    for member_id, part in list_spans(ranges.of_members(differs), topics):
-        record = TargetMember(group_id, member_id, part)
-        held = old.targets.get(member_id) or ()
-        moved += count_partitions(subtract_spans(keep_topics(held, topics), record.spans))
-        records.append(record)
+    changed = list_spans(ranges.of_members(pa.array(differs)), topics)
+    records = [TargetMember(group_id, member_id, part) for member_id, part in changed]
+    numbers = old.listed.keys.find(topics.keys)
+    moved = _count_moved(had, ranges, numbers, differs)
     return sorted(records, key=lambda record: record.member_id), moved
 
 
@@ -181,6 +173,38 @@ def _list_targets(old: AssignorInput, member_ids: pa.StringArray) -> RangeColumn
 def _list_owned(spec: GroupSpec) -> RangeColumns:
     """Return the same of a group whose members own just their targets."""
     return spec.member, spec.topic, spec.first, spec.first + spec.count
+
+
+def _count_moved(had: RangeColumns, ranges: PartitionRanges, numbers: Longs, differs: Bools) -> int:
+    """Return how many partitions, of topics that are there, some members had and have no longer.
+
+    Parameters
+    ----------
+    numbers
+        The number that each topic of the ranges has in `had`.
+    """
+    member, topic, begin, end = had
+    was = np.flatnonzero(differs[member] & (topic >= 0))
+    now = np.flatnonzero(differs[ranges.member])
+    members = np.concatenate([member[was], ranges.member[now]]).astype(np.int64)
+    topics = np.concatenate([topic[was], numbers[ranges.topic[now]]])
+    # What one member has of one topic lies by itself on a line of partitions.
+    _, place = np.unique(members * (len(numbers) + 1) + topics, return_inverse=True)
+    place = place.astype(np.int64) << PARTITION_BITS
+    order = np.argsort(place[: len(was)] + begin[was], kind="stable")
+    start = (place[: len(was)] + begin[was])[order]
+    stop = (place[: len(was)] + end[was])[order]
+    before = np.append(0, np.cumsum(stop - start))
+
+    def count_below(at: Longs) -> Longs:
+        """Return how many of the partitions that members had come before each place."""
+        runs = np.searchsorted(start, at)
+        rest = np.append(0, stop)[runs] - at
+        return before[runs] - np.where(runs > 0, np.maximum(rest, 0), 0)
+
+    first = place[len(was) :] + ranges.first[now]
+    kept = count_below(first + ranges.count[now]) - count_below(first)
+    return int(before[-1] - kept.sum())
 
 
 def _find_changed(
