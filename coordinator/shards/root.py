@@ -189,7 +189,7 @@ class Root:
         while not ending.wait(LOOK_S) and opened.status not in LOST:
             with suppress(GroupError):  # it is looked at again
                 fill_drained(opened)
-            late = self._list_late()
+            late = self._list_ended()
             opened.name_late(late)
             self._note_late(late)
             if self._is_missed(opened.epoch):
@@ -215,6 +215,11 @@ class Root:
         late_s = BEATS_MISSED * self._config.lease.ttl_ms / BEATS / 1000
         known = [one.address for one in self._nodes.others]
         return [address for address in known if self.heard.silent_s([address]) > late_s]
+
+    def _list_ended(self) -> list[str]:
+        """Return the late nodes that may have ended: where all are late, our link is cut."""
+        late = self._list_late()
+        return late if len(late) < max(2, len(self._nodes.others)) else []
 
     def _begin(self, opened: Coordinator) -> None:
         try:

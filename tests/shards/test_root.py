@@ -102,14 +102,19 @@ def test_a_root_makes_way_where_others_live_and_none_is_heard_of(tmp_path, heard
 
 def test_a_node_is_late_that_the_store_knows_and_the_root_does_not_hear_of(tmp_path):
     nodes = SimpleNamespace(others=[SimpleNamespace(address="b:1"), SimpleNamespace(address="c:1")])
-    config = Config(lease=LeaseConfig(ttl_ms=100))
+    config = Config(lease=LeaseConfig(ttl_ms=1_000))
     has_root = root.Root(str(tmp_path), Shards(4), config, nodes, lambda: None)
-    time.sleep(root.BEATS_MISSED * 0.01)
+    time.sleep(root.BEATS_MISSED * 0.1)
     has_root.heard.note("b:1")
-    assert has_root._list_late() == ["c:1"]
+    assert has_root._list_late() == has_root._list_ended() == ["c:1"]
+    has_root.heard.start_over()
+    time.sleep(root.BEATS_MISSED * 0.1)
+    assert (has_root._list_late(), has_root._list_ended()) == (["b:1", "c:1"], []), "it is cut off"
+    has_root.heard.note("b:1")
     del nodes.others[1]
-    has_root.heard.note("b:1")
     assert has_root._list_late() == []
+    time.sleep(root.BEATS_MISSED * 0.1)
+    assert has_root._list_ended() == ["b:1"], "the only other one"
 
 
 def test_who_stands_by_learns_from_the_lease_who_has_the_root(tmp_path):
