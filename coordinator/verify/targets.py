@@ -127,7 +127,7 @@ def _read_rows(table: TableFiles, files: list[DataFile], run_id: str) -> pa.Tabl
 
 def _find_overlap(rows: pa.Table) -> str:
     """Name a partition that is in two ranges; "" without one."""
-    topics = rows["topic_id"].combine_chunks().dictionary_encode()
+    topics = rows["topic_id"].dictionary_encode().combine_chunks()  # as texts they may be too long
     topic = topics.indices.to_numpy()
     first = rows["first_partition"].to_numpy().astype(np.int64)
     end = first + rows["partition_count"].to_numpy()
