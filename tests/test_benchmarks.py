@@ -187,7 +187,8 @@ def test_scattering_gives_everybody_many_ranges_and_changes_nothing_else(shape):
 def test_each_constant_of_the_costs_has_its_place_in_every_file():
     rows, ones = np.eye(4), np.ones(4)
     found = costs._fitted("local", rows, ones) | costs._fitted("spark", rows, ones)
-    found |= costs._fitted_memory(rows, ones)
+    for what in ("local", "table"):
+        found |= costs._fitted_memory(what, rows, ones)
     for path, form in costs.FILES.items():
         text = costs._replaced(path.read_text(encoding="utf-8"), form, dict.fromkeys(found, 1_234))
         assert text.count("1234") + text.count("1_234") == len(found)
