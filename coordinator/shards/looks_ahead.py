@@ -129,5 +129,4 @@ class LooksAhead:
         looked = self._looked.pop(shard, None)
         if looked is None or self._clock() > looked.until_s:
             return None
-        self._rests_until_s.pop(looked.owner, None)  # it had ended indeed
         return looked.log

@@ -108,7 +108,7 @@ def test_the_shards_of_any_node_are_looked_at_that_the_lease_of_the_root_names(s
     assert one.looked == [1.0, 1.0], "once, and its own are here"
     assert one.ahead.take(0) is not None, "that the root is alive says nothing of a:1"
     one.see(replace(root, late=("a:1",)), 10.0)
-    assert one.looked[2:] == [10.0], "it had ended, and has come back"
+    assert len(one.looked) == 2, "its file stays for a while, and says what it had"
 
 
 def test_who_stands_by_reads_at_once_which_nodes_are_late(tmp_path):
