@@ -208,6 +208,12 @@ def _apply(
             f"plan {plan.plan_id} is for another state of group {group.group_id}: "
             f"{'; '.join(drift)}. Plan again, or rebase the plan to see the difference.",
         )
+    for move in plan.moves:
+        if move.first_partition + move.partition_count > INT32_MAX:
+            raise _refused(
+                f"plan {plan.plan_id} cannot be applied: it moves {move.partition_count} "
+                f"partitions of {move.topic} from {move.first_partition} on: no topic has so many"
+            )
     changes = move_targets(basis, plan.moves)
     records: list[Record] = []
     loads = _drained(basis, plan)
