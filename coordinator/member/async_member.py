@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mappin
 from contextlib import asynccontextmanager
 from typing import Self
 
+from coordinator.clock import monotonic_ms
 from coordinator.member.application import AsyncStop, Held, TaskApplication
 from coordinator.member.driver import Change, Driver, called
 from coordinator.member.options import (
@@ -54,6 +55,12 @@ class AsyncMember(MemberOptions):
     def owned(self) -> frozenset[TopicPartition]:
         """The partitions that it may use now."""
         return frozenset() if self._driver is None else self._driver.owned()
+
+    @property
+    def waits_ms(self) -> int:
+        """For how long its heartbeats have not been answered; refusals are no answers."""
+        since = None if self._driver is None else self._driver.membership.waits_since_ms
+        return 0 if since is None else monotonic_ms() - since
 
     @asynccontextmanager
     async def holding(self) -> AsyncIterator[Held]:
