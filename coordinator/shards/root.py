@@ -207,7 +207,8 @@ class Root:
             return False
         self._asked_s = now_s
         with suppress(OSError):  # it is asked again
-            return any(one.misses == epoch for one in self._nodes.look())
+            self._nodes.look()
+            return any(one.misses == epoch for one in self._nodes.others)
         return False
 
     def _list_late(self) -> list[str]:
