@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from subprocess import TimeoutExpired
 from types import FrameType
 from typing import Any
@@ -114,6 +115,7 @@ def _stop_spark() -> bool:
     if java is None and jvm is None:
         return False
     logging.getLogger("py4j").setLevel(logging.CRITICAL + 1)
+    logging.getLogger().addFilter(_is_not_of_py4j)  # it logs lost connections by this one
     if java is None:  # it takes seconds to begin, and longer on a busy machine
         jvm.terminate()
         return True
@@ -121,6 +123,10 @@ def _stop_spark() -> bool:
         context.setLogLevel("OFF")  # the command has asked for what tasks would complain of
         java.stop()
     return True
+
+
+def _is_not_of_py4j(record: logging.LogRecord) -> bool:
+    return "py4j" not in Path(record.pathname).parts
 
 
 def _context_class() -> Any:  # noqa: ANN401 - of pyspark
