@@ -48,8 +48,8 @@ async def main() -> None:
 asyncio.run(main())
 """
 NOT_AWAITED = {
-    "decide_plan", "forward_plans", "is_large", "make_way", "open", "read_requests", "submit",
-    "submit_heartbeat", "when_closed",
+    "decide_plan", "forward_plans", "is_large", "make_way", "name_late", "open", "read_requests",
+    "submit", "submit_heartbeat", "when_closed",
 }  # fmt: skip
 """They answer with a future or at once, or concern the object itself."""
 
