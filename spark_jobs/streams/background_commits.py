@@ -91,6 +91,7 @@ class BackgroundCommits:
         self._settings = MemberSettings(
             group_id, NO_MEMBER, client_id=client_id, backoff_max_ms=PAUSE_MAX_MS
         )
+        self._servers = servers if isinstance(servers, str) else ",".join(servers)
         self._transport = Kafka(servers, self._settings, tls, login)
         self._changed = threading.Condition()
         self._pending: dict[TopicPartition, int] = {}
@@ -149,14 +150,15 @@ class BackgroundCommits:
             if self._is_closed:
                 return done
             self._is_closed = True
-            thread, left = self._thread, len(self._pending)
+            waiting = self._pending.keys() | self._in_flight.keys()
+            thread, left = self._thread, len(waiting)
         atexit.unregister(self.close)
         if thread is not None and not thread.is_foreign:
             thread.ask(self._end())
             loop_thread.release(thread)
         if left:
             self._log_at_ms = 0
-            why = self._delayed_by or TimeoutError("the coordinator was not asked yet")
+            why = self._delayed_by or TimeoutError(f"{self._servers} has not answered yet")
             self._note_failure(why, f"closed while {left} wait")
         return done
 
