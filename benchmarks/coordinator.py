@@ -262,7 +262,7 @@ def _one_joins(coordinator: Coordinator, shape: Shape) -> Iterator[Figure]:
     took = []
     for number in range(5):
         time.sleep(1.1)  # the assignment interval
-        took.append(_took(partial(_join_one, coordinator, shape, f"new{number}")))
+        took.append(_took(partial(join_one, coordinator, shape, f"new{number}")))
     over.set()
     others.join()
     waits.sort()
@@ -306,9 +306,9 @@ def _change(store: Path, sizes: Sizes, classes: int) -> list[Figure]:
     with Coordinator.open(
         store, config=PATIENT, topics=shape.topics(), takeover="force"
     ) as coordinator:
-        first = _took(partial(_join_one, coordinator, shape, "first"))
+        first = _took(partial(join_one, coordinator, shape, "first"))
         joined = [f"new{number}" for number in range(10)]
-        joins = [_took(partial(_join_one, coordinator, shape, one)) for one in joined]
+        joins = [_took(partial(join_one, coordinator, shape, one)) for one in joined]
         other = Heartbeat(GROUP, shape.ids()[0], EPOCH)
         leaves = []
         for member_id in joined:
@@ -327,7 +327,8 @@ def _change(store: Path, sizes: Sizes, classes: int) -> list[Figure]:
     ]
 
 
-def _join_one(coordinator: Coordinator, shape: Shape, member_id: str) -> None:
+def join_one(coordinator: Coordinator, shape: Shape, member_id: str) -> None:
+    """Let a member join, and wait until the target with it is durable."""
     coordinator.consumer_group_heartbeat(
         group_id=GROUP,
         member_id=member_id,

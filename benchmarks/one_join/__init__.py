@@ -7,11 +7,12 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.coordinator import CHANGED, CHANGED_EACH, PATIENT
-from benchmarks.shape import GROUP, in_thousands
+from benchmarks.coordinator import CHANGED, CHANGED_EACH, PATIENT, join_one
+from benchmarks.shape import in_thousands
 from benchmarks.store import write_group
 from coordinator import Coordinator
 from coordinator.core.targets import compute_here
@@ -114,27 +115,15 @@ def profile(store: Path, members: int, joins: int) -> Iterator[str]:
     write_group(store, shape, CHANGED, snapshot=True)
     first, later = Stopwatch(), Stopwatch()
     with Coordinator.open(store, config=PATIENT, topics=shape.topics()) as coordinator:
-
-        def join(member_id: str) -> None:
-            coordinator.consumer_group_heartbeat(
-                group_id=GROUP,
-                member_id=member_id,
-                member_epoch=0,
-                rebalance_timeout_ms=60_000,
-                subscribed_topic_names=shape.names(0),
-                topic_partitions={},
-            )
-            while len(set(coordinator.group_epochs(GROUP)[0][:2])) > 1:
-                time.sleep(0.001)
-
+        join = partial(join_one, coordinator, shape)
         with first.over(FIRST):
-            took = first.note(lambda: join("first"))
+            took = first.note(partial(join, "first"))
         yield f"| the first of {members:,} after a load | CPU, ms | elapsed, ms |\n|---|---|---|"
         yield from first.rows()
         yield f"| until its target is durable | | {took:.0f} |\n"
         join("second")
         with later.over(LATER):
-            each = [later.note(lambda n=number: join(f"new{n}")) for number in range(joins)]  # type: ignore[misc]
+            each = [later.note(partial(join, f"new{number}")) for number in range(joins)]
         yield f"| one joins {members:,}, median of {joins} | CPU, ms | elapsed, ms |\n|---|---|---|"
         yield from later.rows()
         yield f"| until its target is durable | | {statistics.median(each):.1f} |"
