@@ -66,6 +66,8 @@ class OwnedKinds:
 
 def _find_distinct(rows: Longs) -> tuple[Longs, Longs]:
     """Return the distinct rows, in some order, and which of them each row is."""
+    if not rows.shape[1]:  # no topic has a partition
+        return rows[:1], np.zeros(len(rows), dtype=np.int64)
     widths = rows.max(axis=0) + 1
     if sum(int(width).bit_length() for width in widths) < _KEY_BITS:  # one number says it all
         keys = rows @ np.append(np.cumprod(widths[::-1])[::-1][1:], 1)

@@ -84,3 +84,12 @@ def refused_or(make, *given):
         return make(*given), None
     except SpecError as error:
         return None, str(error)
+
+
+def test_a_topic_grows_where_shared_topics_had_no_partitions():
+    members = {"a": {"subscribed": ["y"]}, "b": {"subscribed": ["y", "z"]}}
+    group = GroupSpec.from_dict({"topics": {"y": 0, "z": 0}, "members": members})
+    assignor = get_assignor("uniform", long_ranges=0)
+    done = PlannedGroup.plan(group, assignor).after(GroupChanges(topics={"y": 3})).planned
+    assert done.assignment() == assignor.assign(done.group())
+    assert done.assignment().loads().tolist() == [2, 1]
