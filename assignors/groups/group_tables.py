@@ -66,8 +66,6 @@ class GroupColumns:
         Rows of the members table, in member order within each group.
     member_offsets, topic_offsets
         (G + 1,): where each group's members and topics start.
-    topic_key
-        (topics,): group and topic name in one number, ascending.
     """
 
     order: Longs
@@ -79,7 +77,6 @@ class GroupColumns:
     topics: pa.StringArray
     partitions: Longs
     topic_offsets: Longs
-    topic_key: Longs
     claims: PriorOwnership
 
 
@@ -202,7 +199,6 @@ class GroupTables:
             topics=topics.names,
             partitions=topics.count,
             topic_offsets=np.searchsorted(topics.group, groups),
-            topic_key=topics.keys,
             claims=PriorOwnership(owner, claimant, topics.find(claimed), first, count),
         )
 

@@ -330,11 +330,6 @@ class LeaderOf:
         """Whether the groups of all that it leads are served."""
         return all(term.coordinator is not None for term in list(self._terms.values()))
 
-    @property
-    def is_leading(self) -> bool:
-        """Whether it leads anything."""
-        return bool(self._terms)
-
     # Replicas in sync ----------------------------------------------------------------------------
 
     async def keep_isr(

@@ -6,7 +6,6 @@ The bytes are in one file, in order. `check` says which bytes of a leader belong
 
 from __future__ import annotations
 
-import struct
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
@@ -19,8 +18,6 @@ from coordinator.kraft.transactions.spans import TransactionSpans
 from coordinator.watcher.record_batches import CHECKED_FROM, HEAD, LENGTH, MAGIC
 
 NO_EPOCH = NO_OFFSET = -1
-_CHECKSUM_AT = 17
-_CHECKSUM = struct.Struct(">I")
 
 
 class ReplicaLogError(Exception):

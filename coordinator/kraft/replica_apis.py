@@ -51,14 +51,6 @@ class Leaders(NamedTuple):
     known: Mapping[int, tuple[int, int]]
 
 
-class Asked(NamedTuple):
-    """A partition of a fetch."""
-
-    topic: Any
-    partition: Any
-    error: ErrorCode
-
-
 class ReplicaApis:
     """Answers what replicas and readers ask.
 

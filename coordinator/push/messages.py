@@ -5,7 +5,7 @@ docs/reference/push.md describes the same for those who write workers.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Literal, NamedTuple, TypeAlias
 
 import msgspec
@@ -139,8 +139,3 @@ def read_report(
         else:
             offsets[place] = offset
     return WorkerReport(offsets, refused)
-
-
-def names_of(places: Iterable[TopicPartition]) -> str:
-    """Return partitions as a line of a log."""
-    return ", ".join(map(str, sorted(places)))

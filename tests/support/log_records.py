@@ -13,7 +13,6 @@ from coordinator.core.state.records import KINDS, PARTITION_METADATA, MemberStat
 from coordinator.storage.record_schema import NAME_COLUMN
 
 texts = st.text(max_size=6)
-some_text = st.text(min_size=1, max_size=6)
 maybe_text = st.none() | texts
 ints = st.integers(-2, 2**31 - 1)
 longs = st.integers(-(2**63), 2**63 - 1)

@@ -12,7 +12,7 @@ from coordinator.config.kafka import kafka_config
 from coordinator.runtime.event_processor import EventProcessor
 from coordinator.runtime.topic_catalog import DictCatalog, topic_id_of
 from coordinator.storage.record_log import MemoryLog, MemoryRecords
-from coordinator.wire.apis.group_apis import encode_response
+from coordinator.wire.apis.group_apis import encode_noted, note_answers
 from coordinator.wire.authorization import authorize_request
 from coordinator.wire.call import Cluster, to_uuid
 from coordinator.wire.codec import Api, decode_body
@@ -23,6 +23,12 @@ HEARTBEAT = Api.CONSUMER_GROUP_HEARTBEAT
 NONE, UNKNOWN_TOPIC, UNSUPPORTED_VERSION, UNKNOWN_TOPIC_ID = 0, 3, 35, 100
 CLICKS = to_uuid(topic_id_of("clicks"))
 NO_INTERVAL = {"group.consumer.assignment.interval.ms": 0}
+
+
+def encode_response(request, call, answers):
+    """Return the frame of a response, once the coordinator has answered: as the server does."""
+    note_answers(request, answers)
+    return encode_noted(request, call, answers)
 
 
 class Side:

@@ -7,12 +7,11 @@ import pytest
 from coordinator.core.events import OffsetCommit
 from coordinator.errors.status import Status
 from coordinator.wire.acls import parse_acls
-from coordinator.wire.apis.group_apis import encode_response
 from coordinator.wire.authorization import authorize_request
 from coordinator.wire.codec import Api, decode, decode_body
 from coordinator.wire.split_requests import LISTS, PIECE_GROUPS, PIECE_ITEMS, split_request
 from tests.support.wire_client import request_frame
-from tests.support.wire_side import Side
+from tests.support.wire_side import Side, encode_response
 
 COUNT = 2 * PIECE_ITEMS + 50
 SOME = """

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from coordinator.core.state.groups import Group
     from coordinator.core.state.records import PlanMade
 
-APPROVAL, AUTO, MANUAL = "consumer.assignor.approval", "auto", "manual"
+APPROVAL, MANUAL = "consumer.assignor.approval", "manual"
 MAX_MOVES, IMBALANCE = "consumer.assignor.max.moves", "consumer.assignor.imbalance"
 
 

@@ -175,20 +175,8 @@ class TableRef:
             return [field.name for field in self.open().schema().fields]
         return list(pq.read_schema(parquet_files(Path(self.path))[0]).names)
 
-    def untyped_columns(self) -> list[str]:
-        """Return a Parquet table's columns of Arrow's type null: all empty, so of any type."""
-        if self.delta:
-            return []
-        schemas = [pq.read_schema(file) for file in parquet_files(Path(self.path))]
-        names = {name: None for schema in schemas for name in schema.names}
-        return [name for name in names if all(_is_untyped(schema, name) for schema in schemas)]
-
     def __str__(self) -> str:
         return self.path if self.version is None else f"{self.path}@{self.version}"
-
-
-def _is_untyped(schema: pa.Schema, name: str) -> bool:
-    return name not in schema.names or pa.types.is_null(schema.field(name).type)
 
 
 def read_delta(table: DeltaTable) -> pa.Table:

@@ -53,12 +53,6 @@ EPOCHS_SINCE, IDS_SINCE = 9, 10
 """Versions of OffsetCommit and OffsetFetch that know member epochs, and that name topics by id."""
 
 
-def encode_response(request: Request, call: Call, answers: Sequence[Answer]) -> bytes:
-    """Return the frame of a response, once the coordinator has answered."""
-    note_answers(request, answers)
-    return encode_noted(request, call, answers)
-
-
 def note_answers(request: Request, answers: Sequence[Answer]) -> None:
     """Have a conversation remember what a heartbeat's answer brings, in the order of answers."""
     if request.api is Api.CONSUMER_GROUP_HEARTBEAT and answers:

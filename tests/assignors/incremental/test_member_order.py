@@ -14,7 +14,6 @@ from assignors.incremental.member_order import MemberOrder
 from tests.support.longer import EVERY
 
 LETTERS = ["\0", "\1", "\2", "a", "b", "ä", "\U0001f600", ""]
-NO_PLACES = np.zeros(0, dtype=np.int64)
 
 
 @pytest.mark.parametrize("seed", range(300 if EVERY else 20))
