@@ -93,3 +93,11 @@ def test_a_topic_grows_where_shared_topics_had_no_partitions():
     done = PlannedGroup.plan(group, assignor).after(GroupChanges(topics={"y": 3})).planned
     assert done.assignment() == assignor.assign(done.group())
     assert done.assignment().loads().tolist() == [2, 1]
+
+
+def test_a_new_id_that_an_unknown_member_had_is_refused():
+    members = {name: {"subscribed": ["y"]} for name in "abcd"}
+    group = GroupSpec.from_dict({"topics": {"y": 5}, "members": members})
+    planned = PlannedGroup.plan(group, get_assignor("uniform", long_ranges=0))
+    with pytest.raises(SpecError, match="member 'e' has left or changed, but is not in the group"):
+        planned.after(GroupChanges(left=["f"], renamed={"e": "f", "c": "e"}))
