@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -181,6 +182,9 @@ def _rename(
     """Return the group, and what its members own, under their new ids; in the order of before."""
     old, new = (pa.array(names, pa.string()) for names in (renamed.keys(), renamed.values()))
     _find(group.member_ids, old)
+    if len(set(renamed.values())) < len(renamed):
+        name, _ = Counter(renamed.values()).most_common(1)[0]
+        raise SpecError(f"two members get the id {name!r}: give each an id of its own")
     _refuse_known(pc.filter(group.member_ids, pc.invert(pc.is_in(group.member_ids, old))), new)
 
     def names(ids: pa.StringArray) -> pa.StringArray:

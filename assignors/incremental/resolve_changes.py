@@ -77,12 +77,13 @@ def resolve_changes(held: SeparateClasses, changes: GroupChanges) -> ResolvedCha
 
 
 def _may_clash(held: SeparateClasses, changes: GroupChanges) -> bool:
-    """Tell whether a new id is there already, or something else names an old one."""
+    """Tell whether a new id is there already or given twice, or something else names an old one."""
     there = held.classes_of([*changes.renamed.values()]) >= 0
     named = {*changes.left, *changes.renamed.values()}
     for members in changes.resubscribed:
         named.update(members.member_ids.to_pylist())
-    return bool(there.any()) or not changes.renamed.keys().isdisjoint(named)
+    twice = len(set(changes.renamed.values())) < len(changes.renamed)
+    return twice or bool(there.any()) or not changes.renamed.keys().isdisjoint(named)
 
 
 class _Resolution:

@@ -101,3 +101,16 @@ def test_a_new_id_that_an_unknown_member_had_is_refused():
     planned = PlannedGroup.plan(group, get_assignor("uniform", long_ranges=0))
     with pytest.raises(SpecError, match="member 'e' has left or changed, but is not in the group"):
         planned.after(GroupChanges(left=["f"], renamed={"e": "f", "c": "e"}))
+
+
+@pytest.mark.parametrize("left", [(), ["e"]], ids=["stays", "leaves"])
+def test_an_id_that_two_members_get_is_refused(left):
+    members = {name: {"subscribed": ["y"]} for name in "abcd"}
+    group = GroupSpec.from_dict({"topics": {"y": 5}, "members": members})
+    assignor = get_assignor("uniform", long_ranges=0)
+    changes = GroupChanges(left=left, renamed={"a": "e", "b": "e"})
+    why = "two members get the id 'e': give each an id of its own"
+    with pytest.raises(SpecError, match=why):
+        change_group(group, assignor.assign(group), changes)
+    with pytest.raises(SpecError, match=why):
+        PlannedGroup.plan(group, assignor).after(changes)
