@@ -1,8 +1,9 @@
 """Requests that take long by themselves: a round takes few of them, and others come in between.
 
 How long a step takes follows from how much it is about: the topics that a member has or will have,
-the offsets of a commit. A commit of very many is cut into pieces, each a step and a batch of its
-own, since others would wait for the whole; the answer says of each partition what became of it.
+the offsets of a commit, the rows of a target. A commit of very many is cut into pieces, each a step
+and a batch of its own, since others would wait for the whole; the answer says of each partition
+what became of it.
 """
 
 from __future__ import annotations
@@ -18,9 +19,11 @@ from coordinator.core.events import (
     CommittedOffset,
     Event,
     Heartbeat,
+    InstallAssignment,
     OffsetCommit,
     OffsetDelete,
     OffsetFetch,
+    PrepareAssignment,
     RegexesResolved,
     Result,
     TopicsReported,
@@ -62,6 +65,11 @@ def _weigh(state: State, event: Event) -> int:
         about = sum(map(len, (event.topics or {}).values()))
     elif isinstance(event, TargetCandidate):
         about = sum(len(one.spans) for one in event.changes if isinstance(one, TargetMember))
+        about += 0 if event.stored is None else event.stored.ranges
+    elif isinstance(event, InstallAssignment):
+        about = event.ranges.num_rows
+    elif isinstance(event, PrepareAssignment):
+        about = _count_members(state, event.group_id)
     elif isinstance(event, TopicsReported):
         about = len(event.topics) + len(event.gone or ())
     return 1 + about
@@ -76,6 +84,11 @@ def _count_topics(state: State, event: Heartbeat) -> int:
         return sent
     target = group.targets.count_ranges(event.member_id)
     return sent + max(0, len(member.current.assigned) - 1, target - 1)
+
+
+def _count_members(state: State, group_id: str) -> int:
+    group = state.groups.get(group_id)
+    return 0 if group is None else len(group.members)
 
 
 def _count_offsets(event: OffsetCommit) -> int:

@@ -1,9 +1,10 @@
 """Heartbeats that change nothing are answered while a large request is under way.
 
-A step about 100,000 topics takes tens of milliseconds, however it is written; all that changes a
-state has one order, and waits for it. A heartbeat of another group at rest changes nothing: its
-member would be fenced if many such steps came one after the other. So a thread answers these, and
-only these, while the loop is in such a step: what it reads, the step does not change.
+A step about 100,000 topics takes tens of milliseconds, however it is written, and so do the steps
+of thousands of members with their commit; all that changes a state has one order, and waits for
+them. A heartbeat of another group at rest changes nothing: its member would be fenced if many such
+batches came one after the other. So a thread answers these, and only these, while the loop is in
+such a batch: what it reads, the batch does not change.
 """
 
 from __future__ import annotations
@@ -50,6 +51,11 @@ class BesideAnswers:
         """End, without waiting."""
         self._over = True
         self._begun.set()
+
+    @property
+    def is_on(self) -> bool:
+        """Whether heartbeats are answered beside a request now."""
+        return self._busy is not None
 
     @contextmanager
     def during(self, events: Sequence[Event]) -> Iterator[None]:

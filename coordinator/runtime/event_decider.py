@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from math import inf
 from time import perf_counter
 from typing import NamedTuple
@@ -53,6 +54,27 @@ from coordinator.runtime.timers import GroupTimers
 STEADY = Result(response=ErrorCode.NONE)
 """Of a heartbeat to a classic group that changes nothing."""
 logger = logging.getLogger("muster.coordinator")
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """How long a batch may be decided, before others have theirs.
+
+    Attributes
+    ----------
+    least_s, most_s
+        So long in any case; and at most, where no one waits.
+    others_wait
+        Whether others wait for its end.
+    """
+
+    least_s: float
+    most_s: float
+    others_wait: Callable[[], bool]
+
+    def is_over(self, took_s: float) -> bool:
+        """Whether a batch that was decided for so long is to be written now."""
+        return took_s > self.most_s or (took_s > self.least_s and self.others_wait())
 
 
 class DecidedBatch(NamedTuple):
@@ -145,10 +167,11 @@ class EventDecider:
         """Returns a target that takes a few ms, of a group as it is in memory; None: begin it."""
 
     def decide(
-        self, state: State, events: Sequence[Event], most_s: float | None = None
+        self, state: State, events: Sequence[Event], turn: Turn | None = None
     ) -> DecidedBatch:
-        """Step and replay each event, or the first of them, one at least, that take so long."""
-        until = inf if most_s is None else perf_counter() + most_s
+        """Step and replay each event, or the first ones, one at least, until their turn is over."""
+        first = perf_counter()
+        least = inf if turn is None else first + turn.least_s
         answers: list[Answer] = []
         records: list[Record] = []
         dates = KafkaDates()
@@ -160,7 +183,7 @@ class EventDecider:
                 answers.append(STEADY)
                 continue
             began = perf_counter()
-            if began > until and answers:
+            if began > least and answers and turn is not None and turn.is_over(began - first):
                 break
             if isinstance(event, TimerFired) and event.key in touched:
                 answers.append(Result())  # another that fired with it has restarted it, or ended it

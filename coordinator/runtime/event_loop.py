@@ -1,10 +1,10 @@
 """The thread that runs the event processor, and hands its slow work out.
 
-Requests wait in three queues: what members send all the time, what takes long by itself, and
-everything else. The loop takes what waits in the first as one batch, then some of the others as
-batches of their own: an idle coordinator answers at once, a busy one batches by itself while a
-commit is under way, and heartbeats never wait behind a flood of joins, nor behind more than one
-large request. `log.linger_ms` makes it wait longer for more requests.
+Requests wait in three queues: what members send all the time, what takes long by itself or is very
+much at once, and everything else. The loop takes what waits in the first as one batch, then some of
+the others as batches of their own: an idle coordinator answers at once, a busy one batches by
+itself while a commit is under way, and heartbeats never wait behind a flood of joins, nor behind
+more than one large request. `log.linger_ms` makes it wait longer for more requests.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Container, Sequence
 from concurrent.futures import Future
 from typing import TypeVar
 
@@ -34,6 +34,7 @@ from coordinator.errors import GroupError
 from coordinator.errors.status import Status, refusal, unanswered
 from coordinator.runtime import futures
 from coordinator.runtime.beside import BesideAnswers
+from coordinator.runtime.event_decider import Turn
 from coordinator.runtime.event_processor import EventProcessor
 from coordinator.runtime.futures import Item, groups_of, reads
 from coordinator.runtime.parked_requests import LaterAnswers
@@ -47,8 +48,8 @@ be loaded again; and otherwise, where it is woken for all else. A node has hundr
 RETRY_S = 1.0
 CLOSE_S = 0.5
 """How long `close` waits for the last answers."""
-DECIDED_S = 0.05
-"""How long a batch is decided at most, and then written: heartbeats wait for it."""
+DECIDED_S = 0.02, 0.05
+"""How long a batch is decided at most, and then written: where others wait, and where none do."""
 TIMERS_A_ROUND = 50
 """Timers fired a round: bounded, so that mass timeouts do not starve requests."""
 REQUESTS_A_ROUND = 25
@@ -93,6 +94,7 @@ class EventLoop:
         self._items: list[Item] = []
         """Those of this round; what is left of them when the loop dies is refused."""
         self._later = LaterAnswers()
+        self._turn = Turn(*DECIDED_S, self._others_wait)
         self._idle_s = 0.0
         self._makes_way_since: float | None = None
         self._took_ms = 0
@@ -151,9 +153,10 @@ class EventLoop:
         state, now = self.processor.state, time.monotonic()
         events = self._later.number(events)
         weights = [weigh(state, event) for event in events]
-        is_large = max(weights, default=0) > LARGE
+        weight = sum(weights)
+        is_large = max(weights, default=0) > LARGE or (weight > LARGE and _are_brief(events))
         item = Item(events, Future(), now, weights=weights if is_large else [])
-        return self._put(item, sum(weights))
+        return self._put(item, weight)
 
     def decide_plan_here(self, event: DecidePlan) -> Answer:
         """Decide about a plan, and wait for that; a target that is computed is given up for it."""
@@ -186,8 +189,7 @@ class EventLoop:
         """Return the queue that an item waits in."""
         if item.weights:
             return self._large
-        brief = item.call is None and all(isinstance(event, BRIEF) for event in item.events)
-        return self._brief if brief else self._others
+        return self._brief if item.call is None and _are_brief(item.events) else self._others
 
     @property
     def _waiting(self) -> int:
@@ -218,25 +220,40 @@ class EventLoop:
         return left
 
     def _answer_beside(self, busy: frozenset[str]) -> list[Event]:
-        """Answer the heartbeats that wait and change nothing, and return them."""
+        """Answer some of the heartbeats that wait and change nothing, and return them."""
         with self._wake:
             waiting = [item for item in self._brief if not item.must_wait]
-        answered: list[Event] = []
+        found: dict[Item, list[Answer]] = {}
+        room = LARGE
         for item in waiting:
             answers = None if item.answers else self.processor.answer_beside(item.events, busy)
             item.must_wait = answers is None
-            if answers is not None and self._take_beside(item):
-                futures.set_answer(item.future, answers)
-                answered += item.events
+            if answers is not None:
+                found[item] = answers
+            room -= len(item.events)
+            if room <= 0:
+                break
+        answered: list[Event] = []
+        for item in self._take_beside(found):
+            futures.set_answer(item.future, found[item])
+            answered += item.events
         return answered
 
-    def _take_beside(self, item: Item) -> bool:
-        """Take one out of its queue; False if it is not there or no longer wanted."""
+    def _take_beside(self, found: Container[Item]) -> list[Item]:
+        """Take these out of their queue, as far as they are there, and are wanted still."""
+        if not found:
+            return []
         with self._wake:
-            if item not in self._brief:
-                return False
-            self._brief.remove(item)
-        return item.begin()
+            waiting = [*self._brief]
+            self._brief.clear()
+            self._brief.extend(item for item in waiting if item not in found)
+        return [item for item in waiting if item in found and item.begin()]
+
+    def _others_wait(self) -> bool:
+        """Whether others wait for the end of a batch, who are not answered beside it."""
+        with self._wake:
+            brief = bool(self._brief) and (self._brief[0].must_wait or not self._beside.is_on)
+            return brief or bool(self._others)
 
     # In the loop's thread ------------------------------------------------------------------------
 
@@ -367,8 +384,8 @@ class EventLoop:
         began = time.monotonic()
         items = self._items = self._take(queue, most)
         events = [event for item in items for event in item.piece]
-        with self._beside.during(events if large else ()):
-            answers = self.processor.run(events, DECIDED_S) if events else []
+        with self._beside.during(events if large or len(events) > LARGE else ()):
+            answers = self.processor.run(events, self._turn) if events else []
         items = self._put_back(queue, items, len(answers))
         self._answer(items, answers)
         if events:
@@ -444,6 +461,10 @@ class EventLoop:
             self._regex_jobs.begin(task)
         else:
             self.target_computations.begin(task)
+
+
+def _are_brief(events: Sequence[Event]) -> bool:
+    return all(isinstance(event, BRIEF) for event in events)
 
 
 def _do_call(item: Item, call: Callable[[], object]) -> None:

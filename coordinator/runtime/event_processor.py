@@ -38,7 +38,7 @@ from coordinator.core.state.records import ComputationPrepared, Record
 from coordinator.errors import GroupError
 from coordinator.errors.status import Status, refusal
 from coordinator.errors.texts import one_line
-from coordinator.runtime.event_decider import STEADY, EventDecider
+from coordinator.runtime.event_decider import STEADY, EventDecider, Turn
 from coordinator.runtime.log_writer import LogHealth, LogWriter
 from coordinator.runtime.metrics import Metrics
 from coordinator.runtime.parked_requests import ParkedRequests
@@ -159,14 +159,14 @@ class EventProcessor:
 
     # Answering -----------------------------------------------------------------------------------
 
-    def run(self, events: Sequence[Event], most_s: float | None = None) -> list[Answer]:
+    def run(self, events: Sequence[Event], turn: Turn | None = None) -> list[Answer]:
         """Decide a batch of events, make its records durable, and return what may be answered now.
 
         That is one answer an event, in order: its Result, or the error that refuses it. Of the
-        first events alone, one at least, where all take longer than `most_s` to decide.
+        first events alone, one at least, where all take longer to decide than its turn.
         """
         before = self.position
-        answers = self._run(events, most_s)
+        answers = self._run(events, turn)
         if self.position == before and OffsetFetch in set(map(type, events)):
             # Where these say, a worker starts; a successor may have acknowledged later ones. An
             # append of ours would have met it.
@@ -257,11 +257,11 @@ class EventProcessor:
         """
         return [*answers] if self.confirm() else [refusal(self.status)] * len(answers)
 
-    def _run(self, events: Sequence[Event], most_s: float | None = None) -> list[Answer]:
+    def _run(self, events: Sequence[Event], turn: Turn | None = None) -> list[Answer]:
         """Decide a batch and make it durable; whether it may be answered is seen after it."""
         if self.status is not Status.ACTIVE:
             return [refusal(self.status)] * len(events)
-        decided = self.decider.decide(self.state, events, most_s)
+        decided = self.decider.decide(self.state, events, turn)
         answers, broken = decided.answers, decided.broken
         if broken is not None:
             # Nothing of the batch is kept; the others are decided again without what broke it.

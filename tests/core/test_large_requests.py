@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 import pytest
 
 from coordinator.core.events import (
     CommittedOffset,
     Heartbeat,
+    InstallAssignment,
     OffsetCommit,
     OffsetFetch,
+    PrepareAssignment,
     RegexesResolved,
     TopicsReported,
 )
@@ -16,6 +19,7 @@ from coordinator.core.large_requests import LARGE, cut, join, weigh
 from coordinator.core.state.groups import State
 from coordinator.core.state.partition_spans import TopicKey
 from coordinator.core.state.records import TargetMember
+from coordinator.core.state.target_assignment import StoredTarget
 from coordinator.core.state.target_candidate import TargetCandidate
 from coordinator.errors import ErrorCode, GroupError
 from tests.support.coordinator_core import Core
@@ -53,6 +57,20 @@ def test_a_piece_that_is_refused_is_refused_by_partition():
     assert join(pieces, [refused, refused]) is refused
 
 
+def test_to_prepare_a_computation_weighs_what_the_group_has():
+    core = Core()
+    prepare = PrepareAssignment("g", "c")
+    assert weigh(core.state, prepare) == 1
+    for number in range(3):
+        core.run(
+            Heartbeat(
+                "g", f"m{number}", 0, rebalance_timeout_ms=1_000,
+                subscribed_topic_names=("a",), topic_partitions={},
+            )
+        )  # fmt: skip
+    assert weigh(core.state, prepare) == 4
+
+
 def test_what_is_about_very_many_topics_is_large_and_what_is_of_wrong_types_is_not():
     many = {name: [0] for name in NAMES}
     spans = tuple((TopicKey(name, name), 0, 1) for name in NAMES)
@@ -64,6 +82,8 @@ def test_what_is_about_very_many_topics_is_large_and_what_is_of_wrong_types_is_n
         RegexesResolved("g", {"t.*": NAMES}, 1, 1),
         TargetCandidate("g", 1, "uniform", changes=[TargetMember("g", "m", spans)]),
         TopicsReported(many, gone=()),
+        TargetCandidate("g", 1, stored=StoredTarget("g", 1, "run", 1, 0, 2, len(NAMES))),
+        InstallAssignment("g", "c", 1, pa.table({"member_id": NAMES})),
     ]
     assert all(weigh(State(), event) > LARGE for event in larges)
     wrong = [

@@ -8,11 +8,14 @@ import pytest
 
 from coordinator import Coordinator
 from coordinator.core.events import LEAVE, Heartbeat, ListGroups
+from coordinator.core.large_requests import LARGE
 from coordinator.core.state.records import MemberMetadata
+from coordinator.runtime.event_decider import Turn
 from coordinator.storage.record_log import MemoryLog
 from tests.support.members import processor_of
 
 MANY = 40
+AT_ONCE = Turn(0.0, 0.0, lambda: False)
 
 
 def join(member_id, group_id="g"):
@@ -34,8 +37,8 @@ def cut(coordinator):
     processor, run = processor_of(coordinator), processor_of(coordinator).run
     coordinator.batches = []
 
-    def run_cut(events, most_s=None):
-        answers = run(events, None if most_s is None else 0.0)
+    def run_cut(events, turn=None):
+        answers = run(events, None if turn is None else AT_ONCE)
         coordinator.batches.append((len(events), len(answers)))
         return answers
 
@@ -52,7 +55,7 @@ def held(coordinator):
 
 def test_what_there_was_no_time_for_is_neither_decided_nor_written(coordinator):
     processor = processor_of(coordinator)
-    done = coordinator._loop.call(lambda: processor.run([join("m1"), join("m2")], 0.0))
+    done = coordinator._loop.call(lambda: processor.run([join("m1"), join("m2")], AT_ONCE))
     (answer,) = done.result(30)
     assert answer.response.member_id == "m1"
     assert [*processor.state.groups["g"].members] == ["m1"]
@@ -64,8 +67,8 @@ def test_what_there_was_no_time_for_is_neither_decided_nor_written(coordinator):
 
 def test_a_batch_that_takes_no_time_is_not_cut(coordinator):
     processor, beats = processor_of(coordinator), [join(f"m{n}") for n in range(MANY)]
-    for most_s in (None, 60.0):
-        done = coordinator._loop.call(lambda most_s=most_s: processor.run(beats, most_s))
+    for turn in (None, Turn(60.0, 60.0, lambda: True), Turn(0.0, 60.0, lambda: False)):
+        done = coordinator._loop.call(lambda turn=turn: processor.run(beats, turn))
         assert len(done.result(30)) == MANY
 
 
@@ -110,14 +113,40 @@ def test_a_heartbeat_comes_between_the_pieces_of_a_flood(cut):
     assert {answer.response.member_epoch for answer in left} == {LEAVE}
 
 
+def test_who_comes_during_a_piece_is_the_next(cut):
+    """Of the flood's own group, so that nothing is answered beside it."""
+    processor, run = processor_of(cut), processor_of(cut).run
+    came, pieces = [], []
+
+    def run_and_come(events, turn=None):
+        if not came:
+            came.append(cut.submit([join("late")]))
+        pieces.append([event.member_id for event in events])
+        return run(events, turn)
+
+    processor.run = run_and_come
+    flood = [join(f"m{n}") for n in range(LARGE + 1)]
+    answers = cut.submit(flood).result(30)
+    assert [answer.response.member_id for answer in answers] == [one.member_id for one in flood]
+    assert pieces[1] == ["late"]
+    assert came[0].result(30)[0].response.member_id == "late"
+
+
+def test_a_batch_is_cut_early_where_others_wait(coordinator):
+    processor, beats = processor_of(coordinator), [join(f"m{n}") for n in range(MANY)]
+    turn = Turn(0.0, 60.0, lambda: len(processor.state.groups) > 0)
+    done = coordinator._loop.call(lambda: processor.run(beats, turn))
+    assert len(done.result(30)) == 1
+
+
 def test_what_is_refused_while_it_waits_for_its_piece_is_not_decided(cut):
     """A caller who was answered otherwise meanwhile, as where the store is late."""
     let = held(cut)
     asked = [cut.submit([join(f"m{n}")]) for n in range(3)]
     run, processor = processor_of(cut).run, processor_of(cut)
 
-    def run_and_refuse(events, most_s=None):
-        answers = run(events, most_s)
+    def run_and_refuse(events, turn=None):
+        answers = run(events, turn)
         if not asked[2].done():
             asked[2].set_result([])
         return answers

@@ -72,10 +72,10 @@ def test_a_call_that_is_cancelled_while_it_is_decided_cannot_be(coordinator):
     started, let = threading.Event(), threading.Event()
     run = processor_of(coordinator).run
 
-    def slow(events, most_s):
+    def slow(events, turn):
         started.set()
         assert let.wait(30)
-        return run(events, most_s)
+        return run(events, turn)
 
     processor_of(coordinator).run = slow
     future = coordinator.submit([ListGroups()])

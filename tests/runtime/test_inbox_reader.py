@@ -114,8 +114,8 @@ def test_a_request_whose_answer_cannot_be_written_is_set_aside(tmp_path, opened,
     plan = opened.plan("g", drain=["m1"]).plan
     run = processor_of(opened).run
 
-    def refuses(events, most_s):
-        answers = run(events, most_s)
+    def refuses(events, turn):
+        answers = run(events, turn)
         bad = [isinstance(e, DecidePlan) and e.request_id == "bad" for e in events]
         return [our_fault() if b else a for a, b in zip(answers, bad, strict=False)]
 

@@ -7,7 +7,9 @@ import pytest
 from coordinator import Coordinator
 from coordinator.core.classic_events import ClassicHeartbeat
 from coordinator.core.events import CommittedOffset, Heartbeat, OffsetCommit
+from coordinator.core.large_requests import LARGE as MANY
 from coordinator.errors import ErrorCode, GroupError
+from tests.runtime.test_cut_batches import held
 from tests.runtime.test_parked_requests import PATIENCE_S, ask, opened, two_members
 from tests.runtime.test_slow_commits import SlowLog
 from tests.support.members import processor_of, state_of
@@ -18,11 +20,15 @@ LARGE = OffsetCommit(
 
 
 def join(coordinator, group):
-    answer = coordinator.consumer_group_heartbeat(
-        group_id=group, member_id="m", member_epoch=0, rebalance_timeout_ms=60_000,
-        subscribed_topic_names=["a"], topic_partitions={},
+    (answer,) = coordinator.submit([joins("m", group)]).result(PATIENCE_S)
+    return answer.response.member_epoch
+
+
+def joins(member_id, group="crowd"):
+    return Heartbeat(
+        group, member_id, 0, rebalance_timeout_ms=60_000,
+        subscribed_topic_names=("a",), topic_partitions={},
     )  # fmt: skip
-    return answer.member_epoch
 
 
 @pytest.fixture
@@ -31,10 +37,11 @@ def coordinator():
         yield found
 
 
-def begin(coordinator):
+def begin(coordinator, *asked):
     """Have the commit of a large request wait; return the log, and the request's future."""
-    log = SlowLog(coordinator)
-    large = coordinator.submit([LARGE])
+    let, log = held(coordinator), SlowLog(coordinator)
+    *_, large = [coordinator.submit(events) for events in asked or [[LARGE]]]
+    let.set()
     log.wait()
     return log, large
 
@@ -97,6 +104,45 @@ def test_no_request_is_answered_on_a_log_that_was_not_seen_to_be_ours(coordinato
     assert processor.answer_beside([steady], {"g"}) is None
     processor._writer.forget_look()
     assert processor.answer_beside([steady], ()) is None
+
+
+CROWD = [joins(f"m{number}") for number in range(MANY + 1)]
+
+
+@pytest.mark.parametrize("asked", [[CROWD], [[one] for one in CROWD]], ids=["in one", "apart"])
+def test_very_many_small_requests_are_as_a_large_one(coordinator, asked):
+    """And it is written early for those who are not answered beside it."""
+    epoch = join(coordinator, "g")
+    log, last = begin(coordinator, *asked)
+    loop, steady = coordinator._loop, [Heartbeat("g", "m", epoch)]
+    assert not loop._others_wait()
+    (answer,) = coordinator.submit(steady).result(PATIENCE_S)
+    assert answer.response.member_epoch == epoch
+    assert not last.done()
+    assert not loop._others_wait()
+    same = coordinator.submit([Heartbeat("crowd", "m1", 1)])
+    coordinator.submit(steady).result(PATIENCE_S)
+    assert loop._others_wait()
+    assert not same.done()
+    log.end("lands")
+    assert last.result(PATIENCE_S)[-1].response.member_id == CROWD[-1].member_id
+    assert same.result(PATIENCE_S)
+
+
+def test_of_very_many_that_wait_each_is_answered_once(coordinator):
+    """Those that change something between those that do not, with one that was cancelled."""
+    epoch = join(coordinator, "g")
+    log, large = begin(coordinator)
+    steady, busy = [Heartbeat("g", "m", epoch)], [Heartbeat("large", "m", epoch)]
+    waits, answered = [], []
+    for number in range(3 * MANY):
+        waits.append(coordinator.submit(busy))
+        answered.append(coordinator.submit(steady * (1 + number % 3)))
+    gone = [future for future in answered if future.cancel()]
+    assert [len(one.result(PATIENCE_S)) for one in answered if one not in gone]
+    assert not any(future.done() for future in [large, *waits])
+    log.end("lands")
+    assert all(len(future.result(PATIENCE_S)) == 1 for future in waits)
 
 
 @pytest.mark.parametrize("how", ["fails before", "fails after", "another has the log"])

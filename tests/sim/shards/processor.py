@@ -11,6 +11,8 @@ from coordinator.runtime.event_processor import EventProcessor
 from .store import NodeLog
 
 if TYPE_CHECKING:
+    from coordinator.runtime.event_decider import Turn
+
     from .world import ShardWorld
 
 TICK_MS = 1_000
@@ -28,7 +30,7 @@ class CheckedProcessor(EventProcessor):
         self.process = world.machine.check()
         self.checker = world.checker_of(self.log.path)
 
-    def run(self, events: Sequence[Event], _most_s: float | None = None) -> list[Answer]:
+    def run(self, events: Sequence[Event], _turn: Turn | None = None) -> list[Answer]:
         """Run a batch, whole: what it takes to decide is no time of the simulation's."""
         asked = self.checker.begins_batch(self, events)
         try:
