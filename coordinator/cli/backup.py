@@ -8,22 +8,22 @@ from typing import Annotated, Any
 
 import typer
 
-from coordinator.cli.inspect import SHARDS, Json, print_done, say_watched
+from coordinator.cli.inspect import SHARDS, print_done, say_watched
 from coordinator.cli.main import load_config
-from coordinator.cli.plan import Settings
+from coordinator.cli.options import ConfigOption, JsonOption, StoreOption
 from coordinator.display import progress
 
 Check = Annotated[bool, typer.Option(help="Reread the copy and check it, as muster verify does.")]
 
 
 def backup(
-    store: Annotated[str, typer.Option(help="The folder of the store, or its URL.")],
+    store: StoreOption,
     into: Annotated[
         str,
         typer.Option("--into", "--to", help="The backup: a new or empty folder, or a URL."),
     ],
     verify: Check = True,
-    json_: Json = False,
+    json_: JsonOption = False,
 ) -> None:
     """Copy a store, live or closed, into a backup.
 
@@ -58,7 +58,7 @@ def restore(
         ),
     ] = None,
     verify: Check = True,
-    json_: Json = False,
+    json_: JsonOption = False,
 ) -> None:
     """Make a new store from a backup, as of a position or a time.
 
@@ -96,8 +96,8 @@ def reshard(
         str, typer.Argument(metavar="TO", help="The new store: a new or empty folder, or a URL.")
     ],
     shards: Annotated[int, typer.Option(help="How many shards the new store has; 1: it has none.")],
-    json_: Json = False,
-    config: Settings = None,
+    json_: JsonOption = False,
+    config: ConfigOption = None,
 ) -> None:
     """Make a store with another number of shards from the groups of a store.
 

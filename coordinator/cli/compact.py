@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import os
 from dataclasses import asdict
-from pathlib import Path
-from typing import Annotated
 
-import typer
-
-from coordinator.cli.inspect import SHARDS, Json, print_done
+from coordinator.cli.inspect import SHARDS, print_done
 from coordinator.cli.main import load_config
+from coordinator.cli.options import ConfigOption, JsonOption, StoreOption
 from coordinator.display import progress
 
 
 def compact(
-    store: Annotated[str, typer.Option(help="The folder of the store, or its URL.")],
-    json_: Json = False,
-    config: Annotated[Path | None, typer.Option(help="Settings, see conf/muster.toml.")] = None,
+    store: StoreOption,
+    json_: JsonOption = False,
+    config: ConfigOption = None,
 ) -> None:
     """Compact the log of a store, and drop targets older than the retention.
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import repeat
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from assignors import SpecError
 from coordinator.cli import render
-from coordinator.cli.inspect import AsOf, Json, Store, print_json, say_watched, wants_json
+from coordinator.cli.inspect import print_json, say_watched, wants_json
 from coordinator.cli.main import FAILURE, load_config
+from coordinator.cli.options import AsOfOption, ConfigOption, JsonOption, StoreOption
 from coordinator.cli.terminal import Terminal
 from coordinator.clock import wall_ms
 from coordinator.core.bounded import INT32_MAX
@@ -36,7 +36,7 @@ DEFAULTS = Limits()
 
 
 def doctor(
-    store: Store,
+    store: StoreOption,
     group: Group = None,
     window: Annotated[str, typer.Option(help="How far back to look: 90s, 15m, 1h, 7d.")] = "1h",
     only: Annotated[
@@ -60,9 +60,9 @@ def doctor(
     expires: Annotated[
         str, typer.Option(help="Report offsets that expire within this time.")
     ] = "1d",
-    as_of: AsOf = None,
-    json_: Json = False,
-    config: Annotated[Path | None, typer.Option(help="Settings, see conf/muster.toml.")] = None,
+    as_of: AsOfOption = None,
+    json_: JsonOption = False,
+    config: ConfigOption = None,
 ) -> None:
     """Find what is wrong with the groups of a store, or with one of them.
 

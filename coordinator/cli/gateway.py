@@ -10,17 +10,19 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from coordinator.cli.main import load_config
-from coordinator.cli.serve import AdvertisedOption
-from coordinator.cli.service import (
+from coordinator.cli.options import (
+    AdvertisedOption,
     ConfigOption,
     HttpOption,
     InsecureOption,
     LogLevelOption,
-    Service,
-    Stop,
-    StoreOption,
+    StoreOrNone,
     TakeoverOption,
     WebOption,
+)
+from coordinator.cli.service import (
+    Service,
+    Stop,
     check_single_log,
     check_store,
     check_takeover,
@@ -54,7 +56,7 @@ def gateway(
         int | None,
         typer.Option(help="The lowest id of the cluster's brokers [gateway.first_broker_id]."),
     ] = None,
-    store: StoreOption = None,
+    store: StoreOrNone = None,
     takeover: TakeoverOption = "wait",
     http: HttpOption = None,
     web: WebOption = None,

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
@@ -18,6 +17,7 @@ import typer
 from assignors import SpecError
 from coordinator.cli import render
 from coordinator.cli.main import load_config
+from coordinator.cli.options import AsOfOption, ConfigOption, GroupArgument, JsonOption, StoreOption
 from coordinator.cli.terminal import Terminal
 from coordinator.display import progress
 from coordinator.display.printable import as_json, visible, visible_values
@@ -36,21 +36,12 @@ from coordinator.storage.record_log import LostTarget
 from coordinator.storage.shards import shard_number
 from coordinator.trace.kafka_json import to_camel_case
 
-Group = Annotated[str, typer.Argument(help="The group's id.")]
-Store = Annotated[str, typer.Option(help="The folder of the store, or its URL.")]
-AsOf = Annotated[
-    str | None,
-    typer.Option(
-        help="A position of the log, or a time such as 2026-03-01T12:00Z.", show_default="now"
-    ),
-]
 SHARDS = "shards"
 NAMED = 5
 """Groups that cannot be read, of which so many are named."""
-Json = Annotated[bool, typer.Option("--json", help="Print JSON, one object per line.")]
 
 
-def groups(store: Store, as_of: AsOf = None, json_: Json = False) -> None:
+def groups(store: StoreOption, as_of: AsOfOption = None, json_: JsonOption = False) -> None:
     """List the groups: their states, epochs and sizes."""
     with progress.show("reading the groups"):
         readings = open_logs(store, as_of)
@@ -65,11 +56,11 @@ def groups(store: Store, as_of: AsOf = None, json_: Json = False) -> None:
 
 
 def describe(
-    group: Group,
-    store: Store,
-    as_of: AsOf = None,
-    json_: Json = False,
-    config: Annotated[Path | None, typer.Option(help="Settings, see conf/muster.toml.")] = None,
+    group: GroupArgument,
+    store: StoreOption,
+    as_of: AsOfOption = None,
+    json_: JsonOption = False,
+    config: ConfigOption = None,
 ) -> None:
     """Describe a group: its members, their current and target assignments, and its offsets."""
     settings = load_config(config)
@@ -94,12 +85,12 @@ def describe(
 
 
 def history(
-    group: Group,
-    store: Store,
+    group: GroupArgument,
+    store: StoreOption,
     topic: Annotated[str | None, typer.Option(help="Show this topic only.")] = None,
     partition: Annotated[int | None, typer.Option(help="Show this partition only.")] = None,
-    as_of: AsOf = None,
-    json_: Json = False,
+    as_of: AsOfOption = None,
+    json_: JsonOption = False,
 ) -> None:
     """Show who owned what, from when until when, and why."""
     if partition is not None and topic is None:
@@ -116,8 +107,8 @@ def history(
 
 
 def explain(
-    group: Group,
-    store: Store,
+    group: GroupArgument,
+    store: StoreOption,
     epoch: Annotated[int | None, typer.Option(help="Show this group epoch only.")] = None,
     partition: Annotated[
         str | None,
@@ -125,8 +116,8 @@ def explain(
             help="topic/number: which members could own it by the target, and what decided."
         ),
     ] = None,
-    as_of: AsOf = None,
-    json_: Json = False,
+    as_of: AsOfOption = None,
+    json_: JsonOption = False,
 ) -> None:
     """Explain each group epoch: why it began, its target, and who gained and lost what.
 

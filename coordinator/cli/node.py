@@ -13,17 +13,17 @@ import typer
 
 from assignors import SpecError
 from coordinator.cli import render
-from coordinator.cli.inspect import Json, print_json, wants_json
+from coordinator.cli.inspect import print_json, wants_json
 from coordinator.cli.main import FAILURE, load_config
-from coordinator.cli.service import (
+from coordinator.cli.options import (
     ConfigOption,
     HttpOption,
     InsecureOption,
+    JsonOption,
     LogLevelOption,
     WebOption,
-    check_web,
-    with_addresses,
 )
+from coordinator.cli.service import check_web, with_addresses
 from coordinator.cli.terminal import Terminal, log_to_stderr
 from coordinator.config import KAFKA, Config, ConfigError
 from coordinator.config.settings import TelemetryConfig
@@ -80,7 +80,7 @@ def node(
     yes: Annotated[
         bool, typer.Option("--yes", help="Do what the plan says, without asking.")
     ] = False,
-    json_: Json = False,
+    json_: JsonOption = False,
     log_level: LogLevelOption = None,
     config: ConfigOption = None,
 ) -> None:

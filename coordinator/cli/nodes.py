@@ -9,9 +9,9 @@ import typer
 
 from assignors import SpecError
 from coordinator.cli import render
-from coordinator.cli.inspect import Json, Store, print_json, wants_json
+from coordinator.cli.inspect import print_json, wants_json
 from coordinator.cli.main import load_config
-from coordinator.cli.plan import Reason, Settings
+from coordinator.cli.options import ConfigOption, JsonOption, ReasonOption, StoreOption
 from coordinator.cli.terminal import Terminal
 from coordinator.clock import wall_ms
 from coordinator.config import Config
@@ -27,12 +27,12 @@ TRIES = 5
 
 
 def nodes(
-    store: Store,
+    store: StoreOption,
     shards: Annotated[
         bool, typer.Option("--shards", help="List the shards instead, each with its node.")
     ] = False,
-    json_: Json = False,
-    config: Settings = None,
+    json_: JsonOption = False,
+    config: ConfigOption = None,
 ) -> None:
     """List the nodes of a store of shards that are alive, and how many shards each has.
 
@@ -51,11 +51,11 @@ def nodes(
 
 def drain(
     node: Annotated[int, typer.Argument(help="The node's id, as `muster nodes` lists it.")],
-    store: Store,
+    store: StoreOption,
     undo: Annotated[bool, typer.Option("--undo", help="Give it shards again.")] = False,
-    reason: Reason = "",
-    json_: Json = False,
-    config: Settings = None,
+    reason: ReasonOption = "",
+    json_: JsonOption = False,
+    config: ConfigOption = None,
 ) -> None:
     """Empty a node: its shards go to the others, and it gets none until it starts again.
 

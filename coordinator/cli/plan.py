@@ -19,6 +19,13 @@ from coordinator.api.plans import NAMED, summarize, tell_decision
 from coordinator.cli import plan_files, render
 from coordinator.cli.inspect import say_watched
 from coordinator.cli.main import load_config
+from coordinator.cli.options import (
+    ConfigOption,
+    GroupArgument,
+    JsonOption,
+    ReasonOption,
+    StoreOption,
+)
 from coordinator.cli.terminal import Terminal
 from coordinator.clock import wall_ms
 from coordinator.config import Config, ConfigError
@@ -37,11 +44,6 @@ from coordinator.runtime.ask_coordinator import ask_coordinator, user_name
 from coordinator.runtime.plan_tasks.plan_weights import read_plan_loads
 from coordinator.storage.shards import store_of
 
-Group = Annotated[str, typer.Argument(help="The group's id.")]
-Store = Annotated[str, typer.Option(help="The folder of the store, or its URL.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON, one object per line.")]
-Settings = Annotated[Path | None, typer.Option(help="Settings, see conf/muster.toml.")]
-Reason = Annotated[str, typer.Option(help="Why; shown in the log and in the view plans.")]
 Output = Annotated[
     Path | None, typer.Option("--output", "-o", help="Write the plan to this file, for `apply`.")
 ]
@@ -51,8 +53,8 @@ PlanId = Annotated[str, typer.Argument(help="The plan's id, as `muster plans` li
 
 
 def plan(
-    group: Group,
-    store: Store,
+    group: GroupArgument,
+    store: StoreOption,
     assignor: Annotated[str, typer.Option(help="Use this assignor instead of the group's.")] = "",
     setting: Annotated[
         list[str] | None,
@@ -81,7 +83,7 @@ def plan(
             "kafka://host:port; the plan cannot be applied."
         ),
     ] = "",
-    reason: Reason = "",
+    reason: ReasonOption = "",
     as_of: Annotated[
         str | None, typer.Option(help="Plan for the group as of a position or time.")
     ] = None,
@@ -89,8 +91,8 @@ def plan(
         str, typer.Option(help="Where to compute: local, or spark for a very large group.")
     ] = LOCAL,
     output: Output = None,
-    json_: Json = False,
-    config: Settings = None,
+    json_: JsonOption = False,
+    config: ConfigOption = None,
 ) -> None:
     """Show the target that a group would get: its moves, their cost and their benefit.
 
@@ -120,13 +122,13 @@ def plan(
 
 
 def rollback(
-    group: Group,
-    store: Store,
+    group: GroupArgument,
+    store: StoreOption,
     to: Annotated[int, typer.Option(help="The group epoch to whose target to return.")],
-    reason: Reason = "",
+    reason: ReasonOption = "",
     output: Output = None,
-    json_: Json = False,
-    config: Settings = None,
+    json_: JsonOption = False,
+    config: ConfigOption = None,
 ) -> None:
     """Plan to return to the target of an earlier epoch, without what no longer exists."""
     settings = load_config(config)
@@ -141,7 +143,7 @@ def rollback(
 
 def apply(
     file: Annotated[Path, typer.Argument(help="The plan, as `muster plan -o` wrote it.")],
-    store: Store,
+    store: StoreOption,
     rebase: Annotated[
         bool,
         typer.Option(
@@ -151,10 +153,10 @@ def apply(
     propose: Annotated[
         bool, typer.Option("--propose", help="Let the plan wait for `muster approve`.")
     ] = False,
-    reason: Reason = "",
+    reason: ReasonOption = "",
     output: Output = None,
-    json_: Json = False,
-    config: Settings = None,
+    json_: JsonOption = False,
+    config: ConfigOption = None,
 ) -> None:
     """Make a plan's target the group's target; refused if the group has changed since."""
     settings = load_config(config)
@@ -178,12 +180,12 @@ def apply(
 
 
 def approve(
-    group: Group,
+    group: GroupArgument,
     plan_id: PlanId,
-    store: Store,
-    reason: Reason = "",
-    json_: Json = False,
-    config: Settings = None,
+    store: StoreOption,
+    reason: ReasonOption = "",
+    json_: JsonOption = False,
+    config: ConfigOption = None,
 ) -> None:
     """Apply a plan that waits for approval."""
     settings = load_config(config)
@@ -195,12 +197,12 @@ def approve(
 
 
 def reject(
-    group: Group,
+    group: GroupArgument,
     plan_id: PlanId,
-    store: Store,
-    reason: Reason = "",
-    json_: Json = False,
-    config: Settings = None,
+    store: StoreOption,
+    reason: ReasonOption = "",
+    json_: JsonOption = False,
+    config: ConfigOption = None,
 ) -> None:
     """Reject a plan that waits for approval."""
     settings = load_config(config)
@@ -210,12 +212,12 @@ def reject(
 
 
 def plans(
-    store: Store,
+    store: StoreOption,
     group: Annotated[str | None, typer.Argument(help="Only plans of this group.")] = None,
     status: Annotated[
         str | None, typer.Option(help="Only plans that are waiting, applied, rejected, …")
     ] = None,
-    json_: Json = False,
+    json_: JsonOption = False,
 ) -> None:
     """List plans and their outcome."""
     with progress.show("reading the plans"):

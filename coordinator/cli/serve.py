@@ -14,17 +14,20 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from coordinator.cli.main import load_config
-from coordinator.cli.processes import check_processes, end_with_parent, run_processes
-from coordinator.cli.service import (
+from coordinator.cli.options import (
+    AdvertisedOption,
     ConfigOption,
     HttpOption,
     InsecureOption,
     LogLevelOption,
-    Service,
-    Stop,
-    StoreOption,
+    StoreOrNone,
     TakeoverOption,
     WebOption,
+)
+from coordinator.cli.processes import check_processes, end_with_parent, run_processes
+from coordinator.cli.service import (
+    Service,
+    Stop,
     check_store,
     check_takeover,
     check_web,
@@ -59,16 +62,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("muster.coordinator")
 
-AdvertisedOption = Annotated[
-    str | None,
-    typer.Option(
-        "--advertised", "--advertise", help="host:port for clients, if not that of --listen."
-    ),
-]
-
 
 def serve(
-    store: StoreOption = None,
+    store: StoreOrNone = None,
     listen: Annotated[
         str | None, typer.Option(help="host:port to listen on [127.0.0.1:9092].")
     ] = None,

@@ -13,7 +13,7 @@ from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import typer
 
@@ -51,30 +51,6 @@ all objects five times, for up to 0.1 s each, without answering meanwhile. The s
 100,000 offsets has it look at all of what that request is made of, for 0.16 s. It may be rare:
 connections and requests leave no cycles behind, of which there are few that become old."""
 T = TypeVar("T")
-StoreOption: TypeAlias = Annotated[
-    str | None,
-    typer.Option(help="The folder of the store, or its URL; without it, nothing is stored."),
-]
-TakeoverOption: TypeAlias = Annotated[
-    str, typer.Option(help="If another process has the store: wait, refuse or force.")
-]
-HttpOption: TypeAlias = Annotated[
-    str | None, typer.Option(help="host:port of /metrics, /healthz and /readyz.")
-]
-WebOption: TypeAlias = Annotated[
-    str | None, typer.Option(help="host:port of web pages [web.listen].")
-]
-InsecureOption: TypeAlias = Annotated[
-    bool,
-    typer.Option("--insecure", help="Allow other addresses than loopback without TLS and login."),
-]
-LogLevelOption: TypeAlias = Annotated[
-    str | None,
-    typer.Option(help="The lowest level to log: debug, info, warning or error [server.log_level]."),
-]
-ConfigOption: TypeAlias = Annotated[
-    Path | None, typer.Option(help="Settings, see conf/muster.toml.")
-]
 logger = logging.getLogger("muster.coordinator")
 
 

@@ -12,6 +12,7 @@ import typer
 
 from assignors import SpecError
 from coordinator.cli.main import load_config
+from coordinator.cli.options import ConfigOption
 from coordinator.config import Config
 from coordinator.display import progress
 from coordinator.display.printable import as_json
@@ -32,7 +33,7 @@ def trace(
     records: Annotated[
         bool, typer.Option("--records", help="Also print the records written.")
     ] = False,
-    config: Annotated[Path | None, typer.Option(help="Settings, see conf/muster.toml.")] = None,
+    config: ConfigOption = None,
 ) -> None:
     """Run operations against a coordinator on a virtual clock, and print Kafka's answers."""
     settings = load_config(config)

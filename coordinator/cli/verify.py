@@ -5,15 +5,16 @@ from __future__ import annotations
 import os
 from dataclasses import asdict
 
-from coordinator.cli.inspect import SHARDS, Json, Store, print_done, say_watched
+from coordinator.cli.inspect import SHARDS, print_done, say_watched
 from coordinator.cli.main import FAILURE, exit_with_error
+from coordinator.cli.options import JsonOption, StoreOption
 from coordinator.display.progress import show
 from coordinator.storage.record_log import CorruptLog
 
 
 def verify(
-    store: Store,
-    json_: Json = False,
+    store: StoreOption,
+    json_: JsonOption = False,
 ) -> None:
     """Check a store: its log, snapshots and targets, owners and epochs.
 

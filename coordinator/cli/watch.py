@@ -9,15 +9,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from coordinator.cli.main import load_config
-from coordinator.cli.service import (
+from coordinator.cli.options import (
     ConfigOption,
     HttpOption,
     InsecureOption,
     LogLevelOption,
-    Service,
-    Stop,
     TakeoverOption,
     WebOption,
+)
+from coordinator.cli.service import (
+    Service,
+    Stop,
     check_single_log,
     check_store,
     check_takeover,

@@ -5,12 +5,12 @@ from __future__ import annotations
 import signal
 import threading
 from dataclasses import replace
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from coordinator.cli.main import load_config
+from coordinator.cli.options import ConfigOption, InsecureOption, StoreOption
 from coordinator.cli.terminal import log_to_stderr
 from coordinator.display import progress
 from coordinator.display.printable import visible
@@ -21,15 +21,10 @@ TURN_S = 0.5
 
 
 def web(
-    store: Annotated[str, typer.Option(help="The folder of the store, or its URL.")],
+    store: StoreOption,
     listen: Annotated[str | None, typer.Option(help=f"host:port of the pages [{LISTEN}].")] = None,
-    insecure: Annotated[
-        bool,
-        typer.Option(
-            "--insecure", help="Allow other addresses than loopback without TLS and login."
-        ),
-    ] = False,
-    config: Annotated[Path | None, typer.Option(help="Settings, see conf/muster.toml.")] = None,
+    insecure: InsecureOption = False,
+    config: ConfigOption = None,
 ) -> None:
     """Show the groups of a store in a browser, with their history and reasons, until Ctrl-C."""
     require("muster web", "web")

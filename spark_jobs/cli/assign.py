@@ -16,6 +16,7 @@ from assignors.groups.assign_groups import GroupsAssignment
 from assignors.parse import parse_json_objects
 from assignors.registry import BUILT_IN
 from coordinator.cli.main import load_config
+from coordinator.cli.options import ConfigOption
 from coordinator.cli.report import plot, plot_path, print_groups, print_report, print_totals
 from coordinator.cli.terminal import Terminal
 from coordinator.clock import wall_ms
@@ -193,7 +194,7 @@ def assign(
     max_forgotten: MaxForgotten = MAX_FORGOTTEN,
     store: StorePath = None,
     group: Annotated[str | None, typer.Option(help="Group id; requires --store.")] = None,
-    config: Annotated[Path | None, typer.Option(help="Settings, see conf/muster.toml.")] = None,
+    config: ConfigOption = None,
 ) -> None:
     """Assign partitions to members: print the answer to a spec, or write a table from tables.
 

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from coordinator.cli.inspect import say_watched
+from coordinator.cli.options import AsOfOption, StoreOption
 from coordinator.cli.render import ROWS_SHOWN, print_rows
 from coordinator.cli.terminal import Terminal
 from coordinator.display import progress
@@ -21,13 +22,8 @@ from spark_jobs.session.session import active_tasks
 
 def sql(
     query: Annotated[str, typer.Argument(help="SELECT … FROM groups, partition_owners, …")],
-    store: Annotated[str, typer.Option(help="The folder of the store, or its URL.")],
-    as_of: Annotated[
-        str | None,
-        typer.Option(
-            help="A position of the log, or a time such as 2026-03-01T12:00Z.", show_default="now"
-        ),
-    ] = None,
+    store: StoreOption,
+    as_of: AsOfOption = None,
     json_: Annotated[bool, typer.Option("--json", help="Print JSON, one row per line.")] = False,
 ) -> None:
     """Query the views of a store in Spark SQL, all at one position (docs/guide/sql.md)."""
