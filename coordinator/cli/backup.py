@@ -30,6 +30,8 @@ def backup(
     The copy is consistent: it has the log up to one position, and the snapshots and targets that
     belong to it. In a store of shards, this holds for each shard and the root. Every command
     refuses a backup that was interrupted.
+
+    Example: `muster backup --store store --into s3://bucket/backup`
     """
     # Imported here because it is slow to import, and other commands do not need it.
     from coordinator.backup import backup as backed_up  # noqa: PLC0415
@@ -64,6 +66,8 @@ def restore(
 
     Stop the coordinators of the old store first. A store of shards is restored as of a time, not a
     position.
+
+    Example: `muster restore --from backup --store store2 --to 2026-03-01T12:00Z`
     """
     # Imported here for the same reason.
     from coordinator.backup import restore as restored  # noqa: PLC0415
@@ -103,6 +107,8 @@ def reshard(
 
     Stop its coordinators first. The new store has the groups as they are now; their history stays
     in the old one.
+
+    Example: `muster reshard store store64 --shards 64`
     """
     from coordinator.backup.reshard import reshard as resharded  # noqa: PLC0415
 

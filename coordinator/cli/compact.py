@@ -20,6 +20,8 @@ def compact(
 
     A live coordinator is asked to compact its log; without one, this process does. No row of the
     log is deleted. Prints what was done; with --json one line, or one per shard.
+
+    Example: `muster compact --store store`
     """
     settings = load_config(config)
     # Imported here because it is slow to import, and other commands do not need it.

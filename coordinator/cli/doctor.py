@@ -40,16 +40,19 @@ def doctor(
     group: Group = None,
     window: Annotated[str, typer.Option(help="How far back to look: 90s, 15m, 1h, 7d.")] = "1h",
     only: Annotated[
-        list[str] | None, typer.Option(help="Look only for this; repeat for more.")
+        list[str] | None,
+        typer.Option(help=f"Look only for this; repeat for more. One of {', '.join(LEVELS)}."),
     ] = None,
     skip: Annotated[
-        list[str] | None, typer.Option(help="Do not look for this; repeat for more.")
+        list[str] | None,
+        typer.Option(help="Leave this out, named as for --only; repeat for more."),
     ] = None,
     patience: Annotated[
-        str, typer.Option(help="How long a rebalance or a partition without owner may take.")
+        str, typer.Option(help="How long a rebalance may take, and a partition be without owner.")
     ] = "1m",
     rebalances: Annotated[
-        int, typer.Option(help="How many an hour are acceptable; two for each member always are.")
+        int,
+        typer.Option(help="How many rebalances an hour are acceptable; two a member are."),
     ] = DEFAULTS.rebalances,
     flaps: Annotated[
         int, typer.Option(help="How many returns, or changes of owner, count as flapping.")
@@ -68,6 +71,8 @@ def doctor(
 
     Exits with 1 if there is a problem, or anything that --only asks for; otherwise with 0. Notes,
     which may be intentional, count only with --only.
+
+    Example: `muster doctor billing --store store --window 1d`
     """
     limits = Limits(
         parse_length("--window", window),

@@ -64,7 +64,10 @@ def gateway(
     log_level: LogLevelOption = None,
     config: ConfigOption = None,
 ) -> None:
-    """Pass a Kafka cluster on to its clients, and coordinate their groups; for tests and trials."""
+    """Pass a Kafka cluster on to its clients, and coordinate their groups; for tests and trials.
+
+    Example: `muster gateway --kafka localhost:9092 --store trial`
+    """
     check_takeover(takeover)
     settings = with_addresses(load_config(config), http, web, insecure=insecure)
     server, own = settings.server, settings.gateway

@@ -42,7 +42,10 @@ NAMED = 5
 
 
 def groups(store: StoreOption, as_of: AsOfOption = None, json_: JsonOption = False) -> None:
-    """List the groups: their states, epochs and sizes."""
+    """List the groups: their states, epochs and sizes.
+
+    Example: `muster groups --store store --as-of 2026-03-01T12:00Z`
+    """
     with progress.show("reading the groups"):
         readings = open_logs(store, as_of)
         rows = [row for reading in readings for row in list_rows(reading, "groups")]
@@ -62,7 +65,10 @@ def describe(
     json_: JsonOption = False,
     config: ConfigOption = None,
 ) -> None:
-    """Describe a group: its members, their current and target assignments, and its offsets."""
+    """Describe a group: its members, their current and target assignments, and its offsets.
+
+    Example: `muster describe billing --store store`
+    """
     settings = load_config(config)
     reading = open_logs(store, as_of, group)[0]
     with progress.show("reading the group"):
@@ -92,7 +98,10 @@ def history(
     as_of: AsOfOption = None,
     json_: JsonOption = False,
 ) -> None:
-    """Show who owned what, from when until when, and why."""
+    """Show who owned what, from when until when, and why.
+
+    Example: `muster history billing --store store --topic clicks --partition 3`
+    """
     if partition is not None and topic is None:
         raise SpecError(f"--partition {partition} requires --topic: give the topic too")
     with progress.show("reading the history"):
@@ -122,6 +131,8 @@ def explain(
     """Explain each group epoch: why it began, its target, and who gained and lost what.
 
     With --partition, explain one partition of the newest target, or of the epoch's.
+
+    Example: `muster explain billing --store store --partition clicks/3`
     """
     if partition is not None:
         reading = open_logs(store, as_of, group)[0]

@@ -34,6 +34,17 @@ from coordinator.storage.tables.store_options import use_settings
 from coordinator.storage.tables.table_io import BusyError
 
 ENTRY_POINTS = "muster.commands"
+SUBJECTS = {
+    "Assign partitions": ("assign",),
+    "Coordinate groups": ("serve", "nodes", "drain"),
+    "Look at groups": ("groups", "describe", "history", "explain", "doctor", "web", "sql"),
+    "Plan a target": ("plan", "apply", "approve", "reject", "rollback", "plans"),
+    "Look after a store": ("verify", "compact", "backup", "restore", "reshard"),
+    "Beside a Kafka cluster": ("watch", "gateway", "node"),
+    "Set up and try": ("demo", "setup", "conf", "user", "trace"),
+}
+"""By what a user wants, the commands in the order of the list that `muster --help` prints."""
+SUBJECT_OF = {name: subject for subject, names in SUBJECTS.items() for name in names}
 BAD_INPUT, FAILURE, BUSY, INTERRUPTED = 2, 1, 3, 130
 SURROGATES = re.compile("[\ud800-\udfff]")
 """What Python has for bytes of the command line that are not UTF-8."""
@@ -41,6 +52,8 @@ SURROGATES = re.compile("[\ud800-\udfff]")
 app = typer.Typer(
     name="muster",
     help="Assign partitions to group members: compute, coordinate, explain.",
+    epilog="Settings are read from --config FILE, or from the file that MUSTER_CONFIG names. Exit "
+    "codes: 0 done, 1 failed, 2 the input is invalid, 3 nothing was done, try again later.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -84,7 +97,8 @@ def main() -> None:
     """Run the command line."""
     with _ended_by_interrupts():
         for point in _asked():
-            app.command(name=point.name, cls=PlainHelp)(point.load())
+            subject = SUBJECT_OF.get(point.name)  # None: another package's, listed as "Commands"
+            app.command(name=point.name, cls=PlainHelp, rich_help_panel=subject)(point.load())
     run_guarded(app)
 
 
@@ -104,7 +118,11 @@ def _ended_by_interrupts() -> Iterator[None]:
 
 def _asked() -> list[EntryPoint]:
     """Return the command that is asked for; all, for a list of them, or where none is named."""
-    points = sorted(entry_points(group=ENTRY_POINTS), key=lambda point: point.name)
+    order = {name: at for at, name in enumerate(SUBJECT_OF)}
+    points = sorted(
+        entry_points(group=ENTRY_POINTS),
+        key=lambda point: (order.get(point.name, len(order)), point.name),
+    )
     named = [point for point in points if sys.argv[1:2] == [point.name]]
     return named or points
 

@@ -84,7 +84,10 @@ def node(
     log_level: LogLevelOption = None,
     config: ConfigOption = None,
 ) -> None:
-    """Be a node of a Kafka cluster that follows or leads partitions of its topic of groups."""
+    """Be a node of a Kafka cluster that follows or leads partitions of its topic of groups.
+
+    Example: `muster node check --cluster kafka://localhost:9092 --store node1 --node-id 1001`
+    """
     if action not in ACTIONS:
         raise ConfigError(f"the action is {action!r}: give one of {', '.join(ACTIONS)}")
     if store is None:
@@ -100,17 +103,19 @@ def node(
     elif action == CHECK:
         _check(asked, json_=json_)
     elif action == JOIN:
-        if numbers is None:
-            raise ConfigError("--partitions is missing: name those to get, such as 3,7")
-        _join(asked, numbers)
+        _join(asked, _needed(numbers, "get"))
     elif action == LEAD:
-        if numbers is None:
-            raise ConfigError("--partitions is missing: name those to lead, such as 3,7")
-        _lead(asked, numbers)
+        _lead(asked, _needed(numbers, "lead"))
     elif action == YIELD:
         _yield(asked, numbers)
     else:
         _leave(asked, numbers)
+
+
+def _needed(numbers: T | None, purpose: str) -> T:
+    if numbers is None:
+        raise ConfigError(f"--partitions is missing: name those to {purpose}, such as 3,7")
+    return numbers
 
 
 class _Asked:

@@ -37,6 +37,8 @@ def nodes(
     """List the nodes of a store of shards that are alive, and how many shards each has.
 
     `target` is how many it should have; a move has ended when both are the same.
+
+    Example: `muster nodes --store store --shards`
     """
     from coordinator.history.nodes_view import list_nodes, list_owners  # noqa: PLC0415
 
@@ -61,6 +63,8 @@ def drain(
 
     This applies a plan for the group of the nodes at once. The node serves its groups until the
     others have claimed its shards: `muster nodes` shows when it has none left.
+
+    Example: `muster drain 3 --store store --reason "new disk"`
     """
     settings = load_config(config)
     with progress.show("asking the nodes"):

@@ -98,6 +98,8 @@ def plan(
 
     The group is not touched. `muster apply` makes the plan's target the group's. For a group that a
     Kafka cluster coordinates, the plan is what Muster would do: it can only be shown.
+
+    Example: `muster plan billing --store store --drain worker-3 -o plan.json`
     """
     settings = load_config(config)
     wanted = _parse_settings(settings, setting or [], max_moves)
@@ -130,7 +132,10 @@ def rollback(
     json_: JsonOption = False,
     config: ConfigOption = None,
 ) -> None:
-    """Plan to return to the target of an earlier epoch, without what no longer exists."""
+    """Plan to return to the target of an earlier epoch, without what no longer exists.
+
+    Example: `muster rollback billing --store store --to 7 -o plan.json`
+    """
     settings = load_config(config)
     options = PlanOptions(owner=user_name(), reason=reason)
     with progress.show("reading the group"):
@@ -158,7 +163,10 @@ def apply(
     json_: JsonOption = False,
     config: ConfigOption = None,
 ) -> None:
-    """Make a plan's target the group's target; refused if the group has changed since."""
+    """Make a plan's target the group's target; refused if the group has changed since.
+
+    Example: `muster apply plan.json --store store`
+    """
     settings = load_config(config)
     made = plan_files.read_plan(file)
     if rebase:
@@ -187,7 +195,10 @@ def approve(
     json_: JsonOption = False,
     config: ConfigOption = None,
 ) -> None:
-    """Apply a plan that waits for approval."""
+    """Apply a plan that waits for approval.
+
+    Example: `muster approve billing 5f0c --store store`
+    """
     settings = load_config(config)
     with progress.show("asking the coordinator"):
         epoch = ask_coordinator(
@@ -204,7 +215,10 @@ def reject(
     json_: JsonOption = False,
     config: ConfigOption = None,
 ) -> None:
-    """Reject a plan that waits for approval."""
+    """Reject a plan that waits for approval.
+
+    Example: `muster reject billing 5f0c --store store --reason "not before Monday"`
+    """
     settings = load_config(config)
     with progress.show("asking the coordinator"):
         ask_coordinator(store_of(store, group), settings, "reject", group, plan_id, reason=reason)
@@ -219,7 +233,10 @@ def plans(
     ] = None,
     json_: JsonOption = False,
 ) -> None:
-    """List plans and their outcome."""
+    """List plans and their outcome.
+
+    Example: `muster plans billing --store store --status waiting`
+    """
     with progress.show("reading the plans"):
         logs = open_logs(store, None, group)
         rows = [row for log in logs for row in list_rows(log, "plans", group)]

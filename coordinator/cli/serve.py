@@ -98,7 +98,10 @@ def serve(
     log_level: LogLevelOption = None,
     config: ConfigOption = None,
 ) -> None:
-    """Serve groups to Kafka clients, on either group protocol, until SIGTERM or Ctrl-C."""
+    """Serve groups to Kafka clients, on either group protocol, until SIGTERM or Ctrl-C.
+
+    Example: `muster serve --store store --topic clicks=6 --web 127.0.0.1:8080`
+    """
     from coordinator.wire.listener import load_access  # noqa: PLC0415
 
     check_takeover(takeover)
@@ -169,7 +172,10 @@ def user(
     ] = None,
     json_: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Print a user's line for server.sasl_users. Asks for the password, or reads it from stdin."""
+    """Print a user's line for server.sasl_users. Asks for the password, or reads it from stdin.
+
+    Example: `muster user ann`
+    """
     from coordinator.wire.sasl import HASHES, Verifier, check_iterations  # noqa: PLC0415
 
     if iterations is None:

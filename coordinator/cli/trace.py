@@ -35,7 +35,10 @@ def trace(
     ] = False,
     config: ConfigOption = None,
 ) -> None:
-    """Run operations against a coordinator on a virtual clock, and print Kafka's answers."""
+    """Run operations against a coordinator on a virtual clock, and print Kafka's answers.
+
+    Example: `muster trace operations.jsonl --records`
+    """
     settings = load_config(config)
     playing = JsonTrace(_make_log_opener(log), records=records, config=settings)
     try:

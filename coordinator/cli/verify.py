@@ -23,6 +23,8 @@ def verify(
     stderr and exits with 1. If the store is missing, exits with 2. If an object store does not
     return all of it now, the rest is unknown: exits with 3, try again. In a store of shards,
     every shard is checked.
+
+    Example: `muster verify --store store`
     """
     # Imported here because they are slow to import, and other commands do not need them.
     from coordinator.history.log_reader import LogReader  # noqa: PLC0415

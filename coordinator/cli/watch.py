@@ -71,7 +71,10 @@ def watch(
     log_level: LogLevelOption = None,
     config: ConfigOption = None,
 ) -> None:
-    """Watch the groups of a Kafka cluster: who owns what, since when, and why. Changes nothing."""
+    """Watch the groups of a Kafka cluster: who owns what, since when, and why. Changes nothing.
+
+    Example: `muster watch kafka://localhost:9092 --store watched`
+    """
     check_takeover(takeover)
     if store is None:
         raise ConfigError("--store is missing: name a folder, or the URL of a bucket's folder")

@@ -26,7 +26,10 @@ def web(
     insecure: InsecureOption = False,
     config: ConfigOption = None,
 ) -> None:
-    """Show the groups of a store in a browser, with their history and reasons, until Ctrl-C."""
+    """Show the groups of a store in a browser, with their history and reasons, until Ctrl-C.
+
+    Example: `muster web --store store`
+    """
     require("muster web", "web")
     from coordinator.web.server import WebServer  # noqa: PLC0415 - an extra
 

@@ -152,7 +152,8 @@ DEFAULT = ASSIGNORS[0]
 AssignorName = Annotated[
     str | None, typer.Option(help=f"{', '.join(BUILT_IN)}, …", show_default=DEFAULT)
 ]
-
+EngineName = Annotated[EngineChoice, typer.Option(help="Where to compute: local, spark or auto.")]
+Report = Annotated[bool, typer.Option("--report", help="Print loads, moves and their reasons.")]
 Plot = Annotated[str | None, typer.Option(help="Draw loads and moves to FILE.png or FILE.svg.")]
 Title = Annotated[str | None, typer.Option(help="The title of the plot.", show_default="assignor")]
 RunId = Annotated[
@@ -179,13 +180,9 @@ def assign(
     rack: Rack = None,
     improvement: Improvement = None,
     least_share: LeastShare = None,
-    engine: Annotated[
-        EngineChoice, typer.Option(help="Where to compute: local, spark or auto.")
-    ] = EngineChoice.auto,
+    engine: EngineName = EngineChoice.auto,
     format_: PairsOrLists = PartitionFormat.lists,
-    report: Annotated[
-        bool, typer.Option("--report", help="Print loads, moves and their reasons.")
-    ] = False,
+    report: Report = False,
     json_: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
     plot: Plot = None,
     title: Title = None,
@@ -199,6 +196,8 @@ def assign(
     """Assign partitions to members: print the answer to a spec, or write a table from tables.
 
     With --store and --group, compute a group's target on Spark, for its coordinator to install.
+
+    Example: `muster assign --members members --topics topics --output assignment`
     """
     settings = load_config(config)
     own = _given(

@@ -20,7 +20,10 @@ def conf(
     ] = None,
     json_: Annotated[bool, typer.Option("--json", help="Print JSON, one file per line.")] = False,
 ) -> None:
-    """Print the path of a file that comes with Muster: default settings, or the job to submit."""
+    """Print the path of a file that comes with Muster: default settings, or the job to submit.
+
+    Example: `muster conf muster.toml`
+    """
     paths = {one: conf_file(one) for one in CONF} | {JOB: PACKAGE / JOB}
     if name is not None and name not in paths:
         raise SpecError(f"{name!r} does not come with Muster: give one of {', '.join(paths)}")

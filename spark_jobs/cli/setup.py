@@ -19,7 +19,10 @@ def setup(
         typer.Option("--print", help="Only download, and print the paths for spark-submit --jars."),
     ] = False,
 ) -> None:
-    """Install Delta's jars into this environment's Spark, and those for S3 with --s3."""
+    """Install Delta's jars into this environment's Spark, and those for S3 with --s3.
+
+    Example: `muster setup --s3`
+    """
     require("muster setup", "spark")
     if print_:
         found = jars.delta_jars() + (s3_jars.s3_jars() if s3 else [])

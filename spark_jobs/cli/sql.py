@@ -26,7 +26,12 @@ def sql(
     as_of: AsOfOption = None,
     json_: Annotated[bool, typer.Option("--json", help="Print JSON, one row per line.")] = False,
 ) -> None:
-    """Query the views of a store in Spark SQL, all at one position (docs/guide/sql.md)."""
+    """Query the views of a store in Spark SQL, all at one position.
+
+    `SHOW VIEWS` lists them. Without Spark, `muster groups`, `history` and `explain` read the same.
+
+    Example: `muster sql "SELECT * FROM partition_owners" --store store`
+    """
     # The log is read first, to refuse bad input before a JVM starts, and to pin all views.
     logs = open_logs(store, as_of)
     position = logs[0].position if read_shards(store) is None else as_of

@@ -115,7 +115,10 @@ def demo(
         ),
     ] = "",
 ) -> None:
-    """Run a tour: a coordinator in a Spark driver, with a small and a very large group."""
+    """Run a tour: a coordinator in a Spark driver, with a small and a very large group.
+
+    Example: `muster demo --output demo-output`
+    """
     if watch:
         _watch_cluster(watch, output)
         return

@@ -70,6 +70,7 @@ REGISTERED = {
         "coordinator/cli/": r"^def compact\(",
         "spark_jobs/cli/": r"^def sql\(",
         "pyproject.toml": r'^compact = "coordinator\.cli\.compact:compact"$',
+        "coordinator/cli/main.py": r'^    "Look after a store": \(.*"compact"',
         "docs/reference/commands.md": r"^\| `muster compact` \| ",
     },
 }
