@@ -111,7 +111,7 @@ def decode_batches(rows: pa.Table, seen: ValueCache, long: int = LONG) -> Iterat
         A row is of a kind that this version does not know.
     """
     at = 0
-    for first, end in _find_runs(rows, long):
+    for first, end in find_runs(rows, long):
         some = rows.slice(first, end - first)
         records = decode_run(some, seen)
         if records is not None:
@@ -123,7 +123,7 @@ def decode_batches(rows: pa.Table, seen: ValueCache, long: int = LONG) -> Iterat
     yield from _decode_mixed(rows.slice(at), seen)
 
 
-def _find_runs(rows: pa.Table, long: int) -> list[tuple[int, int]]:
+def find_runs(rows: pa.Table, long: int) -> list[tuple[int, int]]:
     """Return where runs of rows begin and end that may become columns."""
     if len(rows) < long:
         return []

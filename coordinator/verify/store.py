@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import pyarrow as pa
 from deltalake.exceptions import DeltaError
@@ -12,8 +14,9 @@ from deltalake.exceptions import DeltaError
 from coordinator.clock import wall_ms
 from coordinator.config import ConfigError
 from coordinator.core.state.groups import State
+from coordinator.core.state.member_rows import RecordRows
 from coordinator.core.state.records import Record, TargetMetadata
-from coordinator.core.state.replay import replay
+from coordinator.core.state.replay import replay, replay_all
 from coordinator.display.progress import task
 from coordinator.errors import IllegalStateError
 from coordinator.storage.data_files import list_parts
@@ -36,7 +39,7 @@ from coordinator.storage.tables.store_files import explain, files_at, open_delta
 from coordinator.verify.backup_sums import check_sums
 from coordinator.verify.commit_files import check_commit_files
 from coordinator.verify.data_files import NumberedFile, read_pieces, sort_by_position
-from coordinator.verify.decoding import check_copy, decode_records
+from coordinator.verify.decoding import check_copy, decode_runs
 from coordinator.verify.invariants import Contradiction, InvariantChecker
 from coordinator.verify.lease import check_lease, read_lease
 from coordinator.verify.rows import check_columns, check_epochs, check_positions
@@ -294,13 +297,24 @@ class LogWalk:
             return 0
         check_positions(rows, self._expected, one.path)
         self.epoch = check_epochs(rows, self.epoch, one.path)
-        positions = rows["position"].to_pylist()
-        for position, record in zip(positions, decode_records(rows, one.path), strict=True):
+        position = self._expected
+        for records in decode_runs(rows, one.path):
+            self._replay_run(records, position, one.path)
+            position += len(records)
+        self._expected = position
+        return len(rows)
+
+    def _replay_run(self, records: RecordRows | list[Record | None], first: int, path: str) -> None:
+        """Replay records as columns, or, where a snapshot is among them, one by one."""
+        self._compare_snapshots(first - 1)
+        due = self._snapshots.due(first + len(records) - 2)
+        if not due and not isinstance(records, list) and self._invariants.check_rows(records):
+            self._change(partial(replay_all, self.state, records), first, path)
+            return
+        for position, record in enumerate(records, first):
             self._compare_snapshots(position - 1)
             if record is not None:
-                self._replay(record, position, one.path)
-        self._expected += len(rows)
-        return len(rows)
+                self._replay(record, position, path)
 
     def _compare_snapshots(self, position: int) -> None:
         while self._snapshots.due(position):
@@ -309,9 +323,16 @@ class LogWalk:
     def _replay(self, record: Record, position: int, path: str) -> None:
         if isinstance(record, TargetMetadata) and record.targets_version is not None:
             self.installed.append(record)
-        try:
+
+        def check_and_replay() -> None:
             self._invariants.check(record)
             replay(self.state, record)
+
+        self._change(check_and_replay, position, path)
+
+    def _change(self, change: Callable[[], None], position: int, path: str) -> None:
+        try:
+            change()
         except (Contradiction, IllegalStateError) as error:
             raise CorruptLog(
                 f"{path}, position {position}: {error}; restore the store as of the position "
