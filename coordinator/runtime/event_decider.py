@@ -40,6 +40,7 @@ from coordinator.core.events import (
 from coordinator.core.state.groups import State
 from coordinator.core.state.records import MembersAdvanced, Record, TargetMetadata
 from coordinator.core.state.replay import keep_classic, note_topics, note_waiting, replay
+from coordinator.core.state.rows.fold_rows import RowFolder
 from coordinator.core.state.target_candidate import TargetCandidate
 from coordinator.core.state_machine import step
 from coordinator.core.validate_types import check_types
@@ -163,6 +164,8 @@ class EventDecider:
         self._timers = timers
         self._parked = parked
         self._metrics = metrics
+        self.folder = RowFolder()
+        """Lets members at rest be rows again, a piece at a time, between batches."""
         self.compute_now: Callable[[ComputeTarget], TargetCandidate | None] = lambda _: None
         """Returns a target that takes a few ms, of a group as it is in memory; None: begin it."""
 
@@ -229,6 +232,7 @@ class EventDecider:
         for record in result.records:
             replay(state, record)
         keep_classic(state, result.classic)
+        self.folder.note(getattr(event, "group_id", None))
         return result.records
 
     def _install_now(
@@ -275,6 +279,7 @@ class EventDecider:
         if advanced:
             records = [MembersAdvanced(group_id, epoch, advanced)]
             replay(state, records[0])
+            self.folder.note(group_id)
         return SteadyRun(end - start, HeartbeatResponse(None, epoch, interval_ms), records)
 
     def decide_beside(self, state: State, event: Event) -> Result | None:

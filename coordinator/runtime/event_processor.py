@@ -229,6 +229,7 @@ class EventProcessor:
         """Fire the timers whose deadline has passed, or so many of them."""
         if self.status is not Status.ACTIVE:
             return []
+        self.decider.folder.fold(self.state)
         due = self.timers.pop_due(most)
         answers = self.run([one.event for one in due]) if due else []
         return [

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from assignors.arrays import Ints, Longs
+from coordinator.core.short_calls import apply
 from coordinator.core.state.member_rows import (
     META_FIELDS,
     STATES,
@@ -32,7 +33,6 @@ from coordinator.core.state.records import (
     TargetMember,
     Tombstone,
 )
-from coordinator.core.state.short_calls import apply
 from coordinator.core.state.span_columns import SpanColumns, SpanRows, TopicKeys
 from coordinator.storage.record_log import CLAIM, Batch, NewerLog
 from coordinator.storage.record_schema import COLUMN_TYPES, FIELDS, NAME_COLUMN, ColumnType

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from coordinator.config.kafka import KafkaConfig
 from coordinator.core.bounded import FindVisible
 from coordinator.core.events import Answer, Event
+from coordinator.core.short_calls import apply
 from coordinator.core.state.groups import TopicView
 from coordinator.core.state.partition_spans import kafka_id
-from coordinator.core.state.short_calls import apply
 from coordinator.wire.acls import Acls, Operation, Resource, ResourceType
 from coordinator.wire.codec import VERSIONS, Api, Request, Values
 from coordinator.wire.session import Session

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from coordinator.core.short_calls import AT_ONCE, apply, number
 from coordinator.core.state import span_columns
 from coordinator.core.state.groups import Group, Member, NameList
 from coordinator.core.state.partition_owners import (
@@ -34,7 +35,6 @@ from coordinator.core.state.partition_spans import (
     union,
 )
 from coordinator.core.state.records import CurrentMember, MemberMetadata, TargetMember
-from coordinator.core.state.short_calls import AT_ONCE, apply, number
 from coordinator.core.state.span_columns import SpanColumns, TopicKeys
 from coordinator.errors import IllegalStateError
 from coordinator.storage.record_decoder import ValueCache, decode_rows

@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 from coordinator import Coordinator
 from coordinator.config import Config
 from coordinator.config.kafka import kafka_config
-from coordinator.core.events import Heartbeat
+from coordinator.core.events import CatalogTopic, Heartbeat, TopicsReported
 from coordinator.core.state.records import MembersAdvanced
+from coordinator.core.state.rows.fold_rows import RowFolder, count_objects
 from coordinator.errors import ErrorCode
 from coordinator.runtime.event_processor import EventProcessor
 from coordinator.runtime.responses import heartbeat_answer, heartbeat_answers
@@ -17,6 +18,7 @@ from coordinator.runtime.topic_catalog import DictCatalog
 from coordinator.storage.record_log import MemoryLog, MemoryRecords
 from tests.support.coordinator_core import SESSION_MS
 from tests.support.fingerprint import fingerprint
+from tests.support.invariants import as_large_groups
 
 IDS = [f"m{number}" for number in range(5)]
 beats = st.lists(st.tuples(st.sampled_from([*IDS, "nobody"]), st.integers(-2, 9)), max_size=12)
@@ -101,3 +103,31 @@ def test_a_closed_coordinator_answers_each():
     coordinator.close()
     answers = coordinator.steady_heartbeats("g", ["m1", "m2"], [1, 1])
     assert [answer.error for answer in answers] == ["COORDINATOR_NOT_AVAILABLE"] * 2
+
+
+def test_members_become_rows_again_between_batches():
+    side = Side(settle=3, leaver=None, wished={})
+    log = MemoryLog(side.storage)
+    log.claim("next", "", side.now)
+    catalog = DictCatalog({"a": 3})
+    with as_large_groups():
+        processor = EventProcessor(log, side.processor.config, lambda: side.now, catalog)
+        processor.load()
+    processor.decider.folder = RowFolder(lambda *_: True)
+    processor.run([TopicsReported({"a": CatalogTopic("a", 20, ())})])
+    objects = []
+    for _ in range(4):
+        for member_id in IDS:
+            member = processor.state.groups["g"].members[member_id]
+            owned = {}
+            for key, first, end, _ in member.current.assigned:
+                owned.setdefault(key.topic_id, []).extend(range(first, end))
+            processor.run([Heartbeat("g", member_id, member.epoch, topic_partitions=owned)])
+        objects.append(count_objects(processor.state.groups["g"]))
+        before = fingerprint(processor.state)
+        for _ in range(3):
+            processor.tick()
+        assert fingerprint(processor.state) == before
+    group = processor.state.groups["g"]
+    assert group.state == "Stable"
+    assert (objects[0] > 0, count_objects(group)) == (True, 0)

@@ -15,6 +15,7 @@ from coordinator.core.events import (
     TargetFailed,
 )
 from coordinator.core.state.groups import State
+from coordinator.core.state.rows.fold_rows import RowFolder
 from coordinator.core.state.target_candidate import TargetCandidate
 from coordinator.errors import GroupError
 from coordinator.errors.status import Status
@@ -116,6 +117,7 @@ class Node:
             )
             self.processor.coming = self._note
             self.processor.decider.compute_now = self._compute_now
+            self.processor.decider.folder = RowFolder(lambda *_: True, at_once=2)
             self.world.history.note("load", self.world.schedule.now)
             self.world.story.reload(self.world.schedule.now)
             self.processor.load()
@@ -216,6 +218,7 @@ class Node:
             self.world.story.asked(self.world.schedule.now, request.event)
         try:
             answers = self.processor.run([request.event for request in requests])
+            self.processor.decider.folder.fold(self.processor.state)
         finally:
             self.world.checker.settled()
         self.world.checker.answered(self, requests, answers)

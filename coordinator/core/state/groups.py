@@ -18,6 +18,7 @@ import msgspec
 import numpy as np
 
 from assignors.arrays import Longs
+from coordinator.core.short_calls import apply
 from coordinator.core.state.classic_group import ClassicGroup
 from coordinator.core.state.member_rows import HeldRows
 from coordinator.core.state.owner_columns import PartitionOwners
@@ -38,7 +39,6 @@ from coordinator.core.state.records import (
     TargetMetadata,
 )
 from coordinator.core.state.shared_dict import Shareable, share
-from coordinator.core.state.short_calls import apply
 from coordinator.core.state.span_columns import TopicKeys
 from coordinator.core.state.target_assignment import Targets
 from coordinator.core.state.transactions import Transactions

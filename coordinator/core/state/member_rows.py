@@ -169,7 +169,7 @@ class HeldRows:
         Each row's member epoch, the one before, and its state.
     """
 
-    __slots__ = ("assigned", "first", "numbers", "pending", "place")
+    __slots__ = ("_shared", "assigned", "first", "numbers", "pending", "place")
 
     def __init__(self, first: int) -> None:
         self.first = first
@@ -177,6 +177,8 @@ class HeldRows:
         self.numbers = [array("i"), array("i"), array("i")]
         none = np.zeros(0, np.int32)
         self.assigned, self.pending = (SpanRows([], none, none, (none,) * 3) for _ in range(2))
+        self._shared = False
+        """Whether a copy has the same partitions: they are added to no more."""
 
     def grow(self, count: int) -> None:
         """Add so many rows of members that have nothing yet."""
@@ -199,6 +201,7 @@ class HeldRows:
 
     def copy(self) -> HeldRows:
         """Return the same, to be read while members advance."""
+        self._shared = True
         other = copy(self)
         other.numbers = [column[:] for column in self.numbers]
         other.place = self.place[:]
@@ -261,6 +264,40 @@ class HeldRows:
         previous[row], now[row], state[row] = before, epoch, STABLE
         return before if was_stable else None
 
+    def have(self, found: Sequence[tuple[int, CurrentMember]]) -> None:
+        """Let members, each by its row, have what records say: STABLE, and with nothing pending.
+
+        Raises
+        ------
+        OverflowError
+            A number has more than 32 bits: nothing is done.
+        """
+        if self._shared:
+            self.assigned, self.pending = self.assigned.copy(), self.pending.copy()
+            self._shared = False
+        epochs = array("i", [record.member_epoch for _, record in found])
+        before = array("i", [record.previous_member_epoch for _, record in found])
+        start = len(self.assigned)
+        self.assigned.append([record.assigned for _, record in found])
+        self.pending.append([()] * len(found))
+        rows, place = [row for row, _ in found], np.arange(start, start + len(found))
+        values = zip((self.place, *self.numbers), (place, epochs, before, STABLE), strict=True)
+        for column, value in values:
+            np.asarray(column)[rows] = value
+
+    def compact(self) -> None:
+        """Let go of what no member has now."""
+        place = np.asarray(self.place)
+        there = place != NOTHING
+        held = [
+            spans.take(place[there].astype(np.int64)) for spans in (self.assigned, self.pending)
+        ]
+        moved = place.copy()
+        moved[there] = np.arange(np.count_nonzero(there))
+        self.place = to_array(moved)  # first: `partitions` looks at it last
+        self.assigned, self.pending = held
+        self._shared = False
+
     def records(self, group_id: str, ids: pa.StringArray, rows: Longs) -> CurrentRows:
         """Return what members have of whom there is a record, of some whose ids are these."""
         numbers = [np.asarray(column)[rows] for column in self.numbers]
@@ -277,9 +314,13 @@ class HeldRows:
         return CurrentRows(group_id, ids.filter(pa.array(has)), some, *spans)
 
     def partitions(self, rows: Longs) -> Longs:
-        """Return how many partitions some members are assigned."""
-        at = np.asarray(self.place)[rows]
-        found: Longs = np.append(self.assigned.partitions(), 0)[at]  # of NOTHING, it is the last
+        """Return how many partitions some members are assigned; any thread may ask."""
+        while True:
+            assigned = self.assigned
+            place = np.asarray(self.place)[rows]
+            if assigned is self.assigned:  # else its rows have just been compacted
+                break
+        found: Longs = np.append(assigned.partitions(), 0)[place]  # of NOTHING, it is the last
         return found
 
 

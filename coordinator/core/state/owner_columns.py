@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from assignors.arrays import Ints, Longs, expand_runs
+from coordinator.core.short_calls import number
 from coordinator.core.state.partition_spans import TopicKey
-from coordinator.core.state.short_calls import number
 from coordinator.core.state.span_columns import SpanColumns, TopicKeys
 
 Serials: TypeAlias = NDArray[np.int32]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import ItemsView, Iterator, Mapping, Sequence, ValuesView
+from collections.abc import ItemsView, Iterable, Iterator, Mapping, Sequence, ValuesView
 from collections.abc import Set as AbstractSet
 from itertools import compress, repeat
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast
@@ -19,8 +19,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from assignors.arrays import Bools, Ints, Longs
+from coordinator.core.short_calls import AT_ONCE, number
 from coordinator.core.state.shared_dict import SHARED_LEAST, GrowingSet, SharedDict, share
-from coordinator.core.state.short_calls import AT_ONCE, number
 from coordinator.core.state.span_columns import to_array
 
 if TYPE_CHECKING:
@@ -197,6 +197,23 @@ class TargetNumbers(RowValues["Spans | int | None"]):
         self._given += len(places)
         return True
 
+    def copy(self) -> TargetNumbers:
+        """Return a copy that no later change reaches."""
+        other = TargetNumbers(self.index)
+        other.numbers, other._given = self.numbers[:], self._given
+        return other
+
+    def set(self, rows: Sequence[int] | Longs, numbers: Longs) -> None:
+        """Have numbers for the targets of some rows, each once, other ones or the first."""
+        self.numbers.extend(to_array(np.zeros(len(self.index) - len(self.numbers), np.int32)))
+        column, places = np.asarray(self.numbers), np.asarray(rows)
+        self._given += int(np.count_nonzero(column[places] == 0))
+        column[places] = numbers
+
+    def list_given(self) -> Longs:
+        """Return the rows that have a target."""
+        return np.flatnonzero(np.asarray(self.numbers))
+
     def at(self, rows: Longs) -> Longs:
         """Return the numbers of some rows' targets."""
         if not len(self.numbers):
@@ -222,7 +239,7 @@ class TargetNumbers(RowValues["Spans | int | None"]):
 class RowDict(SharedDict[str, V], Generic[V]):
     """Rows, and the values that came, went or are others since: like a dict, in its order.
 
-    Its copies share the rows. What changed stays apart, however much that is.
+    Its copies share the rows. What changed stays apart until `fold` has it among the rows.
     """
 
     __slots__ = ("rows",)
@@ -264,6 +281,16 @@ class RowDict(SharedDict[str, V], Generic[V]):
     def is_plain(self) -> bool:
         """Whether all values are rows, and all rows are there."""
         return not self._new and not self._gone
+
+    def fold(self, keys: Iterable[str]) -> None:
+        """Let values be rows again that are what their rows say: no reader sees it."""
+        for key in keys:
+            del self._new[key]
+
+    def tidy(self) -> None:
+        """Let go of the room that values had which are rows again."""
+        if len(self._new) < SHARED_LEAST:
+            self._new = dict(self._new.items())
 
     def look_up(self, keys: Sequence[str]) -> Longs:
         """Return the row of each key whose value is one, NO_ROW for the others."""

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Sequence
+from copy import copy
 from functools import cached_property
-from itertools import repeat
+from itertools import accumulate, repeat
 from operator import attrgetter, eq
 from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
@@ -22,7 +23,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from assignors.arrays import Bools, Ints, Longs, expand_runs
-from coordinator.core.state.short_calls import apply, number
+from coordinator.core.short_calls import apply, number
 
 if TYPE_CHECKING:
     from coordinator.core.state.partition_spans import AnySpan, TopicKey
@@ -312,7 +313,7 @@ def to_array(column: Ints) -> array[int]:
 
 
 class SpanRows:
-    """The spans of each row, in order; only added to while a group is loaded.
+    """The spans of each row, in order; only added to, and not while anyone else keeps them.
 
     Parameters
     ----------
@@ -324,7 +325,7 @@ class SpanRows:
         One entry per span: its topic; first and end, and the assignment epoch where it has one.
     """
 
-    __slots__ = ("keys", "numbers", "offsets", "topic")
+    __slots__ = ("_places", "keys", "numbers", "offsets", "topic")
 
     def __init__(
         self, keys: list[TopicKey], counts: Ints, topic: Ints, numbers: Sequence[Ints]
@@ -333,6 +334,8 @@ class SpanRows:
         self.offsets = to_array(np.concatenate([[0], np.cumsum(counts)]))
         self.topic = to_array(topic)
         self.numbers = [to_array(column) for column in numbers]
+        self._places: tuple[list[TopicKey], dict[TopicKey, int]] = [], {}
+        """The `keys` that `append` saw last, and the number of each; copies may add others."""
 
     def __len__(self) -> int:
         """Return the number of rows."""
@@ -349,10 +352,11 @@ class SpanRows:
         )
 
     def partitions(self) -> Longs:
-        """Return how many partitions each row has."""
-        first, end = (np.asarray(column) for column in self.numbers[:2])
+        """Return how many partitions each row has; any thread may ask, while rows are added."""
+        offsets = np.asarray(self.offsets[:])
+        first, end = (np.asarray(column[: offsets[-1]]) for column in self.numbers[:2])
         sums = np.concatenate([[0], np.cumsum(end - first, dtype=np.int64)])
-        partitions: Longs = np.diff(sums[np.asarray(self.offsets)])
+        partitions: Longs = np.diff(sums[offsets])
         return partitions
 
     def are_alike(self, rows: Longs, other: SpanRows, at: Longs) -> Bools:
@@ -407,6 +411,31 @@ class SpanRows:
             column.extend(to_array(more))
         self.offsets.extend(to_array(np.asarray(other.offsets)[1:] + self.offsets[-1]))
 
+    def append(self, rows: Sequence[Sequence[Any]]) -> None:
+        """Add rows of spans that are tuples, as `extend` does.
+
+        Raises
+        ------
+        OverflowError
+            A number has more than 32 bits: nothing is done.
+        """
+        flat = [span for spans in rows for span in spans]
+        numbers = [
+            array("i", [span[at] for span in flat]) for at in range(1, len(self.numbers) + 1)
+        ]
+        ends = array("i", accumulate(map(len, rows), initial=self.offsets[-1]))[1:]
+        keys, places = self._places
+        if keys is not self.keys:
+            places = number(self.keys)
+        topic = array("i", [places.setdefault(span[0], len(places)) for span in flat])
+        if len(places) > len(self.keys):
+            self.keys = list(places)  # copies keep theirs
+        self._places = self.keys, places
+        self.topic.extend(topic)
+        for column, more in zip(self.numbers, numbers, strict=True):
+            column.extend(more)
+        self.offsets.extend(ends)
+
     def take(self, rows: Longs) -> SpanRows:
         """Return some rows; one below 0 has no span."""
         at = self.at(rows)
@@ -415,4 +444,7 @@ class SpanRows:
 
     def copy(self) -> SpanRows:
         """Return the same, to be added to."""
-        return SpanRows(self.keys, self.counts(), self.columns()[0], self.columns()[1:])
+        other, end = copy(self), self.offsets[-1]
+        other.offsets, other.topic = self.offsets[:], self.topic[:end]
+        other.numbers = [column[:end] for column in self.numbers]
+        return other

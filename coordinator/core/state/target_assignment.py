@@ -17,7 +17,6 @@ from assignors.arrays import Ints, Longs, count_by, offsets_of
 from assignors.partition_ranges import are_in_order
 from coordinator.core.state.partition_spans import MANY, Spans, TopicKey
 from coordinator.core.state.row_dict import (
-    NO_ROW,
     MemberIndex,
     RowDict,
     SortedIds,
@@ -30,33 +29,7 @@ from coordinator.core.state.span_columns import (
     SpanRows,
     TopicKeys,
 )
-
-
-class Ranges(NamedTuple):
-    """Targets in columns of int32, an entry a range; fifty million of them take 800 MB.
-
-    Attributes
-    ----------
-    ids
-        The members that `owner` counts: not all in use, and some maybe twice.
-    keys
-        The topics that `topic` counts, not all in use.
-    row
-        The row of each of `ids` in the index of the targets; NO_ROW: it is to be looked up.
-    """
-
-    ids: pa.StringArray
-    keys: list[TopicKey]
-    owner: Ints
-    topic: Ints
-    first: Ints
-    end: Ints
-    row: Ints | None = None
-
-    @property
-    def owners(self) -> pa.DictionaryArray:
-        """The owner of each range."""
-        return pa.DictionaryArray.from_arrays(pa.array(self.owner), self.ids, safe=False)
+from coordinator.core.state.target_ranges import Ranges, join_ranges, to_columns
 
 
 class StoredTarget(NamedTuple):
@@ -254,7 +227,7 @@ class Targets(Mapping[str, Spans]):
         What a job computed, None when none did.
     """
 
-    __slots__ = ("_own", "_own_rows", "_ranges", "_rows", "whole")
+    __slots__ = ("_own", "_own_rows", "_ranges", "_rows", "_shared", "whole")
 
     def __init__(self, whole: WholeTarget | None = None) -> None:
         self.whole = whole
@@ -266,6 +239,8 @@ class Targets(Mapping[str, Spans]):
         """What `ranges` made, as long as it holds."""
         self._own_rows: int | None = None
         """How many ranges `_own` has, from when it is first asked on."""
+        self._shared = False
+        """Whether a copy has the same `_rows`: they are added to no more."""
 
     def __getitem__(self, member_id: str) -> Spans:
         if self.whole is None or member_id in self._own:
@@ -367,10 +342,10 @@ class Targets(Mapping[str, Spans]):
         return self._ranges
 
     def _in_columns(self) -> Ranges:
-        own = _to_columns({who: spans for who, spans in self.list_changed() if spans})
+        own = to_columns({who: spans for who, spans in self.list_changed() if spans})
         if isinstance(self._own, RowDict):
-            own = _join_ranges(own, self._list_rows(self._own))
-        return own if self.whole is None else _join_ranges(own, self.whole.ranges(self._own))
+            own = join_ranges(own, self._list_rows(self._own))
+        return own if self.whole is None else join_ranges(own, self.whole.ranges(self._own))
 
     def list_changed(self) -> Iterable[tuple[str, Spans | None]]:
         """Return the own targets that are no rows."""
@@ -436,64 +411,73 @@ class Targets(Mapping[str, Spans]):
             self.rows()  # are counted once, not for each copy
         other._own, other._own_rows = self._own.copy(), self._own_rows
         other._rows = self._rows
+        self._shared = other._shared = True
         return other
 
+    @property
+    def apart(self) -> int:
+        """How many targets stay apart from the rows."""
+        return len(self._own.own) if isinstance(self._own, RowDict) else 0
 
-def _to_columns(targets: dict[str, Spans]) -> Ranges:
-    """Put targets, none of them empty, into columns."""
-    shared = _list_shared(targets)
-    if shared is not None:
-        return shared
-    few = {who: spans for who, spans in targets.items() if not isinstance(spans, SpanColumns)}
-    flat = [span for spans in few.values() for span in spans]
-    known: dict[TopicKey, int] = {}
-    topic = [known.setdefault(span[0], len(known)) for span in flat]
-    owner = [at for at, spans in enumerate(few.values()) for _ in spans]
-    columns = [owner, topic, [span[1] for span in flat], [span[2] for span in flat]]
-    parts = [[np.array(column, dtype=np.int32)] for column in columns]
-    ids = list(few)
-    numbers: dict[TopicKeys, Ints] = {}
-    for member_id, spans in targets.items():
-        if isinstance(spans, SpanColumns):
-            if spans.topics not in numbers:
-                places = [known.setdefault(key, len(known)) for key in spans.topics.keys]
-                numbers[spans.topics] = np.array(places, dtype=np.int32)
-            mine = np.full(len(spans), len(ids), np.int32)
-            theirs = (mine, numbers[spans.topics][spans.topic], *spans.numbers())
-            for part, column in zip(parts, theirs, strict=True):
-                part.append(column.astype(np.int32, copy=False))
-            ids.append(member_id)
-    joined = map(np.concatenate, parts)
-    return Ranges(pa.array(ids, pa.string()), list(known), *joined)
+    def fold(self, index: MemberIndex, member_ids: Sequence[str], start: int) -> None:
+        """Let targets of members be rows; no reader sees it but by their order, and no copy.
 
+        Parameters
+        ----------
+        start
+            The row of the first member; the others follow.
 
-def _list_shared(targets: dict[str, Spans]) -> Ranges | None:
-    """Return the same of members that all have columns, of the same topics; None elsewhere."""
-    found = [spans for spans in targets.values() if isinstance(spans, SpanColumns)]
-    topics = found[0].topics if found else None
-    if topics is None or len(found) < len(targets) or any(s.topics is not topics for s in found):
-        return None
-    owner = np.arange(len(found), dtype=np.int32).repeat(list(map(len, found)))
-    columns = ([spans.topic, *spans.numbers()] for spans in found)
-    joined = (
-        np.concatenate(parts).astype(np.int32, copy=False) for parts in zip(*columns, strict=True)
-    )
-    return Ranges(pa.array(list(targets), pa.string()), topics.keys, owner, *joined)
+        Raises
+        ------
+        OverflowError
+            A number has more than 32 bits: nothing is done.
+        """
+        own = self._own
+        if not isinstance(own, RowDict) or not own.own or own.rows.index is not index:
+            return
+        apart, gone = own.own, own.gone
+        found = {
+            who: (row, spans)
+            for row, who in enumerate(member_ids, start)
+            if who in apart
+            and who not in gone
+            and (spans := self._spans_apart(apart[who])) is not None
+        }
+        if found:
+            rows, spans = zip(*found.values(), strict=True)
+            self._give(own, rows, spans)
+            self._own.fold(found)  # type: ignore[union-attr]
 
+    @staticmethod
+    def _spans_apart(own: Spans | int | None) -> Spans | None:
+        """Return a target that may be a row: long ones are columns of their own."""
+        return own if isinstance(own, tuple) and len(own) < MANY else None
 
-def _join_ranges(one: Ranges, other: Ranges) -> Ranges:
-    """Return the ranges of both; a topic of both is counted once."""
-    if not len(one.owner):
-        return other
-    number = {key: at for at, key in enumerate(other.keys)}
-    known = np.array([number.setdefault(key, len(number)) for key in one.keys], dtype=np.int32)
-    rows = [np.full(len(r.ids), NO_ROW) if r.row is None else r.row for r in (one, other)]
-    columns = (
-        (one.owner, other.owner + np.int32(len(one.ids))),
-        (known[one.topic], other.topic),
-        (one.first, other.first),
-        (one.end, other.end),
-    )
-    owner, topic, first, end = map(np.concatenate, columns)
-    ids = pa.concat_arrays([one.ids, other.ids])
-    return Ranges(ids, list(number), owner, topic, first, end, np.concatenate(rows))
+    def _give(
+        self, own: RowDict[Spans | int | None], rows: Sequence[int], spans: Sequence[Spans]
+    ) -> None:
+        """Give rows targets, which are apart as well."""
+        table = own.rows
+        assert isinstance(table, TargetNumbers)
+        kept = self._rows.copy() if self._shared else self._rows
+        numbers = len(kept) + 1 + np.arange(len(rows))
+        kept.append(spans)
+        if self._shared:
+            table = table.copy()
+            self._own, self._rows, self._shared = RowDict(table, own), kept, False
+        table.set(rows, numbers)
+
+    def tidy(self) -> None:
+        """Let go of rows that no member has, once they are most, and of other room."""
+        own = self._own
+        if not isinstance(own, RowDict):
+            return
+        own.tidy()
+        table = own.rows
+        assert isinstance(table, TargetNumbers)
+        given = table.list_given()
+        if len(self._rows) > 2 * len(given):
+            self._rows = self._rows.take(table.at(given) - 1)
+            table = table.copy()
+            table.set(given, np.arange(1, len(given) + 1))
+            self._own, self._shared = RowDict(table, own), False

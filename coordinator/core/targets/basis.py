@@ -23,8 +23,9 @@ from coordinator.core.state.rows.member_table import (
     list_ids,
     list_texts,
 )
-from coordinator.core.state.target_assignment import Ranges, Targets
+from coordinator.core.state.target_assignment import Targets
 from coordinator.core.state.target_candidate import TargetCandidate
+from coordinator.core.state.target_ranges import Ranges
 from coordinator.core.targets.assignor_options import AssignorOptions
 from coordinator.core.targets.load_columns import list_racks, load_columns
 

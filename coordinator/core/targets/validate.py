@@ -12,7 +12,7 @@ from assignors.arrays import Ints, Longs
 from assignors.certificate import find_broken_rules
 from assignors.quality import find_problems
 from coordinator.core.state.span_columns import PARTITION_BITS
-from coordinator.core.state.target_assignment import Ranges
+from coordinator.core.state.target_ranges import Ranges
 from coordinator.errors import ErrorCode, GroupError
 
 ROWS = pa.schema(

@@ -49,8 +49,8 @@ def change(found, changes, number):
             del found[key]
 
 
-@given(count=st.integers(0, 6), before=CHANGES, after=CHANGES, others=CHANGES)
-def test_it_is_as_a_dict(count, before, after, others):
+@given(count=st.integers(0, 6), before=CHANGES, after=CHANGES, others=CHANGES, fold=st.sets(KEYS))
+def test_it_is_as_a_dict(count, before, after, others, fold):
     index = index_of(*[f"m{number}" for number in range(count)])
     found = RowDict(Doubled(index))
     twin = dict(found)
@@ -59,6 +59,17 @@ def test_it_is_as_a_dict(count, before, after, others):
     copy, copy_twin = found.copy(), twin.copy()
     for one, changes in ((found, after), (twin, after), (copy, others), (copy_twin, others)):
         change(one, changes, 200)
+    for key in fold:  # a value that is what its row says
+        if (
+            found.find_row(key) is None
+            and key in found.own
+            and key in index.places
+            and key not in found.gone
+        ):
+            found[key] = twin[key] = 2 * index.places[key]
+            found.fold([key])
+            assert found.find_row(key) == index.places[key]
+    found.tidy()
     for one, expected in ((found, twin), (copy, copy_twin)):
         assert list(one.items()) == list(expected.items())
         assert (list(one.values()), len(one)) == (list(expected.values()), len(expected))

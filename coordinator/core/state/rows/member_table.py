@@ -182,10 +182,13 @@ class MemberValues(RowValues[Member]):
         self.metas.share_lists([one.names for one in listed])
         self._codes = self.metas.columns[NAMES].codes
 
+    def list_of(self, row: int) -> NameList:
+        """Return the list of names of a row."""
+        return self.listed[0 if self._codes is None else self._codes[row]]
+
     def value(self, key: str, row: int) -> Member:
         """Return the member of a row."""
-        listed = self.listed[0 if self._codes is None else self._codes[row]]
-        member = Member(self.metas.value(key, row), listed, self.first + row)
+        member = Member(self.metas.value(key, row), self.list_of(row), self.first + row)
         member.held = self.held
         return member
 
