@@ -60,13 +60,15 @@ class BesideAnswers:
     @contextmanager
     def during(self, events: Sequence[Event]) -> Iterator[None]:
         """Have heartbeats of other groups answered while a large request is decided."""
-        groups = {getattr(event, "group_id", None) for event in events}
-        if not events or None in groups or any(isinstance(one, TopicsReported) for one in events):
+        groups = _list_groups(events)
+        if len(groups) < len(events) or any(isinstance(one, TopicsReported) for one in events):
+            groups = []
+        if not groups:
             yield
             return
         self._processor.confirm()  # no answer leaves before the log was seen to be ours
         with self._lock:
-            self._busy = frozenset(group for group in groups if isinstance(group, str))
+            self._busy = frozenset(groups)
         self._begun.set()
         try:
             yield
@@ -77,6 +79,12 @@ class BesideAnswers:
                 answered, self._answered = self._answered, []
             self._processor.extend_beside(answered)
 
+    def keep_off(self, events: Sequence[Event]) -> None:
+        """Have these decided with the large request: nothing of their groups is answered beside."""
+        with self._lock:  # no answer is under way from here on
+            if self._busy is not None:
+                self._busy |= frozenset(_list_groups(events))
+
     def _run(self) -> None:
         while not self._over:
             self._begun.wait()
@@ -84,3 +92,9 @@ class BesideAnswers:
                 if self._busy is not None and not self._over:
                     self._answered += self._answer(self._busy)
             time.sleep(LOOK_S)
+
+
+def _list_groups(events: Sequence[Event]) -> list[str]:
+    """Return the group of each event; not of those of wrong types, or of no group or several."""
+    named = (getattr(event, "group_id", None) for event in events)
+    return [group for group in named if isinstance(group, str)]

@@ -7,8 +7,9 @@ batch are durable, which the event processor ensures.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from math import inf
 from time import perf_counter
 from typing import NamedTuple
@@ -67,11 +68,15 @@ class Turn:
         So long in any case; and at most, where no one waits.
     others_wait
         Whether others wait for its end.
+    board
+        Takes a few who came meanwhile into the batch, where all of it was decided, and it has a
+        commit to share.
     """
 
     least_s: float
     most_s: float
     others_wait: Callable[[], bool]
+    board: Callable[[], Sequence[Event]] = tuple
 
     def is_over(self, took_s: float) -> bool:
         """Whether a batch that was decided for so long is to be written now."""
@@ -93,12 +98,15 @@ class DecidedBatch(NamedTuple):
     broken
         The index of an event whose records contradict the state: a bug in Muster. Discard
         the state.
+    boarded
+        The events that came to those of the batch, behind them.
     """
 
     answers: list[Answer]
     records: list[Record]
     broken: int | None = None
     at_ms: Sequence[int] = ()
+    boarded: Sequence[Event] = ()
 
 
 class KafkaDates:
@@ -181,12 +189,13 @@ class EventDecider:
         now = self._steady()
         touched: set[TimerKey] = set()
         computed = False  # one a batch: others wait for it
-        for at, event in enumerate(events):
+        boarded: list[Event] = []
+        for at, event in enumerate(chain.from_iterable(_board(events, turn, records, boarded))):
             if type(event) is ClassicHeartbeat and self._is_steady(state, event, now):
                 answers.append(STEADY)
                 continue
             began = perf_counter()
-            if began > least and answers and turn is not None and turn.is_over(began - first):
+            if began > least and answers and not boarded and turn and turn.is_over(began - first):
                 break
             if isinstance(event, TimerFired) and event.key in touched:
                 answers.append(Result())  # another that fired with it has restarted it, or ended it
@@ -213,17 +222,16 @@ class EventDecider:
                 kept = self._replay(state, event, result)
                 if result.tasks and not computed:
                     result, installed = self._install_now(state, result, now)
-                    computed = bool(installed)
-                    kept = [*kept, *installed]
+                    kept, computed = [*kept, *installed], bool(installed)
             except Exception:
                 logger.exception("the records of %r contradict the state", event)
                 answers.append(our_fault())
-                return DecidedBatch(answers, [], at)
+                return DecidedBatch(answers, [], at, boarded=boarded)
             records += kept
             dates.note(event, len(records))
             answers.append(result)
             self._count_target(result, began)
-        return DecidedBatch(answers, records, at_ms=dates.dates)
+        return DecidedBatch(answers, records, at_ms=dates.dates, boarded=boarded)
 
     def _replay(self, state: State, event: Event, result: Result) -> Sequence[Record]:
         """Change the state by what was decided, and return the records to keep."""
@@ -345,6 +353,16 @@ class EventDecider:
         for record in result.records:
             if isinstance(record, TargetMetadata) and record.assignor:
                 self._metrics.assigned(record.group_id, (perf_counter() - began) * 1000)
+
+
+def _board(
+    events: Sequence[Event], turn: Turn | None, records: list[Record], boarded: list[Event]
+) -> Iterator[Sequence[Event]]:
+    """Yield the events of a batch; then, where they have records, those that share the commit."""
+    yield events
+    if records and turn is not None:
+        boarded += turn.board()
+        yield boarded
 
 
 def _has_ids(event: Heartbeat) -> bool:

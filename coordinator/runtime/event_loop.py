@@ -50,6 +50,8 @@ CLOSE_S = 0.5
 """How long `close` waits for the last answers."""
 DECIDED_S = 0.02, 0.05
 """How long a batch is decided at most, and then written: where others wait, and where none do."""
+BOARDED = 100
+"""How many events that came meanwhile a batch is written with: deciding them takes a few ms."""
 TIMERS_A_ROUND = 50
 """Timers fired a round: bounded, so that mass timeouts do not starve requests."""
 REQUESTS_A_ROUND = 25
@@ -91,10 +93,11 @@ class EventLoop:
         self._wake = threading.Condition()
         self._open = True
         self._ended = False
+        self._boarded: list[Item] = []
         self._items: list[Item] = []
         """Those of this round; what is left of them when the loop dies is refused."""
         self._later = LaterAnswers()
-        self._turn = Turn(*DECIDED_S, self._others_wait)
+        self._turn = Turn(*DECIDED_S, self._others_wait, self._board)
         self._idle_s = 0.0
         self._makes_way_since: float | None = None
         self._took_ms = 0
@@ -387,7 +390,8 @@ class EventLoop:
         with self._beside.during(events if large or len(events) > LARGE else ()):
             answers = self.processor.run(events, self._turn) if events else []
         items = self._put_back(queue, items, len(answers))
-        self._answer(items, answers)
+        boarded, self._boarded = self._boarded, []
+        self._answer([*items, *boarded], answers)
         if events:
             ended = time.monotonic()
             total = self._idle_s + ended - began
@@ -412,6 +416,14 @@ class EventLoop:
                     items.append(item)
                     room = item.take_piece(room)
         return items
+
+    def _board(self) -> list[Event]:
+        """Take a few that came meanwhile into the batch that is about to be written."""
+        self._boarded = self._take(self._brief, BOARDED)
+        self._items = [*self._items, *self._boarded]
+        events = [event for item in self._boarded for event in item.piece]
+        self._beside.keep_off(events)
+        return events
 
     def _put_back(self, queue: deque[Item], items: list[Item], decided: int) -> list[Item]:
         """Put back, as the next ones, those for whose events there was no time; return the others.

@@ -163,7 +163,8 @@ class EventProcessor:
         """Decide a batch of events, make its records durable, and return what may be answered now.
 
         That is one answer an event, in order: its Result, or the error that refuses it. Of the
-        first events alone, one at least, where all take longer to decide than its turn.
+        first events alone, one at least, where all take longer to decide than its turn; and behind
+        them of those that came meanwhile and share the commit.
         """
         before = self.position
         answers = self._run(events, turn)
@@ -263,7 +264,7 @@ class EventProcessor:
         if self.status is not Status.ACTIVE:
             return [refusal(self.status)] * len(events)
         decided = self.decider.decide(self.state, events, turn)
-        answers, broken = decided.answers, decided.broken
+        answers, broken, events = decided.answers, decided.broken, [*events, *decided.boarded]
         if broken is not None:
             # Nothing of the batch is kept; the others are decided again without what broke it.
             self.reload()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from coordinator import Coordinator
@@ -127,6 +129,53 @@ def test_very_many_small_requests_are_as_a_large_one(coordinator, asked):
     log.end("lands")
     assert last.result(PATIENCE_S)[-1].response.member_id == CROWD[-1].member_id
     assert same.result(PATIENCE_S)
+
+
+def test_very_many_requests_of_wrong_types_are_refused(coordinator):
+    epoch = join(coordinator, "g")
+    wrong = [Heartbeat(group, "m", 0) for group in (["g"], None, 7)]
+    answers = coordinator.submit([*CROWD, *wrong]).result(PATIENCE_S)
+    assert all(isinstance(answer, GroupError) for answer in answers[-3:])
+    assert coordinator.submit([Heartbeat("g", "m", epoch)]).result(PATIENCE_S)
+
+
+def test_who_comes_while_a_batch_is_decided_shares_its_commit(coordinator):
+    """And of their groups nothing is answered beside it."""
+    epoch = join(coordinator, "g")
+    processor, run, came = processor_of(coordinator), processor_of(coordinator).run, []
+
+    def run_and_come(events, turn=None):
+        if LARGE in events:
+            came.append(coordinator.submit([joins("n", "g")]))
+        return run(events, turn)
+
+    processor.run = run_and_come
+    log, large = begin(coordinator)
+    steady = coordinator.submit([Heartbeat("g", "m", epoch)])
+    time.sleep(0.05)  # for longer than the thread takes to look
+    assert not any(future.done() for future in [large, came[0], steady])
+    before = len(processor.log.storage.batches)
+    log.end("lands")
+    assert came[0].result(PATIENCE_S)[0].response.member_id == "n"
+    assert large.result(PATIENCE_S)[0].response["t"][0] is ErrorCode.NONE
+    assert len(processor.log.storage.batches) <= before + 1
+    assert isinstance(steady.result(PATIENCE_S)[0].response.member_epoch, int)
+
+
+@pytest.mark.parametrize("how", ["fails before", "fails after", "another has the log"])
+def test_who_shares_a_commit_shares_its_end(coordinator, how):
+    processor, run, came = processor_of(coordinator), processor_of(coordinator).run, []
+
+    def run_and_come(events, turn=None):
+        if LARGE in events:
+            came.append(coordinator.submit([joins("n", "g")]))
+        return run(events, turn)
+
+    processor.run = run_and_come
+    log, large = begin(coordinator)
+    log.end(how)
+    answers = [*large.result(PATIENCE_S), *came[0].result(PATIENCE_S)]
+    assert all(isinstance(answer, GroupError) for answer in answers)
 
 
 def test_of_very_many_that_wait_each_is_answered_once(coordinator):
