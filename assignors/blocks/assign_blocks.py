@@ -1,7 +1,8 @@
 """A group in blocks: which tasks an engine runs, one after another, and what it asks in between.
 
-1. `ReadMembers`: rows become blocks of members. If some are static, `SplitStatic` and `JoinMembers`
-   put these into blocks before all others. `settle` finds how much members keep and get.
+1. `DealRows` sends rows to blocks, and `ReadMembers` makes them blocks of members. If some are
+   static, `SplitStatic` and `JoinMembers` put these into blocks before all others. `settle` finds
+   how much members keep and get.
 2. `PlaceMembers`: what members keep goes to stretches of the line; `FreeLine` finds what is free.
    Where two claim the same, `TakeLostClaims` takes it from the later one, and all begins again.
 3. `SharePieces` cuts what is free where another class's share begins, if classes share topics.
@@ -23,6 +24,7 @@ import numpy as np
 import pyarrow as pa
 
 from assignors.arrays import Ints, Longs, offsets_of
+from assignors.blocks.deal_rows import SAMPLES, DealRows, find_edges
 from assignors.blocks.drops import BlockDrops
 from assignors.blocks.kinds import BlockKinds
 from assignors.blocks.line_blocks import DealPieces, FreeLine, MovesLimit, SharePieces, Shares
@@ -53,7 +55,7 @@ from assignors.blocks.read_members import (
     TakeLostClaims,
     raise_fault,
 )
-from assignors.blocks.regroup import JoinMembers, SplitStatic, find_edges
+from assignors.blocks.regroup import JoinMembers, SplitStatic, find_static_edges
 from assignors.blocks.totals import Settled, find_free, find_wanted, settle
 from assignors.materialize import PartitionLine
 from assignors.ownership import ArrayOwnership
@@ -80,8 +82,11 @@ class Task(Protocol):
 class Engine(Protocol[Frame]):
     """Runs tasks on frames of packets."""
 
-    def read(self, blocks: int) -> Frame:
-        """Return `read_members.ROWS`, those of neighbouring ids in a task of its own."""
+    def rows(self) -> tuple[Frame, ...]:
+        """Return rows of members and, if there are any, of claims: `read_members.KINDS_OF_ROWS`."""
+
+    def sample(self, count: int) -> pa.StringArray:
+        """Return the ids of about so many rows, of members and of claims alike."""
 
     def run(
         self,
@@ -196,13 +201,20 @@ class BlockGroup(Generic[Frame]):
         given = KnownGroup.of(topics, partitions, size, class_offsets, class_topics)
         numbers = len(size) + len(given.parts.problem.partitions)
         blocks = max(min(blocks, NUMBERS_MAX // max(numbers, 1)), 1)
+        edges = pa.array([], pa.string())
+        if blocks > 1:
+            samples = engine.sample(SAMPLES * blocks)
+            edges = find_edges(samples, np.ones(len(samples)), blocks)
+        blocks = len(edges) + 1
+        seats = engine.find_seats(blocks)
+        dealt = [engine.run(DealRows(edges, seats), rows) for rows in engine.rows()]
         held, packets = engine.keep(
-            engine.run(ReadMembers(given, labels), engine.read(blocks)), LOADS, FAULT
+            engine.run(ReadMembers(given, labels), *dealt, seats=seats), LOADS, FAULT
         )
         raise_fault(packets)
         if packets and join_packets(packets, "static")[0].any():
             static = int(join_packets(packets, "static")[0].sum())
-            edges = find_edges(packets, -(-static // block_rows))
+            edges = find_static_edges(packets, -(-static // block_rows))
             blocks += len(edges) + 1
             seats = engine.find_seats(blocks)
             split = engine.run(SplitStatic(edges, seats), held)

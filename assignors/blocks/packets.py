@@ -16,13 +16,14 @@ Batches: TypeAlias = Iterable[pa.RecordBatch]
 PACKET = {"seat": pa.int32(), "block": pa.int32(), "kind": pa.string(), "payload": pa.binary()}
 """Columns of a packet: where its block is worked on, the block, what it is, and the arrays."""
 
+ROWS, CLAIMS = "rows", "claims"
 MEMBERS, LINE, POOL, GIVEN = "members", "line", "pool", "given"
 CLAIMED_TWICE, HELD_BACK = "claimed twice", "held back"
 LOADS, LEFT, WANTS, PIECES, MOVES = "loads", "left", "wants", "pieces", "moves"
 DIVIDED, AFTER, FAULT = "divided", "after", "fault"
-"""Kinds of packets: of a block's members, of a stretch of the line, of its free pieces, of what
-members are given of them, of what they lose to an earlier claim and what they keep for now; and
-the totals for the driver."""
+"""Kinds of packets: of a block's rows and members, of a stretch of the line, of its free pieces, of
+what members are given of them, of what they lose to an earlier claim and what they keep for now;
+and the totals for the driver."""
 
 
 @dataclass(frozen=True, slots=True)

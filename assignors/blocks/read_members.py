@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Self
+from itertools import groupby
+from typing import Self, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -14,8 +15,10 @@ from assignors.arrays import Ints, Longs
 from assignors.blocks.member_blocks import KnownGroup, MemberBlock
 from assignors.blocks.packets import (
     CLAIMED_TWICE,
+    CLAIMS,
     FAULT,
     MEMBERS,
+    ROWS,
     Batches,
     Packet,
     join_packets,
@@ -33,8 +36,13 @@ from assignors.partition_ranges import (
 )
 
 CLAIMED = ("topic", "first_partition", "partition_count")
-ROWS = ("block", "member_id", "instance_id", "label", *CLAIMED)
-"""Columns of rows to read: a member has the label of its subscription, a claim has none."""
+KINDS_OF_ROWS: Mapping[str, Mapping[str, pa.DataType]] = {
+    ROWS: {"member_id": pa.string(), "instance_id": pa.string(), "label": pa.int64()},
+    CLAIMS: {"member_id": pa.string(), "topic": pa.string(), "first_partition": pa.int64(),
+             "partition_count": pa.int64()},
+}  # fmt: skip
+"""Columns of rows to read: of members, with labels of their subscriptions, and of claims."""
+Columns: TypeAlias = Mapping[str, pa.Array]
 OWNED = {
     "topic_index": pa.int32(), "first": pa.int32(), "count": pa.int32(), "owner": pa.int64(),
 }  # fmt: skip
@@ -96,27 +104,23 @@ class ReadMembers:
 
     def run(self, batches: Batches) -> Iterator[pa.RecordBatch]:
         """Yield `MEMBERS` and `LOADS`; or `FAULT` where anything is wrong."""
-        kept = [batch for batch in batches if batch.num_rows]
-        if not kept:
-            return
-        rows = pa.Table.from_batches(kept).combine_chunks()
-        at = rows["block"][0].as_py()
-        try:
-            block = self._read(rows)
-        except _FaultError as error:
-            yield make_packet(at, FAULT, rank=[error.rank], text=pa.array([str(error)]))
-            return
-        yield block.pack(at)
-        yield block.sum_up(at, self.known)
+        packets = sorted(read_packets(batches), key=_block_of)
+        for at, parts in groupby(packets, key=_block_of):
+            try:
+                block = self._read(list(parts))
+            except _FaultError as error:
+                yield make_packet(at, FAULT, rank=[error.rank], text=pa.array([str(error)]))
+                continue
+            yield block.pack(at)
+            yield block.sum_up(at, self.known)
 
-    def _read(self, rows: pa.Table) -> MemberBlock:
-        is_member = rows["label"].is_valid()
-        members, claims = rows.filter(is_member), rows.filter(pc.invert(is_member))
+    def _read(self, packets: list[Packet]) -> MemberBlock:
+        members, claims = _join_rows(packets, ROWS), _join_rows(packets, CLAIMS)
         class_ = self.labels.find(np.asarray(members["label"])).astype(np.int32)
         if (class_ < 0).any():
             raise _FaultError(6, CHANGED)
         _refuse_bad_values(claims)
-        ids = members["member_id"].combine_chunks().cast(pa.string())
+        ids = members["member_id"]
         order = pc.sort_indices(ids)
         ids = ids.take(order)
         if len(ids) > 1:
@@ -125,17 +129,17 @@ class ReadMembers:
                 name = again[0].as_py()
                 raise _FaultError(2, f"member {name!r} appears twice: give each member one row")
         class_ = class_[np.asarray(order)]
-        instances = members["instance_id"].combine_chunks().cast(pa.string()).take(order)
+        instances = members["instance_id"].take(order)
         return MemberBlock(ids, instances, class_, *self._read_claims(claims, ids, class_))
 
     def _read_claims(
-        self, claims: pa.Table, ids: pa.StringArray, class_: Ints
+        self, claims: Columns, ids: pa.StringArray, class_: Ints
     ) -> tuple[Ints, Ints, Ints, Ints]:
         """Return what members own, in canonical order."""
         known = self.known
-        names = claims["topic"].combine_chunks().cast(pa.string())
-        first, count = (np.asarray(claims[name].combine_chunks()) for name in CLAIMED[1:])
-        live = pc.index_in(claims["member_id"].cast(pa.string()), value_set=ids).combine_chunks()
+        names = claims["topic"]
+        first, count = (np.asarray(claims[name]) for name in CLAIMED[1:])
+        live = pc.index_in(claims["member_id"], value_set=ids)
         topic = pc.index_in(names, value_set=known.topics)
         rows = np.flatnonzero(live.is_valid())
         if rows.size < len(first):
@@ -187,14 +191,28 @@ def raise_fault(packets: list[Packet]) -> None:
         raise SpecError(gravest.columns["text"][0].as_py())
 
 
-def _refuse_bad_values(claims: pa.Table) -> None:
-    if any(claims[name].null_count for name in ("member_id", *CLAIMED)):
+def _join_rows(packets: list[Packet], kind: str) -> Columns:
+    """Return the columns of rows of a kind, also where there are none."""
+    mine = [packet.columns for packet in packets if packet.kind == kind]
+    columns = {name: [part[name] for part in mine] for name in KINDS_OF_ROWS[kind]}
+    return {
+        name: pa.concat_arrays([pa.array([], type_), *(part.cast(type_) for part in columns[name])])
+        for name, type_ in KINDS_OF_ROWS[kind].items()
+    }
+
+
+def _refuse_bad_values(claims: Columns) -> None:
+    if any(column.null_count for column in claims.values()):
         raise _FaultError(0, NULL_IN_ROW.format("owned"))
-    first, count = (np.asarray(claims[name].combine_chunks()) for name in CLAIMED[1:])
+    first, count = (np.asarray(claims[name]) for name in CLAIMED[1:])
     wrong = (first < 0) | (count < 1) | (np.maximum(first, count) > _PARTITION_MAX)
     if wrong.any():
-        rows = claims.filter(pa.array(wrong)).select(["member_id", *CLAIMED]).to_pylist()
-        raise _FaultError(1, BAD_RANGE.format("owned", *min(tuple(row.values()) for row in rows)))
+        bad = pa.table(dict(claims)).filter(pa.array(wrong)).to_pylist()
+        raise _FaultError(1, BAD_RANGE.format("owned", *min(tuple(row.values()) for row in bad)))
+
+
+def _block_of(packet: Packet) -> int:
+    return packet.block
 
 
 def _refuse_unknown(

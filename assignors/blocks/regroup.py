@@ -9,8 +9,8 @@ from itertools import groupby
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from assignors.blocks.deal_rows import find_blocks, find_edges
 from assignors.blocks.member_blocks import KnownGroup, MemberBlock
 from assignors.blocks.packets import MEMBERS, Batches, Packet, join_packets, read_packets
 
@@ -40,11 +40,7 @@ class SplitStatic:
         block, edges = MemberBlock.unpack(packet), self.edges
         static = np.asarray(block.instances.is_valid())
         to = np.full(len(static), len(edges) + 1 + packet.block)
-        named = block.instances.drop_null()
-        of_static = np.zeros(len(named), dtype=np.int64)
-        for edge in edges:  # of blocks, which are few
-            of_static += np.asarray(pc.greater_equal(named, edge))
-        to[static] = of_static
+        to[static] = find_blocks(block.instances.drop_null(), edges)
         for one in np.unique(to).tolist():
             mine = block.take(np.flatnonzero(to == one))
             yield mine.pack(one, seat=int(self.seats[one]))
@@ -65,22 +61,19 @@ class JoinMembers:
             yield block.sum_up(at, self.known)
 
 
-def find_edges(packets: list[Packet], blocks: int) -> pa.StringArray:
+def find_static_edges(packets: list[Packet], blocks: int) -> pa.StringArray:
     """Return instance ids that cut static members into blocks of about equal size.
 
     Parameters
     ----------
     packets
-        Of `LOADS`, which have samples; no result depends on the edges.
+        Of `LOADS`, which have samples.
     """
     samples = [packet.columns["samples"] for packet in packets]
-    found, sizes = pa.concat_arrays(samples), np.array([len(sample) for sample in samples])
+    sizes = np.array([len(sample) for sample in samples])
     (static,) = join_packets(packets, "static")
     weight = np.repeat(static / np.maximum(sizes, 1), sizes)
-    order = pc.sort_indices(found)
-    share = np.cumsum(weight[np.asarray(order)]) / static.sum()
-    at = np.minimum(np.searchsorted(share, np.arange(1, blocks) / blocks), len(found) - 1)
-    return found.take(order).take(pa.array(at)).unique()
+    return find_edges(pa.concat_arrays(samples), weight, blocks)
 
 
 def _block_of(packet: Packet) -> int:

@@ -1,14 +1,14 @@
 """A group in blocks: `assignors.blocks` on Spark.
 
-Rows are shuffled once, into blocks of neighbouring members with what was theirs. From then on a row
-is a block, so that Spark moves arrays: what members keep goes to stretches of the line, which find
-what is free, and send it to those who get it. A block finds by itself what it does, from totals of
-the blocks before it, which the driver adds up.
+Where Spark reads rows of members and of what was theirs, they are packed for blocks of neighbouring
+ids. From then on a row is a packet, so that Spark moves arrays: what members keep goes to stretches
+of the line, which find what is free, and send it to those who get it. A block finds by itself what
+it does, from totals of the blocks before it, which the driver adds up.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import reduce
 
@@ -20,9 +20,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from assignors.blocks.assign_blocks import BlockGroup, Engine, Task
-from assignors.blocks.packets import PACKET, Packet, read_packets
+from assignors.blocks.packets import CLAIMS, PACKET, ROWS, Packet, read_packets
 from assignors.blocks.place_members import Seats
-from assignors.blocks.read_members import CLAIMED, ROWS
+from assignors.blocks.read_members import KINDS_OF_ROWS
 from assignors.partition_ranges import ARROW_SCHEMA
 from spark_jobs.assignors.group import refuse_changed
 from spark_jobs.assignors.small_group import GivenTables
@@ -57,18 +57,22 @@ class FrameEngine(Engine[DataFrame]):
     session: WorkSession
     given: GivenTables
 
-    def read(self, blocks: int) -> DataFrame:
+    def rows(self) -> tuple[DataFrame, ...]:
         """See `Engine`."""
-        nothing = [F.lit(None).cast("string").alias("topic")]
-        nothing += [F.lit(None).cast("bigint").alias(name) for name in CLAIMED[1:]]
-        rows = self.given.members.rows.select("member_id", "instance_id", "label", *nothing)
-        claims = self.given.previous
-        if claims is not None:
-            none = [F.lit(None).cast("string").alias("instance_id")]
-            none += [F.lit(None).cast("bigint").alias("label")]
-            rows = rows.unionAll(claims.select("member_id", *none, *CLAIMED))
-        dealt = rows.repartitionByRange(blocks, "member_id")
-        return dealt.withColumn("block", F.spark_partition_id()).select(*ROWS)
+        members, claims = self.given.members.rows, self.given.previous
+        rows = members.select(*KINDS_OF_ROWS[ROWS])
+        return (rows,) if claims is None else (rows, claims.select(*KINDS_OF_ROWS[CLAIMS]))
+
+    def sample(self, count: int) -> pa.StringArray:
+        """See `Engine`."""
+        ids = reduce(DataFrame.unionAll, [rows.select("member_id") for rows in self.rows()])
+        assert self.given.members.sizes is not None
+        there = int(self.given.members.sizes.sum()) + self.given.rows
+        if there > count:
+            ids = ids.sample(count / there, seed=0)
+        with failures_explained():
+            found = ids.toArrow()["member_id"].combine_chunks()
+        return found.cast(pa.string()).drop_null()
 
     def run(
         self,
@@ -81,7 +85,7 @@ class FrameEngine(Engine[DataFrame]):
         rows = reduce(DataFrame.unionAll, frames)
         if seats is not None:
             rows = rows.repartition(len(seats), "seat")
-        return rows.mapInArrow(task.run, from_arrow_schema(pa.schema(columns)))
+        return rows.mapInArrow(_in_worker(task), from_arrow_schema(pa.schema(columns)))
 
     def keep(self, frame: DataFrame, *kinds: str) -> tuple[DataFrame, list[Packet]]:
         """See `Engine`."""
@@ -104,6 +108,23 @@ class FrameEngine(Engine[DataFrame]):
     def no_rows(self) -> DataFrame:
         """See `Engine`."""
         return frame_of(self.session.spark, ARROW_SCHEMA.empty_table())
+
+
+def _in_worker(task: Task) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Return what runs a task in one of Spark's Python processes.
+
+    Such a process looks at all its objects for garbage after every task, 30 ms of CPU for modules
+    alone. So those that were there before the first of our tasks are passed over from then on.
+    """
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import gc  # noqa: PLC0415 - executors have no module of this package
+
+        if not gc.get_freeze_count():
+            gc.freeze()
+        yield from task.run(batches)
+
+    return run
 
 
 def _select(packets: DataFrame, kinds: tuple[str, ...]) -> DataFrame:

@@ -25,7 +25,7 @@ def test_many_members_in_little_memory(owners, heap):
     go out.
 
     And Python's share. Of members and ranges only classes (10), topics (100), loads and samples
-    (50 for each 250,000 rows) reach it; as Python objects a million rows would take hundreds of MB.
+    (100 for each 250,000 rows) reach it; as Python objects a million rows would take hundreds of MB.
     """
     done = subprocess.run(
         [sys.executable, "-m", "tests.support.spark.million", str(owners), heap],
@@ -44,6 +44,6 @@ def test_many_members_in_little_memory(owners, heap):
     assert (
         found["moved"] == found["moved_minimum"] == owners * 99 // 100 - extras
     )  # owners of 100 that give 1
-    assert found["rows_collected"] <= 1000
+    assert found["rows_collected"] <= 1500
     assert found["python_mb"] < 60
     assert found["whole_windows"] == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import defaultdict
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -26,8 +27,19 @@ class BatchEngine:
     label_of: dict[str, int]
     ran: list[str]
 
-    def read(self, blocks):
-        return _deal(self.given, self.label_of, blocks, self.draw)
+    def rows(self):
+        members, _, owned = self.given
+        label = pa.array([self.label_of[name] for name in members["member_id"].to_pylist()])
+        members = members.select(["member_id", "instance_id"]).append_column(
+            "label", label.cast(pa.int64())
+        )
+        return tuple(_scatter(rows, self.draw) for rows in (members, owned))
+
+    def sample(self, count):
+        members, _, owned = self.given
+        names = [*members["member_id"].to_pylist(), *owned["member_id"].to_pylist()]
+        some = self.draw.choices([name for name in names if name], k=count // 64)
+        return pa.array(some[: self.draw.choice([0, 1, 5, 99])], pa.string())
 
     def run(self, task, *frames, seats=None, columns=PACKET):
         self.ran.append(type(task).__name__)
@@ -124,46 +136,8 @@ def _by_seat(batches, draw):
     return list(tasks.values())
 
 
-def _deal(given, label_of, blocks, draw):
-    """Return the rows of each block: ids between two of those drawn."""
-    members, _, owned = given
-    names = {*members["member_id"].to_pylist(), *owned["member_id"].to_pylist()} - {None}
-    names = sorted(names, key=str.encode)
-    edges = sorted(draw.randint(0, len(names)) for _ in range(blocks - 1))
-    block_of = {None: 0}
-    for block, (low, high) in enumerate(zip([0, *edges], [*edges, len(names)], strict=True)):
-        block_of |= dict.fromkeys(names[low:high], block)
-    rows = [
-        (block_of[row["member_id"]], row["member_id"], row["instance_id"],
-         label_of[row["member_id"]], None, None, None)
-        for row in members.to_pylist()
-    ]  # fmt: skip
-    rows += [
-        (block_of[row["member_id"]], row["member_id"], None, None, row["topic"],
-         row["first_partition"], row["partition_count"])
-        for row in owned.to_pylist()
-    ]  # fmt: skip
-    draw.shuffle(rows)
-    kinds = (pa.int32(), pa.string(), pa.string(), pa.int64(), pa.string(), pa.int64(), pa.int64())
-    names = (
-        "block",
-        "member_id",
-        "instance_id",
-        "label",
-        "topic",
-        "first_partition",
-        "partition_count",
-    )
-    tasks = defaultdict(list)
-    for row in rows:
-        tasks[row[0]].append(row)
-    return [
-        pa.table(
-            [
-                pa.array(column, kind)
-                for column, kind in zip(zip(*mine, strict=True), kinds, strict=True)
-            ],
-            names,
-        ).to_batches()
-        for mine in tasks.values()
-    ]
+def _scatter(table, draw):
+    """Return rows as the batches of some tasks, in any order."""
+    table = table.take(draw.sample(range(len(table)), len(table)))
+    edges = [0, *sorted(draw.randint(0, len(table)) for _ in range(2)), len(table)]
+    return [table.slice(low, high - low).to_batches() for low, high in pairwise(edges)]

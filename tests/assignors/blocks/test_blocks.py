@@ -11,9 +11,10 @@ import pyarrow as pa
 import pytest
 
 from assignors import GroupSpec, SpecError, get_assignor, quality
+from assignors.blocks.deal_rows import SAMPLES, DealRows, find_blocks, find_edges
 from assignors.blocks.line_blocks import Seams
 from assignors.blocks.member_blocks import KnownGroup
-from assignors.blocks.packets import read_packets
+from assignors.blocks.packets import CLAIMS, read_packets
 from assignors.blocks.read_members import Labels, ReadMembers, raise_fault
 from tests.assignors.blocks.engine import assign, divide, rows_of
 from tests.support.longer import EVERY
@@ -204,13 +205,57 @@ def test_labels_that_stand_for_two_lists_or_for_none():
 def test_a_member_with_a_list_that_no_one_had_before_is_refused():
     one, topics = np.ones(1, dtype=np.int64), pa.array(["a"])
     known = KnownGroup.of(topics, one, one, np.array([0, 1]), np.zeros(1, dtype=np.int32))
-    kinds = {"block": pa.int32(), "member_id": pa.string(), "instance_id": pa.string(),
-             "label": pa.int64(), "topic": pa.string(), "first_partition": pa.int64(),
-             "partition_count": pa.int64()}  # fmt: skip
     for label, refused in ((0, False), (5, True)):
-        rows = pa.Table.from_pylist(
-            [{"block": 0, "member_id": "m", "label": label}], pa.schema(kinds)
+        rows = pa.record_batch(
+            [pa.array(["m"]), pa.nulls(1, pa.string()), pa.array([label])],
+            ["member_id", "instance_id", "label"],
         )
-        packets = list(read_packets(ReadMembers(known, Labels.numbers(1)).run(rows.to_batches())))
+        dealt = DealRows(pa.array([], pa.string()), np.zeros(1, dtype=np.int32)).run([rows])
+        packets = list(read_packets(ReadMembers(known, Labels.numbers(1)).run(dealt)))
         with pytest.raises(SpecError, match="gives other rows") if refused else nullcontext():
             raise_fault(packets)
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 3, 5, 8, 100])
+def test_rows_are_dealt_to_the_blocks_between_edges(count):
+    """As by comparing each id with each edge; in any pieces, null with the first."""
+    draw = random.Random(count)
+    names = [
+        draw.choice(["", "a", "m", "\u00e4", "\U0001f600"]) + str(draw.randrange(50))
+        for _ in range(300)
+    ]
+    edges = sorted({*draw.sample(names, count)}, key=str.encode)
+    ids = pa.array([*names, None], pa.string())
+    expected = [sum(edge.encode() <= name.encode() for edge in edges) for name in names] + [0]
+    assert find_blocks(ids, pa.array(edges, pa.string())).tolist() == expected
+    rows = pa.table(
+        {
+            "member_id": ids,
+            "topic": ids,
+            "first_partition": pa.array(range(301)),
+            "partition_count": pa.array(range(301)),
+        }
+    )
+    seats = np.arange(len(edges) + 1, dtype=np.int32)[::-1]
+    dealt = list(
+        DealRows(pa.array(edges, pa.string()), seats).run(rows.to_batches(max_chunksize=7))
+    )
+    assert all(batch["seat"][0].as_py() == seats[batch["block"][0].as_py()] for batch in dealt)
+    found = {}
+    for packet in read_packets(dealt):
+        assert packet.kind == CLAIMS
+        found |= dict.fromkeys(packet["first_partition"].tolist(), packet.block)
+    assert [found[at] for at in range(301)] == expected
+
+
+@pytest.mark.parametrize("blocks", [1, 2, 7, 50])
+def test_edges_cut_what_samples_stand_for_into_equal_blocks(blocks):
+    draw = random.Random(blocks)
+    samples = pa.array([f"{draw.random():.6f}" for _ in range(SAMPLES * blocks)])
+    edges = find_edges(samples, np.ones(len(samples)), blocks)
+    assert len(edges) == blocks - 1
+    sizes = np.bincount(find_blocks(samples, edges), minlength=blocks)
+    assert sizes.max() <= SAMPLES + 1
+    again = find_edges(pa.array(["a"] * 9), np.ones(9), blocks)
+    assert len(again) == min(blocks - 1, 1)
+    assert len(find_edges(pa.array([], pa.string()), [], blocks)) == 0
