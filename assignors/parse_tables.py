@@ -38,7 +38,7 @@ LIST_TESTS = (
 )  # fmt: skip
 BAD_RANGE = (
     "{}: member {!r}, topic {!r} has first_partition {} and partition_count {}: "
-    "give a first partition of 0 or more and a count of 1 or more"
+    "give a first partition from 0 to 2147483647 and a count from 1 to 2147483647"
 )
 NULL_IN_ROW = "{}: a row has a null: give every row all four values"
 NO_TEXT = "{}: column {!r} has text that is not UTF-8: write it as UTF-8"
@@ -195,6 +195,8 @@ def get_column(
     """Return a column of a table; refuse one that lacks it."""
     if not isinstance(table, pa.Table | pa.RecordBatch):
         raise SpecError(f"{where}: expected an Arrow table, got {kind_of(table)}")
+    if table.schema.names.count(name) > 1:
+        raise SpecError(f"{where}: column {name!r} is there twice: leave one of them out")
     if table.schema.get_field_index(name) < 0:
         found = ", ".join(table.schema.names) or "no columns"
         raise SpecError(

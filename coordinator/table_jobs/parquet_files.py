@@ -46,6 +46,11 @@ def read_schemas(table: TableRef, what: str) -> dict[str, pa.Schema]:
                 f"{what} {file!r} cannot be read as Parquet: {gist(error).rstrip('.')}: write it "
                 "again, or move it out of the folder"
             ) from None
+        names = found[file].names
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise SpecError(
+                f"{what} {file!r} has a column {twice[0]!r} twice: leave one of them out"
+            )
     if not found:
         raise SpecError(f"{what} {table.path!r} has no Parquet files outside of hidden folders")
     first, *others = found

@@ -161,6 +161,7 @@ OWNED = pa.table(
 )
 TABLES_REFUSED = {
     "no column": (MEMBERS.drop(["subscribed"]), TOPICS, OWNED, "column 'subscribed' is missing (found member_id)"),
+    "column twice": (MEMBERS.append_column("member_id", pa.array(["m3", "m4"])), TOPICS, OWNED, "members: column 'member_id' is there twice: leave one of them out"),
     "list of numbers": (MEMBERS.set_column(1, "subscribed", pa.array([[1], [2]])), TOPICS, OWNED, "is list<item: int64>, expected list<string>"),
     "id of numbers": (MEMBERS.set_column(0, "member_id", pa.array([1, 2])), TOPICS, OWNED, "column 'member_id' is int64, expected string"),
     "null id": (MEMBERS.set_column(0, "member_id", pa.array(["m", None])), TOPICS, OWNED, "column 'member_id' has a null"),
@@ -175,6 +176,7 @@ TABLES_REFUSED = {
     "owned unknown topic": (MEMBERS, TOPICS, OWNED.set_column(1, "topic", pa.array(["b"])), "member 'm1' owns partitions of topic 'b'"),
     "owned count 0": (MEMBERS, TOPICS, OWNED.set_column(3, "partition_count", pa.array([0])), "partition_count 0"),
     "owned first -1": (MEMBERS, TOPICS, OWNED.set_column(2, "first_partition", pa.array([-1])), "first_partition -1"),
+    "owned far away": (MEMBERS, TOPICS, OWNED.set_column(2, "first_partition", pa.array([2**40])), "first_partition 1099511627776 and partition_count 2: give a first partition from 0 to 2147483647"),
     "owned outside": (MEMBERS, TOPICS, OWNED.set_column(3, "partition_count", pa.array([5])), "partition 4 of topic 'a', which has 4"),
     "owned twice": (MEMBERS, TOPICS, pa.concat_tables([OWNED, OWNED]), "partition 0 of topic 'a' twice"),
     "unknown column of members": (MEMBERS.append_column("group_id", pa.array(["g", "h"])), TOPICS, OWNED, "members: unknown column 'group_id': the columns are member_id, instance_id, rack, subscribed, capacity"),

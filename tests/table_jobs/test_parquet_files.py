@@ -38,6 +38,15 @@ def test_a_damaged_file_is_named(tmp_path, damage):
         read_schemas(table, "--members")
 
 
+def test_a_file_with_a_column_twice_is_named(tmp_path):
+    table = write(tmp_path / "a.parquet")
+    rows = pa.table({"member_id": ["m"], "rack": ["r"]}).rename_columns(["member_id", "member_id"])
+    pq.write_table(rows, tmp_path / "b.parquet")
+    what = r"--members '.*b\.parquet' has a column 'member_id' twice: leave one of them out"
+    with pytest.raises(SpecError, match=what):
+        read_schemas(table, "--members")
+
+
 @pytest.mark.parametrize("first", [{}, {"rack": pa.nulls(1)}, {"rack": [[]]}])
 def test_a_column_that_the_first_file_lacks_is_refused(tmp_path, first):
     """Pyarrow reads all files by the schema of the first: their racks would be lost."""
