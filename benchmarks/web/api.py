@@ -12,7 +12,7 @@ from benchmarks.shape import GROUP, Shape
 from benchmarks.store import temporary_store, write_group
 from benchmarks.web.section import change, cpu_s, served
 from coordinator.clock import wall_ms
-from coordinator.history.log_reader import format_time
+from coordinator.display.times import format_time
 
 TITLE = "HTTP API"
 TEXT = """\

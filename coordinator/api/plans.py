@@ -12,9 +12,9 @@ from coordinator.api.parameters import cut
 from coordinator.api.shapes import Decision, FindingTotal, OverloadedMember, PlanSummaryRow
 from coordinator.core.plans.planner import ShownPlan
 from coordinator.core.state.records import PlanMade
+from coordinator.display.times import format_time
 from coordinator.history.findings import Finding
 from coordinator.history.json_rows import to_json_rows
-from coordinator.history.log_reader import format_time
 
 NAMED = 10
 """Members that have too much, of which so many are named; and rows of each finding."""

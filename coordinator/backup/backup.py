@@ -13,7 +13,7 @@ from coordinator.backup.destination import create_destination
 from coordinator.clock import wall_ms
 from coordinator.config import ConfigError
 from coordinator.display.progress import task
-from coordinator.history.log_reader import format_time
+from coordinator.display.times import format_time
 from coordinator.storage.store_marks import (
     BACKUP,
     INCOMPLETE,

@@ -10,7 +10,8 @@ import pyarrow.parquet as pq
 from coordinator.backup.copying import StoreCopy
 from coordinator.backup.destination import create_destination
 from coordinator.config import ConfigError
-from coordinator.history.log_reader import AsOf, LogReader, format_time, parse_as_of
+from coordinator.display.times import format_time
+from coordinator.history.log_reader import AsOf, LogReader, parse_as_of
 from coordinator.storage.delta_log import DeltaLog
 from coordinator.storage.record_log import AS_BEFORE, CorruptLog
 from coordinator.storage.store_marks import read_backup

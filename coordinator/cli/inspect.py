@@ -21,8 +21,9 @@ from coordinator.cli.options import AsOfOption, ConfigOption, GroupArgument, Jso
 from coordinator.cli.terminal import Terminal
 from coordinator.display import progress
 from coordinator.display.printable import as_json, visible, visible_values
+from coordinator.display.times import format_time
 from coordinator.history.json_rows import to_json_rows
-from coordinator.history.log_reader import LogReader, format_time, open_logs
+from coordinator.history.log_reader import LogReader, open_logs
 from coordinator.history.past_target import can_explain, explain_past_partition
 from coordinator.history.view_rows import (
     describe_with_offsets,

@@ -19,9 +19,9 @@ import typer
 
 from coordinator.config import Config, ConfigError, folder_mode
 from coordinator.display import progress
+from coordinator.display.times import format_time
 from coordinator.errors.status import LOST, WAITS, Status
 from coordinator.extras import require
-from coordinator.history.log_reader import format_time
 from coordinator.runtime.metrics import make_stand_by_metrics
 from coordinator.runtime.threads_left import leave
 from coordinator.storage.lease import TAKEOVERS

@@ -30,7 +30,7 @@ from coordinator.cli.service import (
 )
 from coordinator.cli.terminal import log_to_stderr
 from coordinator.config import KAFKA, Config, ConfigError
-from coordinator.history.log_reader import format_time
+from coordinator.display.times import format_time
 from coordinator.runtime.threads_left import end_process
 
 if TYPE_CHECKING:

@@ -10,8 +10,9 @@ import base64
 import json
 import logging
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import Any
+
+from coordinator.display.times import format_time
 
 
 def visible(text: str) -> str:
@@ -71,9 +72,8 @@ class JsonFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line of a record; times are UTC."""
-        at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
         fields = {
-            "time": at.replace("+00:00", "Z"),
+            "time": format_time(int(record.created * 1000)),
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": record.getMessage(),

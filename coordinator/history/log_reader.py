@@ -23,6 +23,7 @@ from coordinator.core.state.groups import Group, State
 from coordinator.core.state.records import Record
 from coordinator.core.state.replay import replay, set_whole_target
 from coordinator.core.state.target_assignment import NOT_READ
+from coordinator.display.times import format_time
 from coordinator.storage.data_files import Part, list_parts, read_parts
 from coordinator.storage.delta_log import find_root, follow_log_table, open_log_table
 from coordinator.storage.log_scan import LogScan
@@ -335,12 +336,6 @@ class LogReader:
 def _open_table(store: str, opened: tuple[DeltaTable, str] | None) -> DeltaTable:
     """Open the table of a log; one that is open, with its last file, is only brought up to now."""
     return open_log_table(store) if opened is None else follow_log_table(store, *opened)
-
-
-def format_time(ms: int) -> str:
-    """Format a time in ms since 1970: ISO 8601 in UTC, with milliseconds."""
-    time = datetime.fromtimestamp(ms / 1000, UTC)
-    return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def open_logs(

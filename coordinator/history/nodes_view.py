@@ -11,8 +11,9 @@ from msgspec import Meta
 from assignors import SpecError
 from coordinator.config import Config
 from coordinator.core.targets.basis import Basis
+from coordinator.display.times import format_time
 from coordinator.history.former_targets import read_basis
-from coordinator.history.log_reader import LogReader, format_time
+from coordinator.history.log_reader import LogReader
 from coordinator.history.view_rows import list_rows
 from coordinator.storage.delta_log import find_root
 from coordinator.storage.nodes import Node, StoreNodes

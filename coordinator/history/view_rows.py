@@ -23,9 +23,10 @@ from coordinator.core.state.partition_spans import (
 )
 from coordinator.core.state.records import ClassicMemberWritten, MemberState
 from coordinator.core.watched.lags import find_lags
+from coordinator.display.times import format_time
 from coordinator.history.frames import read_view
 from coordinator.history.json_rows import Row, to_json_rows
-from coordinator.history.log_reader import LogReader, format_time
+from coordinator.history.log_reader import LogReader
 from coordinator.history.log_rows import LogRows, is_text
 from coordinator.history.ownership_view import STATIC_RETURN
 

@@ -8,7 +8,8 @@ from assignors import SpecError
 from coordinator.core.state.groups import BY_NODE
 from coordinator.core.state.records import GroupUnread, KafkaWatched
 from coordinator.display.printable import visible
-from coordinator.history.log_reader import LogReader, format_time
+from coordinator.display.times import format_time
+from coordinator.history.log_reader import LogReader
 from coordinator.history.log_rows import LogRows
 
 COLUMNS = ("cluster_id", "observed", "timestamp")

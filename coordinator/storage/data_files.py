@@ -10,7 +10,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from functools import partial
 from typing import Any, TypeVar
 
@@ -23,6 +22,7 @@ from deltalake.transaction import AddAction, RemoveAction
 
 from coordinator.clock import wall_ms
 from coordinator.display import progress
+from coordinator.display.times import format_time
 from coordinator.storage.record_decoder import RecordsCopy, ValueCache, decode_batches, read_copy
 from coordinator.storage.record_log import Batch, CorruptLog
 from coordinator.storage.record_schema import SCHEMA
@@ -386,6 +386,5 @@ def _collect_statistics(rows: pa.Table) -> dict[str, Any]:
         if name in there and (found := _find_min_max(rows.column(name))) is not None:
             least[name], greatest[name] = found
     for values in (least, greatest):
-        at = datetime.fromtimestamp(values["at_ms"] / 1000, UTC)
-        values["at"] = at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        values["at"] = format_time(values["at_ms"])
     return {"numRecords": len(rows), "minValues": least, "maxValues": greatest}

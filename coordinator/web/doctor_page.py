@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from coordinator.display.times import format_time
 from coordinator.history.findings import (
     LEVELS,
     Finding,
@@ -19,7 +20,7 @@ from coordinator.history.findings import (
 )
 from coordinator.history.findings.limits import parse_length
 from coordinator.history.json_rows import to_json_rows
-from coordinator.history.log_reader import format_time, parse_as_of
+from coordinator.history.log_reader import parse_as_of
 from coordinator.web.access import Viewer
 from coordinator.web.errors import NoGroupError, QueryError
 from coordinator.web.pages import Pages, Query, Values, find_group, head, is_past, kept_words

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 
 from assignors.arrays import Longs, offsets_of
 from coordinator.display.printable import visible
+from coordinator.display.times import format_time
 from coordinator.history.keyed_rows import (
     combine_chunks,
     find_changes,
@@ -26,7 +27,6 @@ from coordinator.history.keyed_rows import (
     to_mask,
     to_numbers,
 )
-from coordinator.history.log_reader import format_time
 
 LANES, CELLS = 40, 240
 BARS_MAX = 1_200

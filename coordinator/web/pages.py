@@ -14,9 +14,10 @@ import pyarrow.compute as pc
 
 from coordinator.core.state.groups import GroupState
 from coordinator.core.state.records import GroupConfigured, KafkaWatched
+from coordinator.display.times import format_time
 from coordinator.history.json_rows import to_json_rows
 from coordinator.history.keyed_rows import combine_chunks, to_numbers
-from coordinator.history.log_reader import AsOf, BeforeLogError, format_time, parse_as_of
+from coordinator.history.log_reader import AsOf, BeforeLogError, parse_as_of
 from coordinator.storage.record_log import CLAIM
 from coordinator.storage.shards import NODES, shard_at
 from coordinator.web import group_list, group_now

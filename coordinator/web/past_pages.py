@@ -7,9 +7,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from coordinator.display.times import format_time
 from coordinator.history.json_rows import to_json_rows
 from coordinator.history.keyed_rows import combine_chunks, to_numbers
-from coordinator.history.log_reader import format_time
 from coordinator.web import group_now, lanes, loads
 from coordinator.web.access import Viewer
 from coordinator.web.errors import QueryError

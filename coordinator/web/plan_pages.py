@@ -5,8 +5,8 @@ from __future__ import annotations
 import pyarrow.compute as pc
 
 from coordinator.api.plans import REASON_MAX
+from coordinator.display.times import format_time
 from coordinator.history.json_rows import to_json_rows
-from coordinator.history.log_reader import format_time
 from coordinator.history.plan_view import STATUSES, WAITING
 from coordinator.web.access import Viewer
 from coordinator.web.errors import QueryError

@@ -11,7 +11,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from coordinator.display.printable import visible
-from coordinator.history.log_reader import format_time
+from coordinator.display.times import format_time
 from coordinator.history.watched import WAYS
 from coordinator.web.paging import link
 

@@ -22,7 +22,8 @@ from coordinator import Coordinator
 from coordinator.backup import backup, copying, restore
 from coordinator.config import Config, ConfigError, EngineConfig, LogConfig
 from coordinator.core.state.records import GroupMetadata, MemberMetadata, TargetMetadata
-from coordinator.history.log_reader import LogReader, format_time
+from coordinator.display.times import format_time
+from coordinator.history.log_reader import LogReader
 from coordinator.storage import maintenance
 from coordinator.storage.compaction import compact
 from coordinator.storage.delta_log import read_log

@@ -6,9 +6,10 @@ import pytest
 
 from coordinator.core.reasons import OTHER, SEPARATOR, Reason, codes_of
 from coordinator.core.state.records import GroupMetadata, OffsetCommitted, Tombstone
+from coordinator.display.times import format_time
 from coordinator.history import frame
 from coordinator.history.json_rows import to_json_rows
-from coordinator.history.log_reader import LogReader, format_time
+from coordinator.history.log_reader import LogReader
 from coordinator.storage.record_log import Batch
 from tests.support.classic_stories import converted
 from tests.support.stories import NOON, many_groups, shipping, stored

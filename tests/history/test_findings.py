@@ -365,6 +365,6 @@ def test_of_one_group_is_a_filter_of_all(tmp_path):
 
 
 def clock(minutes):
-    from coordinator.history.log_reader import format_time
+    from coordinator.display.times import format_time
 
     return format_time(NOON + round(minutes * MINUTE))

@@ -23,10 +23,11 @@ from coordinator.core.state.records import (
     TargetMetadata,
     TopicChanged,
 )
+from coordinator.display.times import format_time
 from coordinator.history import VIEWS, frame
 from coordinator.history.frames import read_view, sort_rows
 from coordinator.history.json_rows import to_json_rows
-from coordinator.history.log_reader import LogReader, format_time
+from coordinator.history.log_reader import LogReader
 from coordinator.history.log_rows import LogRows
 from coordinator.history.ownership_view import read_history_pieces
 from coordinator.history.view_rows import explain_epochs, list_rows

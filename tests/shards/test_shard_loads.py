@@ -78,6 +78,12 @@ def test_no_weight_changes_while_a_node_is_late(store):
     assert weights().partitions["weight"][0].as_py() == BASE + 20
 
 
+def test_a_load_below_0_weighs_as_none(store):
+    """What a node says comes from its file: no shard may weigh less than one without members."""
+    weights = ShardWeights(SHARDS, nodes_with(store, 1, {0: 1, 1: 1}, {0: -5.0, 1: 7.0}), None)
+    assert weights().partitions["weight"].to_pylist() == [BASE, BASE + 7, BASE, BASE]
+
+
 def test_rules_of_the_nodes_are_those_that_name_their_group(tmp_path, store):
     rows = [
         {"group_id": NODES, "kind": "pin", "selector": "muster.shards/1", "value": "a"},

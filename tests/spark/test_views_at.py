@@ -24,7 +24,8 @@ from coordinator.core.state.records import (
     Tombstone,
     TopicChanged,
 )
-from coordinator.history.log_reader import LogReader, format_time
+from coordinator.display.times import format_time
+from coordinator.history.log_reader import LogReader
 from coordinator.history.view_rows import describe_with_offsets, list_rows
 from coordinator.history.view_schemas import VIEW_SCHEMAS
 from coordinator.storage.delta_log import DeltaLog

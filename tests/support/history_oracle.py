@@ -35,8 +35,8 @@ from coordinator.core.state.records import (
     Tombstone,
     TopicChanged,
 )
+from coordinator.display.times import format_time
 from coordinator.history.epoch_views import NOTICED, RESUBSCRIBED, TOPICS_NAMED
-from coordinator.history.log_reader import format_time
 from coordinator.history.ownership_view import STATIC_RETURN
 
 MOMENTS = (MemberMetadata, CurrentMember, MembersAdvanced, TargetMetadata, Tombstone)

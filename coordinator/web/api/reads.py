@@ -10,10 +10,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from coordinator.display.printable import as_json
+from coordinator.display.times import format_time
 from coordinator.history.frames import VIEWS, compute_view, sort_rows
 from coordinator.history.json_rows import to_json_rows
 from coordinator.history.keyed_rows import combine_chunks, flatten
-from coordinator.history.log_reader import format_time
 from coordinator.history.past_target import can_explain, explain_past_partition
 from coordinator.history.view_rows import pick_owned, pick_owners_at
 from coordinator.history.view_schemas import VIEW_SCHEMAS
