@@ -157,8 +157,11 @@ class EventLoop:
         events = self._later.number(events)
         weights = [weigh(state, event) for event in events]
         weight = sum(weights)
-        is_large = max(weights, default=0) > LARGE or (weight > LARGE and _are_brief(events))
-        item = Item(events, Future(), now, weights=weights if is_large else [])
+        item = Item(events, Future(), now)
+        if max(weights, default=0) > LARGE:
+            item.weights = weights
+        elif weight > LARGE and _are_brief(events):
+            item.weights = [1] * len(events)  # cut by time alone, as none takes long
         return self._put(item, weight)
 
     def decide_plan_here(self, event: DecidePlan) -> Answer:

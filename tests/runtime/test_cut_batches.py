@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 
+import msgspec
 import pytest
 
 from coordinator import Coordinator
@@ -130,6 +131,25 @@ def test_who_comes_during_a_piece_is_the_next(cut):
     assert [answer.response.member_id for answer in answers] == [one.member_id for one in flood]
     assert pieces[1] == ["late"]
     assert came[0].result(30)[0].response.member_id == "late"
+
+
+def test_a_flood_is_cut_by_the_time_it_takes_not_by_what_it_is_about(coordinator):
+    """Members that subscribe to many topics each: a piece of few would be mostly a commit."""
+    processor, run = processor_of(coordinator), processor_of(coordinator).run
+    pieces = []
+
+    def run_whole(events, turn=None):
+        pieces.append(len(events))
+        return run(events)
+
+    processor.run = run_whole
+    names = [f"t{n}" for n in range(LARGE // 2)]
+    flood = [
+        msgspec.structs.replace(join(f"m{n}"), subscribed_topic_names=names) for n in range(MANY)
+    ]
+    assert len(answers := coordinator.submit(flood).result(30)) == MANY
+    assert {answer.response.member_id for answer in answers} == {one.member_id for one in flood}
+    assert MANY in pieces
 
 
 def test_a_batch_is_cut_early_where_others_wait(coordinator):
