@@ -2,7 +2,7 @@
 
 See docs/design/algorithm.md#ranges-stay-long. How many partitions members give and get is decided
 elsewhere; here, which members at the level do, and which partitions. Both rules look at the line
-once and are total orders.
+a few times and are total orders.
 """
 
 from __future__ import annotations
@@ -16,9 +16,11 @@ from assignors.arrays import Bools, Longs, count_by, cut_in_order, rank_in_runs,
 from assignors.option_values import LONG_RANGES_A_MEMBER
 
 WORTH = 3
-"""Of the least window: 1 for each cell, and 1 more for a whole range, or where it gives several."""
+"""Of the least window: 1 for each cell, 2 of a giver that gives several, 3 for a whole range."""
 ANY_SIZE = 1 << 62
 """So many partitions at the most: ranges of groups of any size are kept long."""
+WINDOW_ROUNDS = 8
+"""How often windows are looked for, each time among what the windows before left."""
 ROUNDS = 3
 """How often neighbours are offered the ends of each free piece."""
 
@@ -85,41 +87,83 @@ class Given:
     give: Longs
 
 
+@dataclass(frozen=True, slots=True)
+class _Cells:
+    """What can go: a whole range, or a partition at an end of one."""
+
+    row: Longs
+    size: Longs
+    is_tail: Bools
+    is_whole: Bools
+
+    def take(self, rows: Longs) -> _Cells:
+        """Return some of these."""
+        return _Cells(self.row[rows], self.size[rows], self.is_tail[rows], self.is_whole[rows])
+
+
 def give_windows(ranges: LineRanges, givers: Givers) -> Given:
-    """Choose what goes, of ranges of givers."""
+    """Choose what goes, of ranges of givers: the best windows, then the best that are left."""
+    whose, class_ = ranges.whose, givers.class_
+    certain, may, more = givers.certain.copy(), givers.may.copy(), givers.more.copy()
+    head, tail = np.zeros((2, len(whose)), dtype=np.int64)
+    end = np.full(len(certain), -1, dtype=np.int64)  # of each giver, the end that it gave
+    for _ in range(WINDOW_ROUNDS):
+        able = (end < 0) & ((certain > 0) | (may & (more[class_] > 0)))
+        left = np.flatnonzero(able[whose] & (head == 0))
+        cells = _choose_cells(ranges, left, Givers(certain, may, class_, more))
+        if not len(cells.row):
+            break
+        giver = whose[cells.row]
+        free = certain[giver] == 0
+        certain[giver[~free]] -= cells.size[~free]
+        may[giver[free]] = False
+        more = more - count_by(class_[giver[free]], len(more))
+        head[cells.row] = np.where(cells.is_tail, 0, cells.size)
+        tail[cells.row] = np.where(cells.is_tail, cells.size, 0)
+        ends = ~cells.is_whole
+        end[giver[ends]] = 2 * cells.row[ends] + cells.is_tail[ends]
+    certain += _find_last(givers, givers.may & ~may)
+    ends = end >= 0  # there it gives the rest, too
+    row, is_tail = end[ends] // 2, end[ends] % 2 == 1
+    rest = np.minimum(certain[ends], ranges.count[row] - head[row] - tail[row])
+    certain[ends] -= rest
+    head[row] += np.where(is_tail, 0, rest)
+    tail[row] += np.where(is_tail, rest, 0)
+    return Given(head, tail, certain)
+
+
+def _choose_cells(ranges: LineRanges, rows: Longs, givers: Givers) -> _Cells:
+    """Return what windows of some ranges give, one cell of each giver at most."""
     certain = givers.certain
-    able = (certain > 0) | (givers.may & (givers.more[givers.class_] > 0))
-    rows = np.flatnonzero(able[ranges.whose])
-    is_whole = ranges.count[rows] <= np.maximum(certain[ranges.whose[rows]], 1)
-    cut = rows[~is_whole]
-    row = np.concatenate([rows, cut])
+    cells = _list_cells(ranges, rows, np.maximum(certain, 1))
+    start = ranges.start[cells.row] + np.where(
+        cells.is_tail, ranges.count[cells.row] - cells.size, 0
+    )
+    whose = ranges.whose[cells.row]
+    is_free, most = certain[whose] == 0, givers.more[givers.class_[whose]]
+    chosen, window = _choose_windows(
+        whose, start, cells.size, ranges.topic[cells.row], cells.is_whole, is_free, most
+    )
+    fits = _find_first(is_free[chosen], givers.class_[whose[chosen]], givers.more)
+    if len(chosen):
+        whole = np.bincount(window, weights=~fits)[window] == 0  # others may fit later, if shorter
+        chosen, window = chosen[whole], window[whole]
+    if len(chosen):
+        is_whole = cells.is_whole[chosen]
+        worth = np.where(is_whole, WORTH, 1 + (certain[whose[chosen]] > 1))
+        chosen = chosen[np.bincount(window, weights=worth)[window] >= WORTH]
+    return cells.take(chosen)
+
+
+def _list_cells(ranges: LineRanges, rows: Longs, most: Longs) -> _Cells:
+    """Return in line order each of some ranges if its owner can give it whole, or its two ends."""
+    is_whole = ranges.count[rows] <= most[ranges.whose[rows]]
+    row = np.concatenate([rows, rows[~is_whole]])
     is_tail = np.arange(len(row)) >= len(rows)
-    is_whole = np.append(is_whole, np.zeros(len(cut), dtype=np.bool_))
+    is_whole = np.append(is_whole, np.zeros(len(row) - len(rows), dtype=np.bool_))
     size = np.where(is_whole, ranges.count[row], 1)
-    start = ranges.start[row] + np.where(is_tail, ranges.count[row] - 1, 0)
-    order = np.argsort(start)
-    row, is_tail, is_whole, size = row[order], is_tail[order], is_whole[order], size[order]
-    whose = ranges.whose[row]
-    cells, window = _choose_windows(whose, start[order], size, ranges.topic[row], is_whole)
-    fits = _find_first(certain[whose[cells]] == 0, givers.class_[whose[cells]], givers.more)
-    cells, window = cells[fits], window[fits]
-    if len(cells):
-        worth = 1 + (is_whole[cells] | (certain[whose[cells]] > 1))
-        cells = cells[np.bincount(window, weights=worth)[window] >= WORTH]
-    giver, size = whose[cells], size[cells]
-    freely = np.zeros(len(certain), dtype=np.bool_)
-    freely[giver[certain[giver] == 0]] = True
-    left = certain.copy()
-    left[giver] = np.maximum(certain[giver] - size, 0)
-    left += _find_last(givers, freely)
-    ends = ~is_whole[cells]  # there it gives the rest, too
-    more = np.where(ends, np.minimum(left[giver], ranges.count[row[cells]] - size), 0)
-    left[giver] -= more
-    head, tail = np.zeros((2, len(ranges.whose)), dtype=np.int64)
-    at_tail = is_tail[cells]
-    head[row[cells[~at_tail]]] = (size + more)[~at_tail]
-    tail[row[cells[at_tail]]] = (size + more)[at_tail]
-    return Given(head, tail, left)
+    order = np.lexsort((is_tail, row))
+    return _Cells(row, size, is_tail, is_whole).take(order)
 
 
 def _find_last(givers: Givers, freely: Bools) -> Bools:
@@ -142,13 +186,14 @@ def _find_first(free: Bools, class_: Longs, most: Longs) -> Bools:
 
 
 def _choose_windows(
-    whose: Longs, start: Longs, size: Longs, topic: Longs, is_whole: Bools
+    whose: Longs, start: Longs, size: Longs, topic: Longs, is_whole: Bools, free: Bools, most: Longs
 ) -> tuple[Longs, Longs]:
     """Return cells that make long runs, one of each giver at most; and the run of each.
 
-    Runs of adjacent cells are cut into the longest windows without a giver twice. Each giver picks
-    the best window that it is in: that of most cells, then one that ends with whole ranges, then
-    the first. Windows that all their givers pick are taken, the best one first.
+    Runs of adjacent cells are cut into the longest windows without a giver twice, and of which at
+    most as many are free as `most` says. Each giver picks the best window that it is in: that of
+    most cells, then one that ends with whole ranges, then the first. Windows that all their givers
+    pick are taken, the best one first.
     """
     cells = len(start)
     if not cells:
@@ -159,7 +204,9 @@ def _choose_windows(
     before = np.full(cells, -1, dtype=np.int64)
     same = whose[by_giver[1:]] == whose[by_giver[:-1]]
     before[by_giver[1:][same]] = by_giver[:-1][same]
-    low = np.maximum.accumulate(np.maximum(np.where(begins, at, 0), before + 1))
+    so_far = np.cumsum(free)
+    fits = np.where(so_far > most, np.searchsorted(so_far, so_far - most) + 1, 0)
+    low = np.maximum.accumulate(np.maximum.reduce([np.where(begins, at, 0), before + 1, fits]))
     last = np.flatnonzero(np.append(begins[1:] | (low[1:] > low[:-1]), True))
     first, length = low[last], last - low[last] + 1
     whole = is_whole[first].astype(np.int64) + is_whole[last]
@@ -277,17 +324,29 @@ def take_ends(
 
 
 def _find_neighbours(ranges: LineRanges, pieces: Pieces) -> tuple[Longs, Longs]:
-    """Return who owns what is before and after each piece on its topic; -1 for no one."""
+    """Return who owns what is before and after each piece on its topic; -1 for no one.
+
+    The owner of a single partition, who has a longer range as well, counts only where it closes a
+    gap between two of its own: the partition may go as a whole in a later window.
+    """
     start, topic = pieces.start, pieces.topic
     if not len(ranges.whose):
         return np.full(len(start), -1), np.full(len(start), -1)
+    is_long = np.zeros(int(ranges.whose.max()) + 1, dtype=np.bool_)
+    is_long[ranges.whose[ranges.count > 1]] = True
+    stays_one = (ranges.count == 1) & is_long[ranges.whose]
     ends = ranges.start + ranges.count
     at = np.clip(np.searchsorted(ends, start), 0, len(ends) - 1)
     left = np.where((ends[at] == start) & (ranges.topic[at] == topic), ranges.whose[at], -1)
     after = start + pieces.count
-    at = np.clip(np.searchsorted(ranges.start, after), 0, len(ends) - 1)
-    touches = (ranges.start[at] == after) & (ranges.topic[at] == topic)
-    return left, np.where(touches, ranges.whose[at], -1)
+    to = np.clip(np.searchsorted(ranges.start, after), 0, len(ends) - 1)
+    touches = (ranges.start[to] == after) & (ranges.topic[to] == topic)
+    right = np.where(touches, ranges.whose[to], -1)
+    apart = left != right
+    return (
+        np.where(apart & stays_one[at], -1, left),
+        np.where(apart & stays_one[to], -1, right),
+    )
 
 
 Offers = tuple[Longs, Longs, Bools, Longs, Longs]

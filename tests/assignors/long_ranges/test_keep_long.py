@@ -20,22 +20,58 @@ LONG, SHORT = {"long_ranges": 1 << 14}, {"long_ranges": 0}
 # The obvious twin --------------------------------------------------------------------------------
 
 
-def slow_give(ranges, certain, may, more):  # noqa: PLR0912
+def slow_give(ranges, certain, may, more):
     """Return the places that go by windows, and what each giver gives besides."""
-    certain, cells = list(certain), {}  # where it begins: end, whose, topic, whether whole, range
+    certain, may, left = list(certain), list(may), more
+    gone, ended = set(), {}  # of who gave an end: whether it is the first, and the range
+    for _ in range(keep_long.WINDOW_ROUNDS):
+        cells = list_cells([one for one in ranges if one[1] not in gone], certain, may, left, ended)
+        taken, freely = choose_cells(cells, certain, left)
+        if not taken:
+            break
+        for at in taken:
+            end, whose, _, whole, (start, count) = cells[at]
+            gone |= set(range(at, end))
+            if whose in freely:
+                may[whose] = False
+            else:
+                certain[whose] -= end - at
+            if not whole:
+                ended[whose] = at == start, start, count
+        left -= len(freely)
+    others = [one for one in range(len(certain)) if may[one]]
+    for one in others[len(others) - left :]:
+        certain[one] += 1
+    for whose, (is_first, start, count) in ended.items():
+        size = min(certain[whose], count - 1)
+        certain[whose] -= size
+        at = start + 1 if is_first else start + count - 1 - size
+        gone |= set(range(at, at + size))
+    return gone, certain
+
+
+def list_cells(ranges, certain, may, more, ended):
+    """Return by where a cell begins: end, whose, topic, whether whole, range."""
+    cells = {}
     for whose, start, count, topic in ranges:
-        if certain[whose] or (may[whose] and more):
+        if whose not in ended and (certain[whose] or (may[whose] and more)):
             one = (whose, topic, count <= max(certain[whose], 1), (start, count))
             if one[2]:
                 cells[start] = (start + count, *one)
             else:
                 cells[start] = (start + 1, *one)
                 cells[start + count - 1] = (start + count, *one)
+    return cells
+
+
+def choose_cells(cells, certain, more):
+    """Return which cells one round gives, and who gives freely."""
     windows = []
     for start in sorted(cells):
         window, at = [], start
-        while at in cells and all(cells[at][1] != cells[seen][1] for seen in window):
-            if cells[at][2] != cells[start][2]:
+        while at in cells and cells[at][2] == cells[start][2]:
+            owners = [cells[seen][1] for seen in [*window, at]]
+            if len(set(owners)) < len(owners) or sum(not certain[one] for one in owners) > more:
                 break
             window.append(at)
             at = cells[at][0]
@@ -46,40 +82,33 @@ def slow_give(ranges, certain, may, more):  # noqa: PLR0912
     for window in windows:
         for at in window:
             best.setdefault(cells[at][1], window)
-    taken, freely, spent = {}, set(), 0
+    taken, freely, spent = [], set(), 0
     for window in windows:
         if any(best[cells[at][1]] != window for at in window):
             continue
-        gives = [at for at in window if certain[cells[at][1]]]
-        free = [at for at in window if at not in gives][: more - spent]
+        free = {cells[at][1] for at in window if not certain[cells[at][1]]}
         spent += len(free)
-        more_than_one = [cells[at][3] or certain[cells[at][1]] > 1 for at in gives + free]
-        if len(more_than_one) + sum(more_than_one) >= 3:
-            freely.update(cells[at][1] for at in free)
-            taken.update((cells[at][1], at) for at in gives + free)
-    for whose, at in taken.items():
-        certain[whose] = max(certain[whose] - (cells[at][0] - at), 0)
-    others = [one for one in range(len(certain)) if may[one] and one not in freely]
-    for one in others[len(others) - (more - len(freely)) :]:
-        certain[one] += 1
-    gone = set()
-    for whose, at in taken.items():
-        end, _, _, whole, (start, count) = cells[at]
-        size = end - at
-        if not whole:
-            size += min(certain[whose], count - 1)
-            certain[whose] -= size - 1
-        gone |= set(range(at, at + size) if whole or at == start else range(end - size, end))
-    return gone, certain
+        worth = sum(3 if cells[at][3] else 1 + (certain[cells[at][1]] > 1) for at in window)
+        if worth >= 3 and not (free and spent > more):
+            freely |= free
+            taken += window
+    return taken, freely
 
 
 def slow_take(ranges, pieces, takers):
     """Return who got which place, and the places that are left."""
     owner = {p: (m, t) for m, s, c, t in ranges for p in range(s, s + c)}
+    long = {m for m, _, c, _ in ranges if c > 1}
+    ones = {s for m, s, c, _ in ranges if c == 1 and m in long}  # their owners only close gaps
+    barred = set()
+    for number, (start, count, _) in enumerate(pieces):
+        beside = start - 1, start + count
+        if owner.get(beside[0]) != owner.get(beside[1]):
+            barred |= {(number, side) for side, at in enumerate(beside) if at in ones}
     pieces = [(list(range(s, s + c)), t) for s, c, t in pieces]
     got = []
     for _ in range(keep_long.ROUNDS):
-        deals = make_deals(owner, pieces, takers)
+        deals = make_deals(owner, pieces, takers, barred)
         for member, number, side, size in deals:
             places, topic = pieces[number]
             cut = places[len(places) - size :] if side else places[:size]
@@ -97,7 +126,7 @@ def slow_take(ranges, pieces, takers):
     return got, {place for places, _ in pieces for place in places}
 
 
-def make_deals(owner, pieces, takers):
+def make_deals(owner, pieces, takers, barred):
     offers = []
     for number, (places, topic) in enumerate(pieces):
         if not places:
@@ -108,7 +137,7 @@ def make_deals(owner, pieces, takers):
             size = takers.want[member] or int(free) if member >= 0 and of == topic else 0
             size = min(size, len(places), takers.shares[topic])
             kind = 2 if size < len(places) else int(ends[0] != ends[1])
-            if size:
+            if size and (number, side) not in barred:
                 offers.append((kind, len(places), places[0], member, side, number, size))
     best = {}
     for one in sorted(offers):
@@ -322,7 +351,7 @@ def test_large_groups_are_assigned_as_before():
     topics, names = {"t": 255, "unused": 10_000}, ["t"]
     differ = 0
     for count, most in ((2, 256), (2, 255), (3, 256), (1, 256), (2, 254)):
-        rows = [(f"m{at % 5}", "t", at, 1) for at in range(255)]
+        rows = [(f"m{at // 3 % 5}", "t", at, 1) for at in range(255)]
         group = spec_of(dict.fromkeys((f"m{at}" for at in range(count)), names), topics, rows)
         short, long = (UniformAssignor(long_ranges=to).assign(group) for to in (0, most))
         differ += short != long
