@@ -26,7 +26,7 @@ from coordinator.storage.data_files import (
     read_parts,
     write_part,
 )
-from coordinator.storage.record_log import LogError, MaintenanceStopped
+from coordinator.storage.record_log import CommitFailed, LogError, MaintenanceStopped
 from coordinator.storage.tables.commit_writer import TableAction
 from coordinator.storage.tables.fenced_table import FencedTable
 from coordinator.storage.tables.files import Files
@@ -36,9 +36,10 @@ from coordinator.storage.tables.old_commits import OldCommits
 from coordinator.storage.tables.recovery import (
     CHECKPOINT_FILE,
     LAST_CHECKPOINT,
+    find_damage,
     log_folder,
 )
-from coordinator.storage.tables.store_files import open_delta
+from coordinator.storage.tables.store_files import explain, is_remote, open_delta
 
 PACKED_BYTES_MAX = 32 << 20
 """A file this large is not compacted again; in memory it is some ten times that."""
@@ -152,7 +153,15 @@ class Maintenance:
         # its commit file, would keep all from writing.
         table = open_delta(self._table.path, self._table.version)
         self.refuse_stopped()
-        table.create_checkpoint()
+        try:
+            table.create_checkpoint()
+        except (DeltaError, OSError) as error:
+            if is_remote(self._table.path) or find_damage(self._disk, self._table.path):
+                raise
+            reason = explain(self._table.path, error)
+            raise CommitFailed(
+                f"no checkpoint was written to {self._table.path}: {reason}"
+            ) from None
         folder = log_folder(self._table.path)
         names = [name for name in self._disk.names(folder) if _is_checkpoint(name, table.version())]
         for name in [*names, LAST_CHECKPOINT]:

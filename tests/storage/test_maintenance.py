@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import random
+import resource
 import shutil
 import statistics
 import sys
@@ -375,6 +376,22 @@ def test_a_snapshot_that_cannot_be_written_leaves_nothing(tmp_path, lived, monke
     assert files(tmp_path, "snapshots") == set()
     lived.snapshot(life(1), 13, 99)
     assert [r for b in lived.replay() for r in b.records][:11] == life(1)
+
+
+def test_a_checkpoint_that_cannot_be_written_is_no_damage(tmp_path):
+    log = claimed(tmp_path, reopen_commits=1)
+    log.append(life(1), 2)
+    most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, most[1]))  # as on a full disk
+    try:
+        with pytest.raises(CommitFailed, match=r"no checkpoint was written to .*/log: ") as error:
+            log.maintain()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, most)
+    assert str(error.value).endswith("File too large (os error 27)")
+    log.append(life(2), 3)
+    log.maintain()
+    assert verify(tmp_path).position == log.position
 
 
 def test_a_snapshot_of_nothing_new_is_not_written_again(tmp_path, lived):
