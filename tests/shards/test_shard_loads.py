@@ -88,6 +88,7 @@ def test_rules_of_the_nodes_are_those_that_name_their_group(tmp_path, store):
     rows = [
         {"group_id": NODES, "kind": "pin", "selector": "muster.shards/1", "value": "a"},
         {"kind": "pin", "selector": "t", "value": "b"},
+        {"group_id": "billing", "kind": "pin", "selector": "t", "value": "c"},
     ]
     (tmp_path / "constraints.json").write_text("\n".join(map(json.dumps, rows)))
     found = ShardWeights(SHARDS, nodes_with(store, 1, {}, {}), open_weight_source(tmp_path))()
