@@ -127,7 +127,13 @@ class PartitionRanges:
         return self._rows(slice(low, high))
 
     def of_members(self, some: pa.BooleanArray) -> Self:
-        """Return the ranges of those members for which it is true, as if there were no others."""
+        """Return the ranges of some members, as if there were no others.
+
+        Parameters
+        ----------
+        some
+            A value for each member of the group, in member order: true for those to return.
+        """
         kept = some.to_numpy(zero_copy_only=False)
         rows = self._rows(np.flatnonzero(kept[self.member]))
         member = (np.cumsum(kept) - 1)[rows.member].astype(np.int32)

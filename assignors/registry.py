@@ -85,7 +85,24 @@ class Assignor(Protocol):
         """The name by which groups ask for it."""
 
     def assign(self, group: GroupSpec) -> PartitionRanges:
-        """Return who owns what, in canonical order."""
+        """Return who owns what.
+
+        Parameters
+        ----------
+        group
+            Members with their subscriptions, topics, and what members own.
+
+        Returns
+        -------
+        PartitionRanges
+            Each partition of a subscribed topic once, in the order (member, topic, first
+            partition); ranges that touch are one.
+
+        Raises
+        ------
+        SpecError
+            The group has what this assignor does not know, or cannot be assigned.
+        """
 
 
 def assignor_names() -> list[str]:
@@ -163,6 +180,11 @@ def get_assignor(name: str, **options: object) -> Assignor:
     options
         The assignor's own: sticky takes imbalance and max_moves, weighted `WeightedAssignor`'s.
         Sticky with options of weighted keeps as much weight in place as the tolerance allows.
+
+    Returns
+    -------
+    Assignor
+        Its `assign` takes a `GroupSpec`. It keeps no state: one serves any number of groups.
 
     Raises
     ------

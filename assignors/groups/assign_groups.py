@@ -196,6 +196,18 @@ class _Found:
 def assign_groups(groups: GroupSet, assignor: Assignor) -> GroupsAssignment:
     """Assign every group; each gets the rows that it gets alone.
 
+    Parameters
+    ----------
+    groups
+        Members, topics and owners of all groups.
+    assignor
+        As `get_assignor` returns it; it assigns all of them.
+
+    Returns
+    -------
+    GroupsAssignment
+        The rows of all groups, and a line about each.
+
     Raises
     ------
     SpecError

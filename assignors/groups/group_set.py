@@ -135,6 +135,11 @@ class GroupSet:
     def group(self, at: int) -> GroupSpec:
         """Return one group by itself.
 
+        Parameters
+        ----------
+        at
+            Its place in `group_ids`.
+
         Raises
         ------
         SpecError
@@ -153,7 +158,13 @@ class GroupSet:
         return replace(group, loads=loads)
 
     def take(self, groups: Longs) -> Self:
-        """Return some of the groups, given by their places, ascending."""
+        """Return some of the groups.
+
+        Parameters
+        ----------
+        groups
+            Their places in `group_ids`, ascending.
+        """
         if len(groups) == len(self):
             return self
         whole, sizes = self.whole, [np.diff(at)[groups] for at in self._offsets]

@@ -335,6 +335,18 @@ class Config:
 def parse(text: str, where: str) -> Config:
     """Read settings from TOML; what is left out has its default.
 
+    Parameters
+    ----------
+    text
+        TOML, as in conf/muster.toml.
+    where
+        What an error calls it: the path of its file.
+
+    Returns
+    -------
+    Config
+        All settings.
+
     Raises
     ------
     ConfigError

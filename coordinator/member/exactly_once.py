@@ -153,7 +153,18 @@ class ExactlyOnceTable:
         return max(committed, position)
 
     def positions(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the offset after the last row in the table, by partition; 0 without rows."""
+        """Return where each partition goes on: the offset after its last row in the table.
+
+        Parameters
+        ----------
+        partitions
+            Those to look for.
+
+        Returns
+        -------
+        dict[TopicPartition, int]
+            One offset each; 0 for a partition without rows.
+        """
         with self._lock:
             self._table.update_incremental()
             return {partition: self._position(partition) for partition in partitions}

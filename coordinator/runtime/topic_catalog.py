@@ -230,7 +230,17 @@ class DictCatalog:
             self.set(name, found)
 
     def set(self, name: str, found: int | CatalogTopic, topic_id: str | None = None) -> None:
-        """Create a topic or change it; without an id it keeps the one it has."""
+        """Create a topic or change it.
+
+        Parameters
+        ----------
+        name
+            The topic's name.
+        found
+            Its number of partitions, or all that is known of it.
+        topic_id
+            Its id; None: it keeps the one that it has, and a new topic gets one.
+        """
         if isinstance(found, CatalogTopic):
             self._topics[name] = found
             return

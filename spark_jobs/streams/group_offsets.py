@@ -98,7 +98,18 @@ class GroupOffsets(StreamingQueryListener):
         return next((one.error for one in self._commits.values() if one.error is not None), None)
 
     def flush(self, timeout: float | None = None) -> bool:
-        """Wait until all known offsets are committed or refused; whether they are in time."""
+        """Wait until all known offsets are committed or refused.
+
+        Parameters
+        ----------
+        timeout
+            At most this many seconds for the offsets of each query; None: as long as it takes.
+
+        Returns
+        -------
+        bool
+            Whether they were in time.
+        """
         done = [one.flush(timeout) for one in self._commits.values()]
         return all(done)
 
