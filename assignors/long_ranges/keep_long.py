@@ -16,7 +16,8 @@ from assignors.arrays import Bools, Longs, count_by, cut_in_order, rank_in_runs,
 from assignors.option_values import LONG_RANGES_A_MEMBER
 
 WORTH = 3
-"""Of the least window: 1 for each cell, 2 of a giver that gives several, 3 for a whole range."""
+"""Of the least window: 1 for each cell, 2 for a whole range or where one gives several, 3 for a
+whole range that is given freely."""
 ANY_SIZE = 1 << 62
 """So many partitions at the most: ranges of groups of any size are kept long."""
 WINDOW_ROUNDS = 8
@@ -149,8 +150,8 @@ def _choose_cells(ranges: LineRanges, rows: Longs, givers: Givers) -> _Cells:
         whole = np.bincount(window, weights=~fits)[window] == 0  # others may fit later, if shorter
         chosen, window = chosen[whole], window[whole]
     if len(chosen):
-        is_whole = cells.is_whole[chosen]
-        worth = np.where(is_whole, WORTH, 1 + (certain[whose[chosen]] > 1))
+        is_whole, sure = cells.is_whole[chosen], certain[whose[chosen]]
+        worth = np.where(is_whole & (sure == 0), WORTH, 1 + (is_whole | (sure > 1)))
         chosen = chosen[np.bincount(window, weights=worth)[window] >= WORTH]
     return cells.take(chosen)
 

@@ -88,11 +88,15 @@ def choose_cells(cells, certain, more):
             continue
         free = {cells[at][1] for at in window if not certain[cells[at][1]]}
         spent += len(free)
-        worth = sum(3 if cells[at][3] else 1 + (certain[cells[at][1]] > 1) for at in window)
+        worth = sum(weigh_cell(cells[at][3], certain[cells[at][1]]) for at in window)
         if worth >= 3 and not (free and spent > more):
             freely |= free
             taken += window
     return taken, freely
+
+
+def weigh_cell(whole, certain):
+    return 3 if whole and not certain else 1 + (whole or certain > 1)
 
 
 def slow_take(ranges, pieces, takers):
