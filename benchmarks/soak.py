@@ -110,7 +110,7 @@ def run(bench: Bench) -> Section:
 
 
 def _run_small(bench: Bench, figures: list[Figure]) -> Table:
-    """Let small groups live, with ranges kept long and by order alone."""
+    """Let small groups live: with ranges kept long, by order alone, and with moves for that."""
     rows = []
     some = SMALL_SMOKE if bench.smoke else SMALL
     for small, (how, options) in product(some, RULES.items()):
@@ -129,7 +129,12 @@ def _run_small(bench: Bench, figures: list[Figure]) -> Table:
     return Table("Small groups, one member at a time", head, rows)
 
 
-RULES: dict[str, dict[str, int]] = {"long ranges": {}, "by order": {"long_ranges": 0}}
+RULES: dict[str, dict[str, int]] = {
+    "long ranges": {},
+    "by order": {"long_ranges": 0},
+    "4 moves more": {"defragment": 4},
+    "20 moves more": {"defragment": 20},
+}
 
 
 def _run_shrinking(bench: Bench) -> Table:
@@ -251,7 +256,8 @@ subscriptions, because the partitions of members that left are still distributed
 
 [Ranges of small groups are kept long](algorithm.md#ranges-stay-long): of choices that move equally
 much, neighbours decide. The groups above are too large for that; the second table has groups of
-which one member leaves or joins at a time, with that rule and with `plan.long_ranges` = 0. Their
+which one member leaves or joins at a time, with that rule, with `plan.long_ranges` = 0, and with
+[`defragment`](algorithm.md#defragment) = 4 and 20. Their
 figure is the mean over the second half of a life; of "all alike", of eight lives, of which the
 table has the first. It depends on how many members a life has: with few, each has more partitions,
 and has got them one by one as others left. The third table has
