@@ -61,7 +61,7 @@ class BesideAnswers:
     def during(self, events: Sequence[Event]) -> Iterator[None]:
         """Have heartbeats of other groups answered while a large request is decided."""
         groups = _list_groups(events)
-        if len(groups) < len(events) or any(isinstance(one, TopicsReported) for one in events):
+        if len(groups) < len(events) or TopicsReported in set(map(type, events)):
             groups = []
         if not groups:
             yield
