@@ -103,7 +103,7 @@ class GroupOffsets(StreamingQueryListener):
         Parameters
         ----------
         timeout
-            At most this many seconds for the offsets of each query; None: as long as it takes.
+            At most this many seconds for the offsets of each group; None: as long as it takes.
 
         Returns
         -------
