@@ -55,6 +55,8 @@ class BlockColumn:
         if places.starts is not None:
             return self.end_to_end()[places.index]
         found = [self.blocks[block][places.index[rows]] for block, rows in places.split]
+        if len(found) == 1:
+            return found[0]
         return np.concatenate(found) if found else np.zeros(0, dtype=np.int64)
 
     def put(self, places: Places, values: Longs) -> BlockColumn:
@@ -93,6 +95,8 @@ class Places:
 
     Attributes
     ----------
+    block
+        Of each row.
     split
         Each block with the rows that are in it; empty where `starts` are known.
     index
@@ -101,6 +105,7 @@ class Places:
         Where blocks start, and the end, if so many are looked at that they are read end to end.
     """
 
+    block: Longs
     split: list[tuple[int, slice]]
     index: Longs
     starts: Longs | None
@@ -110,9 +115,12 @@ class Places:
         """Split places by block."""
         block, index = places >> INDEX_BITS, places & INDEX
         if not are_many(_count_blocks(block, column), column):
-            return cls(split_blocks(block), index, None)
+            return cls(block, split_blocks(block), index, None)
         starts = column.starts()
-        return cls([], starts[block] + index, starts)
+        return cls(block, [], starts[block] + index, starts)
+
+    def __len__(self) -> int:
+        return len(self.block)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -161,6 +169,8 @@ def split_blocks(block: Longs) -> list[tuple[int, slice]]:
     """Return each block with the rows that are in it, given rows in the order of blocks."""
     if not len(block):
         return []
+    if block[0] == block[-1]:
+        return [(int(block[0]), slice(0, len(block)))]
     starts = [0, *((block[1:] != block[:-1]).nonzero()[0] + 1).tolist()]
     rows = map(slice, starts, [*starts[1:], len(block)])
     return list(zip(block[starts].tolist(), rows, strict=True))

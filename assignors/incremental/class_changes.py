@@ -25,7 +25,7 @@ from assignors.incremental.rename_members import rename_members
 from assignors.incremental.subscribed_topics import SubscribedTopics
 
 _NO_TEXTS, _NO_PLACES = np.zeros(0, dtype=np.object_), np.zeros(0, dtype=np.int64)
-_NO_MEMBERS = Newcomers(pa.array([], pa.large_string()), _NO_TEXTS, _NO_PLACES)
+_NO_MEMBERS = Newcomers(_NO_PLACES, pa.array([], pa.large_string()), _NO_PLACES, _NO_TEXTS)
 
 
 @dataclass(slots=True)
@@ -59,8 +59,7 @@ def change_members(
         return None
     held, left, joined = found
     ranges = held.ranges_of(held.order.numbers_at(left))[1]
-    held, numbers = held.with_members(joined.racks)
-    order = held.order.changed(left, joined.before, joined.keys, numbers)
+    order = held.order.changed(left, *joined)
     return replace(held, order=order, topics=changes.topics or held.topics), ranges
 
 
@@ -130,7 +129,10 @@ def _list_joined(
         new = zip(ids.filter(named).to_pylist(), instances.filter(named).to_pylist(), strict=True)
         held = replace(held, statics=held.statics | dict(new))
     before, stays = _find_staying(held, keys, leaving)
-    return None if stays else (Newcomers(keys, read_texts(racks)[order], before), held)
+    if stays:
+        return None
+    versions = np.zeros_like(before)
+    return Newcomers(before, keys, versions, read_texts(racks)[order]), held
 
 
 def _concat(columns: list[pa.StringArray]) -> pa.StringArray:

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -18,7 +17,7 @@ from assignors.arrays import Ints, Longs, expand_runs, offsets_of, sort_distinct
 from assignors.group_spec import GroupSpec
 from assignors.incremental.known_topics import KnownTopics
 from assignors.incremental.layered_columns import LayeredColumns
-from assignors.incremental.member_order import FEW, Keys, MemberOrder
+from assignors.incremental.member_order import FEW, Keys, MemberOrder, Texts
 from assignors.incremental.owned_kinds import OwnedKinds
 from assignors.incremental.subscribed_topics import SubscribedTopics
 from assignors.partition_ranges import PartitionRanges
@@ -30,8 +29,6 @@ _DYNAMIC_END = "\x02"
 _GARBAGE_MAX = 2
 """Unused versions by members, and blocks more than needed by those needed, before all is copied."""
 _GARBAGE_MIN = 512
-Texts = npt.NDArray[np.object_]
-"""Python's texts, or None where there is none."""
 
 
 class Owned(NamedTuple):
@@ -39,7 +36,7 @@ class Owned(NamedTuple):
 
     Attributes
     ----------
-    keys, racks
+    keys
         Of each member.
     lengths
         How many ranges each has.
@@ -50,24 +47,23 @@ class Owned(NamedTuple):
     keys: Keys
     lengths: Longs
     ranges: list[Ints]
-    racks: Texts
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Newcomers:
+class Newcomers(NamedTuple):
     """Members that join, in order.
 
     Attributes
     ----------
-    keys, racks
-        Their keys in the order, and their racks.
     before
         The place before which each belongs.
+    keys, versions, racks
+        Their keys in the order, their versions, which are empty, and their racks.
     """
 
-    keys: Keys
-    racks: Texts
     before: Longs
+    keys: Keys
+    versions: Longs
+    racks: Texts
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -75,7 +71,8 @@ class EqualMembers:
     """Members with equal subscriptions, and their ranges.
 
     A member that a plan touches gets a new *version*: a row that says where its ranges are. The
-    order has the numbers of versions, so that nothing is ever overwritten.
+    order has the numbers of versions, so that nothing is ever overwritten. The first version has
+    no ranges: all who join begin with it.
 
     Attributes
     ----------
@@ -84,9 +81,9 @@ class EqualMembers:
     statics
         Instance ids of static members, by member id.
     order
-        Members in order: keys, numbers of versions, and loads.
+        Members in order: keys, racks, numbers of versions, and loads.
     versions
-        Columns: first row of `ranges`, number of them, rack.
+        Columns: first row of `ranges`, number of them.
     ranges
         Columns: topic, first, count; those of a version are in canonical order, and come after
         those of earlier versions.
@@ -123,16 +120,16 @@ class EqualMembers:
             listed = group.class_topics[slice(*group.class_offsets[number : number + 2].tolist())]
             names = frozenset(group.topics.take(pa.array(listed)).to_pylist())
             ranges = expand_runs(starts[rows], lengths[rows])
-            mine = offsets_of(lengths[rows])
-            numbers = np.arange(len(rows), dtype=np.int64)
+            numbers = np.arange(1, len(rows) + 1, dtype=np.int64)
+            listed_keys = keys.take(pa.array(rows))
             found.append(
                 cls(
                     SubscribedTopics.of(names, listed.astype(np.int64), topics.partitions),
                     dict(instances[at] for at in rows.tolist() if at in instances)
                     if instances
                     else {},
-                    MemberOrder.of(keys.take(pa.array(rows)), numbers, loads[rows], block),
-                    LayeredColumns.of(mine[:-1], lengths[rows], racks[rows]),
+                    MemberOrder.of(listed_keys, numbers, loads[rows], block, racks[rows]),
+                    _list_versions(lengths[rows]),
                     LayeredColumns.of(
                         owned.topic[ranges], owned.first[ranges], owned.count[ranges]
                     ),
@@ -148,8 +145,8 @@ class EqualMembers:
         return cls(
             SubscribedTopics.of(frozenset(), none[:0], none[:0]),
             {},
-            MemberOrder.of(joined.keys, np.arange(count, dtype=np.int64), none, block),
-            LayeredColumns.of(none, none, joined.racks),
+            MemberOrder.of(joined.keys, none, none, block, joined.racks),
+            _list_versions(none[:0]),
             LayeredColumns.of(no_ranges, no_ranges, no_ranges),
         )
 
@@ -185,37 +182,19 @@ class EqualMembers:
         start, length = self.versions.rows(versions, slice(2))
         return length, self.ranges.rows(expand_runs(start, length))
 
-    def racks_of(self, versions: Longs) -> Texts:
-        """Return the rack of each version."""
-        found: Texts = self.versions.rows(versions, slice(2, 3))[0]
-        return found
-
     def instances_of(self, member_ids: Sequence[str]) -> pa.StringArray:
         """Return the instance id of each of some members; null: it has none, or is not there."""
         if self.statics.keys().isdisjoint(member_ids):
             return pa.nulls(len(member_ids), pa.string())
         return pa.array([self.statics.get(name) for name in member_ids], pa.string())
 
-    def with_members(self, racks: Texts) -> tuple[EqualMembers, Longs]:
-        """Add members that have no ranges yet; return the numbers of their versions."""
-        if not len(racks):
-            return self, np.zeros(0, dtype=np.int64)
-        none = np.zeros(len(racks), dtype=np.int64)
-        held = replace(self, versions=self.versions.extended(none + len(self.ranges), none, racks))
-        return held, np.arange(len(self.versions), len(held.versions))
-
-    def with_ranges(
-        self, versions: Longs, lengths: Longs, ranges: tuple[Ints, ...]
-    ) -> tuple[EqualMembers, Longs]:
-        """Give members of these versions other ranges; return the numbers of the new versions."""
+    def with_ranges(self, lengths: Longs, ranges: Sequence[Ints]) -> tuple[EqualMembers, Longs]:
+        """Add versions, given how many ranges each has; return their numbers."""
         start = len(self.ranges) + offsets_of(lengths)[:-1]
-        racks = self.racks_of(versions)
-        held = replace(
-            self,
-            versions=self.versions.extended(start, lengths, racks),
-            ranges=self.ranges.extended(*ranges),
-        )
-        return held, np.arange(len(self.versions), len(held.versions))
+        versions = self.versions.extended(start, lengths)
+        ranges_then = self.ranges.extended(*ranges)
+        held = EqualMembers(self.topics, self.statics, self.order, versions, ranges_then)
+        return held, np.arange(len(self.versions), len(versions))
 
     def swept(self) -> EqualMembers:
         """Return the same without what nothing uses any longer, once that is most of it."""
@@ -226,11 +205,11 @@ class EqualMembers:
             return self
         keys, versions = self.order.all()
         lengths, ranges = self.ranges_of(versions)
-        loads, numbers = self.order.loads.end_to_end(), np.arange(members, dtype=np.int64)
+        loads, numbers = self.order.loads.end_to_end(), np.arange(1, members + 1, dtype=np.int64)
         return replace(
             self,
-            order=MemberOrder.of(keys, numbers, loads, self.order.block),
-            versions=LayeredColumns.of(offsets_of(lengths)[:-1], lengths, self.racks_of(versions)),
+            order=MemberOrder.of(keys, numbers, loads, self.order.block, self.order.all_racks()),
+            versions=_list_versions(lengths),
             ranges=LayeredColumns.of(*ranges),
         )
 
@@ -240,18 +219,24 @@ class EqualMembers:
         lengths, (topic, _, count) = self.ranges_of(versions)
         who = np.repeat(np.arange(len(keys)), lengths)
         kinds, numbers = kinds.find(kinds.of_ranges(len(keys), who, topic, count))
-        order = MemberOrder.of(keys, versions, numbers, self.order.block)
+        racks = self.order.all_racks()
+        order = MemberOrder.of(keys, versions, numbers, self.order.block, racks)
         return replace(self, order=order), kinds
 
     def all_owned(self) -> Owned:
         """Return all members, and what they own."""
         keys, versions = self.order.all()
-        return Owned(keys, *self.ranges_of(versions), self.racks_of(versions))
+        return Owned(keys, *self.ranges_of(versions))
 
     def owned_at(self, places: Longs) -> Owned:
         """Return members at places, which ascend, and what they own."""
         keys, versions = self.order.read_members(places)
-        return Owned(keys, *self.ranges_of(versions), self.racks_of(versions))
+        return Owned(keys, *self.ranges_of(versions))
+
+
+def _list_versions(lengths: Longs) -> LayeredColumns:
+    """Return a version for each member, whose ranges follow each other, after the empty one."""
+    return LayeredColumns.of(np.append(0, offsets_of(lengths)[:-1]), np.append(0, lengths))
 
 
 def read_texts(column: pa.StringArray) -> Texts:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 
@@ -57,11 +58,12 @@ class KeptOwnership(OwnershipSource):
         self, classes: Sequence[EqualMembers], kinds: OwnedKinds, topic_class: Longs
     ) -> None:
         self.classes, self.kinds = classes, kinds
-        levels = [one.order.levels for one in classes]
+        levels = [one.order.counts.loads for one in classes]
         self.starts = offsets_of(np.array([len(some) for some in levels], dtype=np.int64))
         self.class_ = np.repeat(np.arange(len(classes)), np.diff(self.starts))
-        self.kind = np.concatenate(levels)
-        self.members = np.concatenate([one.order.counts.sum(axis=1) for one in classes])
+        self.kind = np.array([*chain.from_iterable(levels)], dtype=np.int64)
+        members = [one.order.counts.members for one in classes]
+        self.members = np.array([*chain.from_iterable(members)], dtype=np.int64)
         self.vectors = kinds.vectors[self.kind]
         known = np.flatnonzero(topic_class >= 0)
         self._heads = known[np.unique(topic_class[known], return_index=True)[1]]

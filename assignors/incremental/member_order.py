@@ -8,13 +8,15 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from assignors.arrays import Bools, Longs, count_by, expand_runs, offsets_of, sort_distinct
+from assignors.arrays import Bools, Longs, expand_runs, offsets_of, sort_distinct
 from assignors.incremental.block_column import (
     INDEX,
     INDEX_BITS,
@@ -25,11 +27,17 @@ from assignors.incremental.block_column import (
     split_blocks,
 )
 from assignors.incremental.layered_columns import LayeredColumns
+from assignors.incremental.level_counts import LevelCounts
 from assignors.water_level import Histogram
 
 Keys: TypeAlias = pa.LargeStringArray
 """Texts that sort as members do."""
+Texts = npt.NDArray[np.object_]
+"""Python's texts, or None where there is none."""
 _Rows = tuple[Longs, Longs, Longs]
+_AreSome = Callable[[Longs], Bools]
+_KEYS = slice(1)
+_NONE = np.zeros(0, dtype=np.int64)
 
 BLOCK = 1024
 """Members of a block."""
@@ -47,14 +55,15 @@ class MemberOrder:
     Attributes
     ----------
     names
-        The texts that sort as members do, of these and of others; no row of it ever changes.
+        Columns: the texts that sort as members do, of these and of others; and their racks, if
+        they are kept. No row of it ever changes.
     keys, numbers, loads
         Rows of `names`, numbers, and loads of members; or, instead of loads, the kinds of what
         they own.
     heads
         The first text of each block.
-    levels, counts
-        The loads that members have, ascending; and per load and block, how many have it.
+    counts
+        By load and block, how many members have it.
     block
         Members of a new block; one with more than twice as many is cut.
     """
@@ -64,62 +73,82 @@ class MemberOrder:
     numbers: BlockColumn
     loads: BlockColumn
     heads: list[str]
-    levels: Longs
-    counts: Longs
+    counts: LevelCounts
     block: int
 
     @classmethod
-    def of(cls, names: Keys, numbers: Longs, loads: Longs, block: int = BLOCK) -> MemberOrder:
+    def of(
+        cls,
+        names: Keys,
+        numbers: Longs,
+        loads: Longs,
+        block: int = BLOCK,
+        racks: Texts | None = None,
+    ) -> MemberOrder:
         """Cut members, given in order, into blocks."""
         starts = np.append(np.arange(0, len(names), block), len(names))
-        levels, level = np.unique(loads, return_inverse=True)
-        cell = level * (len(starts) - 1) + np.arange(len(names)) // block
-        counts = np.bincount(cell, minlength=len(levels) * (len(starts) - 1))
         return cls(
-            LayeredColumns.of(names),
+            LayeredColumns.of(*_pair(names, racks)),
             BlockColumn.cut(np.arange(len(names), dtype=np.int64), starts),
             BlockColumn.cut(numbers, starts),
             BlockColumn.cut(loads, starts),
             names.take(pa.array(starts[:-1])).to_pylist(),
-            levels,
-            counts.reshape(len(levels), len(starts) - 1),
+            LevelCounts.of(np.arange(len(names)) // block, loads, len(starts) - 1),
             block,
         )
 
     def __len__(self) -> int:
-        return int(self.counts.sum())
+        return sum(self.counts.members)
 
     def histogram(self) -> Histogram:
         """Count members by load, as one class."""
-        offsets = np.array([0, len(self.levels)], dtype=np.int64)
-        return Histogram(offsets, np.zeros_like(self.levels), self.levels, self.counts.sum(axis=1))
+        return self.counts.histogram()
 
-    def read(self, places: Longs) -> tuple[Longs, Longs]:
+    def at(self, places: Longs) -> Places:
+        """Split places, which ascend, by block, to read and write several columns there."""
+        return Places.of(places, self.keys)
+
+    def _at(self, places: Longs | Places) -> Places:
+        return places if isinstance(places, Places) else Places.of(places, self.keys)
+
+    def read(self, places: Longs | Places) -> tuple[Longs, Longs]:
         """Return numbers and loads at places, which ascend."""
-        at = Places.of(places, self.keys)
+        at = self._at(places)
         return self.numbers.take(at), self.loads.take(at)
 
-    def numbers_at(self, places: Longs) -> Longs:
+    def numbers_at(self, places: Longs | Places) -> Longs:
         """Return numbers at places, which ascend."""
-        return self.numbers.take(Places.of(places, self.keys))
+        return self.numbers.take(self._at(places))
 
-    def loads_at(self, places: Longs) -> Longs:
+    def loads_at(self, places: Longs | Places) -> Longs:
         """Return loads at places, which ascend."""
-        return self.loads.take(Places.of(places, self.keys))
+        return self.loads.take(self._at(places))
 
-    def read_members(self, places: Longs) -> tuple[Keys, Longs]:
+    def read_members(self, places: Longs | Places) -> tuple[Keys, Longs]:
         """Return texts and numbers at places, which ascend."""
-        at = Places.of(places, self.keys)
+        at = self._at(places)
         return self._read_names(self.keys.take(at)), self.numbers.take(at)
 
     def _read_names(self, rows: Longs) -> Keys:
         if len(rows) < FEW:
             return pa.array(self.names.texts(rows), pa.large_string())
-        return self.names.rows(rows)[0]
+        return self.names.rows(rows, _KEYS)[0]
 
     def all(self) -> tuple[Keys, Longs]:
         """Return texts and numbers of all members."""
         return self._read_names(self.keys.end_to_end()), self.numbers.end_to_end()
+
+    def racks_at(self, places: Longs) -> Texts:
+        """Return racks at places, which ascend."""
+        return self._read_racks(self.keys.take(self._at(places)))
+
+    def all_racks(self) -> Texts:
+        """Return the racks of all members."""
+        return self._read_racks(self.keys.end_to_end())
+
+    def _read_racks(self, rows: Longs) -> Texts:
+        racks: Texts = self.names.rows(rows, slice(1, 2))[0]
+        return racks
 
     def all_places(self) -> tuple[Longs, Longs]:
         """Return the places of all members, ascending, and their numbers."""
@@ -129,38 +158,47 @@ class MemberOrder:
 
     def all_within(self, least: int, most: int) -> Longs:
         """Return the places of all members with a load in [least, most], ascending."""
-        return self._places_within(np.flatnonzero(self._counts_within(least, most)), least, most)
+        return self._all(self.counts.within(least, most), partial(_are_within, least, most))
 
     def first_within(self, wanted: int, least: int, most: int) -> Longs:
         """Return the first `wanted` places of members with a load in [least, most]."""
-        some = self._counts_within(least, most)
-        end = int(np.searchsorted(np.cumsum(some), wanted)) + 1 if wanted else 0
-        return self._places_within(np.flatnonzero(some[:end]), least, most)[:wanted]
+        return self._first(
+            wanted, self.counts.within(least, most), partial(_are_within, least, most)
+        )
 
     def last_within(self, wanted: int, least: int, most: int) -> Longs:
         """Return the last `wanted` places of members with a load in [least, most]."""
-        some = self._counts_within(least, most)
-        skipped = int(some.sum()) - wanted
-        start = int(np.searchsorted(np.cumsum(some), skipped, side="right"))
-        found = self._places_within(start + np.flatnonzero(some[start:]), least, most)
-        return found[len(found) - wanted :]
+        return self._last(
+            wanted, self.counts.within(least, most), partial(_are_within, least, most)
+        )
 
     def all_of(self, loads: Longs) -> Longs:
         """Return the places of all members with one of these loads, ascending."""
-        return self._places_of(np.flatnonzero(self._counts_of(loads)), loads)
+        return self._all(self.counts.among(loads), partial(_are_among, loads))
 
     def first_of(self, wanted: int, loads: Longs) -> Longs:
         """Return the first `wanted` places of members with one of these loads."""
-        some = self._counts_of(loads)
-        end = int(np.searchsorted(np.cumsum(some), wanted)) + 1 if wanted else 0
-        return self._places_of(np.flatnonzero(some[:end]), loads)[:wanted]
+        return self._first(wanted, self.counts.among(loads), partial(_are_among, loads))
 
     def last_of(self, wanted: int, loads: Longs) -> Longs:
         """Return the last `wanted` places of members with one of these loads."""
-        some = self._counts_of(loads)
-        skipped = int(some.sum()) - wanted
-        start = int(np.searchsorted(np.cumsum(some), skipped, side="right"))
-        found = self._places_of(start + np.flatnonzero(some[start:]), loads)
+        return self._last(wanted, self.counts.among(loads), partial(_are_among, loads))
+
+    def _all(self, counts: Longs | None, are_some: _AreSome) -> Longs:
+        return _NONE if counts is None else self._places_where(counts.nonzero()[0], are_some)
+
+    def _first(self, wanted: int, counts: Longs | None, are_some: _AreSome) -> Longs:
+        if counts is None or not wanted:
+            return _NONE
+        end = int(counts.cumsum().searchsorted(wanted)) + 1
+        return self._places_where(counts[:end].nonzero()[0], are_some)[:wanted]
+
+    def _last(self, wanted: int, counts: Longs | None, are_some: _AreSome) -> Longs:
+        if counts is None or not wanted:
+            return _NONE
+        total = counts.cumsum()
+        start = int(total.searchsorted(total[-1] - wanted, side="right"))
+        found = self._places_where(start + counts[start:].nonzero()[0], are_some)
         return found[len(found) - wanted :]
 
     def find(self, keys: Keys) -> tuple[Longs, Bools]:
@@ -189,7 +227,7 @@ class MemberOrder:
         open_ = np.arange(len(keys))
         while len(open_):
             middle = (low[open_] + high[open_]) >> 1
-            names = self.names.rows(rows[middle])[0]
+            names = self.names.rows(rows[middle], _KEYS)[0]
             wanted = keys if len(open_) == len(keys) else keys.take(pa.array(open_))
             less = pc.less(names, wanted).to_numpy(zero_copy_only=False)
             low[open_[less]] = middle[less] + 1
@@ -197,13 +235,13 @@ class MemberOrder:
             open_ = open_[low[open_] < high[open_]]
         there = low < starts[block + 1]
         some = np.flatnonzero(there)
-        names = self.names.rows(rows[low[some]])[0]
+        names = self.names.rows(rows[low[some]], _KEYS)[0]
         there[some] = pc.equal(names, keys.take(pa.array(some))).to_numpy(zero_copy_only=False)
         return (block << INDEX_BITS) | (low - starts[block]), there
 
     def put(
         self,
-        places: Longs,
+        places: Longs | Places,
         loads: Longs,
         numbers: Longs | None = None,
         had: Longs | None = None,
@@ -217,39 +255,45 @@ class MemberOrder:
         """
         if not len(places):
             return self
-        block, at = places >> INDEX_BITS, Places.of(places, self.keys)
+        at = self._at(places)
         if had is None:
             had = self.loads.take(at)
-        levels, counts = self._recounted((block, had, -1), (block, loads, 1))
+        counts = self.counts.changed((at.block, had, -1), (at.block, loads, 1))
         column = self.numbers if numbers is None else self.numbers.put(at, numbers)
         loads_then = self.loads.put(at, loads)
         return MemberOrder(
-            self.names, self.keys, column, loads_then, self.heads, levels, counts, self.block
+            self.names, self.keys, column, loads_then, self.heads, counts, self.block
         )
 
-    def changed(self, gone: Longs, before: Longs, keys: Keys, numbers: Longs) -> MemberOrder:
+    def changed(
+        self,
+        gone: Longs,
+        before: Longs,
+        keys: Keys,
+        numbers: Longs,
+        racks: Texts | None = None,
+    ) -> MemberOrder:
         """Take out the members at places `gone` and put new ones, without a load, before others.
 
         Parameters
         ----------
         gone
             Places, ascending.
-        before, keys, numbers
+        before, keys, numbers, racks
             Where new members belong, as `find` says, and who they are, in order.
         """
         if not len(gone) + len(before):
             return self
-        names = self.names.extended(keys) if len(keys) else self.names
+        names = self.names.extended(*_pair(keys, racks)) if len(keys) else self.names
         rows = (len(self.names) + np.arange(len(keys)), numbers, np.zeros_like(numbers))
         leaving, coming = gone >> INDEX_BITS, before >> INDEX_BITS
         had = self.loads.take(Places.of(gone, self.keys))
-        levels, counts = self._recounted((leaving, had, -1), (coming, rows[2], 1))
+        counts = self.counts.changed((leaving, had, -1), (coming, rows[2], 1))
         touched = sort_distinct(np.concatenate([leaving, coming]))
         exchange = self._exchange_all if are_many(len(touched), self.keys) else self._exchange
         columns, heads = exchange(gone, before, rows, names)
-        fresh = MemberOrder(
-            names, columns[0], columns[1], columns[2], heads, levels, counts, self.block
-        )
+        row, number, load = columns
+        fresh = MemberOrder(names, row, number, load, heads, counts, self.block)
         lengths = np.array([len(columns[0].blocks[at]) for at in touched.tolist()])
         odd = touched[(lengths == 0) | (lengths > 2 * self.block)]
         return fresh._recut(odd) if len(odd) else fresh
@@ -304,34 +348,18 @@ class MemberOrder:
         keys, numbers, loads = (
             column.recut(parts) for column in (self.keys, self.numbers, self.loads)
         )
-        counts = np.repeat(self.counts, parts, axis=1)
         heads = [head for head, times in zip(self.heads, parts.tolist(), strict=True)
                  for _ in range(times)]  # fmt: skip
-        for at in expand_runs(offsets_of(parts)[odd], parts[odd]).tolist():
-            level = np.searchsorted(self.levels, loads.blocks[at])
-            counts[:, at] = np.bincount(level, minlength=len(self.levels))
+        cut = expand_runs(offsets_of(parts)[odd], parts[odd])
+        for at in cut.tolist():
             heads[at] = self.names.text(keys.blocks[at][0])
+        counts = self.counts.recut(parts, cut, [loads.blocks[at] for at in cut.tolist()])
         return replace(self, keys=keys, numbers=numbers, loads=loads, heads=heads, counts=counts)
 
-    def _counts_within(self, least: int, most: int) -> Longs:
-        """Return per block how many members have a load in [least, most]."""
-        low, high = np.searchsorted(self.levels, [least, most + 1])
-        return np.asarray(self.counts[low:high].sum(axis=0))
-
-    def _counts_of(self, loads: Longs) -> Longs:
-        """Return per block how many members have one of these loads."""
-        return np.asarray(self.counts[np.isin(self.levels, loads)].sum(axis=0))
-
-    def _places_of(self, blocks: Longs, loads: Longs) -> Longs:
-        return self._places_where(blocks, lambda some: np.isin(some, loads))
-
-    def _places_within(self, blocks: Longs, least: int, most: int) -> Longs:
-        return self._places_where(blocks, lambda some: (some >= least) & (some <= most))
-
-    def _places_where(self, blocks: Longs, are_some: Callable[[Longs], Bools]) -> Longs:
+    def _places_where(self, blocks: Longs, are_some: _AreSome) -> Longs:
         """Return the places in blocks of members whose loads are some."""
         if not len(blocks):
-            return np.zeros(0, dtype=np.int64)
+            return _NONE
         if are_many(len(blocks), self.loads):
             starts = self.loads.starts()[blocks[0] : blocks[-1] + 2]
             low, starts = int(starts[0]), starts - starts[0]
@@ -340,29 +368,23 @@ class MemberOrder:
             places: Longs = ((block + blocks[0]) << INDEX_BITS) | (at - starts[block])
             return places
         found = [
-            (at << INDEX_BITS) | np.flatnonzero(are_some(self.loads.blocks[at]))
+            are_some(self.loads.blocks[at]).nonzero()[0] + (at << INDEX_BITS)
             for at in blocks.tolist()
         ]
-        return np.concatenate(found)
+        return found[0] if len(found) == 1 else np.concatenate(found)
 
-    def _recounted(self, *parts: tuple[Longs, Longs, int]) -> tuple[Longs, Longs]:
-        """Return levels and counts with (block, load) pairs more or fewer."""
-        levels, counts, width = self.levels, self.counts.copy(), len(self.keys.blocks)
-        for block, load, sign in parts:
-            if not len(load):
-                continue
-            at = levels.searchsorted(load)
-            new = load[levels[np.minimum(at, len(levels) - 1)] != load]
-            if len(new):
-                wider = np.union1d(levels, new[np.append(True, new[1:] != new[:-1])])
-                grown = np.zeros((len(wider), width), dtype=np.int64)
-                grown[np.searchsorted(wider, levels)] = counts
-                levels, counts = wider, grown
-                at = levels.searchsorted(load)
-            cell = at * width + block
-            if len(cell) < counts.size:
-                np.add.at(counts.reshape(-1), cell, sign)
-            else:
-                counts += sign * count_by(cell, counts.size).reshape(counts.shape)
-        some = counts.any(axis=1)
-        return (levels, counts) if some.all() else (levels[some], counts[some])
+
+def _pair(names: Keys, racks: Texts | None) -> list[Keys | Texts]:
+    return [names] if racks is None else [names, racks]
+
+
+def _are_within(least: int, most: int, loads: Longs) -> Bools:
+    """Tell which loads are in [least, most]."""
+    if least == most:
+        return np.equal(loads, most)
+    return np.logical_and(loads >= least, loads <= most)
+
+
+def _are_among(some: Longs, loads: Longs) -> Bools:
+    """Tell which loads are among some."""
+    return np.isin(loads, some)

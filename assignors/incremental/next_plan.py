@@ -21,7 +21,8 @@ from assignors.arrays import (
     sort_distinct,
     sum_by,
 )
-from assignors.incremental.equal_members import EqualMembers, Newcomers
+from assignors.incremental.block_column import Places
+from assignors.incremental.equal_members import EqualMembers, Newcomers, Owned
 from assignors.incremental.held_ranges import HeldRanges
 from assignors.incremental.member_order import MemberOrder
 from assignors.incremental.subscribed_topics import SubscribedTopics
@@ -43,13 +44,13 @@ class NextPlan:
     held
         The group after it.
     touched
-        Places, ascending, of the members whose ranges the plan changed.
+        Members whose ranges the plan changed, and what they own.
     moved
         Partitions taken from members that stay.
     """
 
     held: EqualMembers
-    touched: Longs
+    touched: Owned
     moved: int
 
 
@@ -58,6 +59,7 @@ class _Drops:
     """Members that give: places, loads, how much each keeps, and what it keeps and gives."""
 
     places: Longs
+    at: Places
     loads: Longs
     keeps: Longs
     kept: HeldRanges
@@ -83,21 +85,21 @@ def plan_next(
     if topics is not held.topics:
         pool, ends = _change_topics(held.topics, topics, pool)
         held = replace(held, topics=topics)
-    held, numbers = held.with_members(joined.racks)
-    order = held.order.changed(left, joined.before, joined.keys, numbers)
+    order = held.order.changed(left, *joined)
     clipped = left[:0]
     if ends is not None:
         clipped = held.holders_beyond(order, ends)
         held, order = _clip(held, order, clipped, ends)
     total = topics.line.length
     drops = _find_drops(held, order, total, *bounds(total, len(order)))
-    order = order.put(drops.places, drops.keeps, had=drops.loads)
+    order = order.put(drops.at, drops.keeps, had=drops.loads)
     pool.append([drops.given.topic, drops.given.first, drops.given.count])
     start, length = _lay_pool(topics.line, pool)
     takers, wants = _find_wants(order, int(length.sum()))
-    held, order, touched = _give(held, order, drops, (takers, wants), (start, length))
-    touched = join_places(touched, clipped)
-    return NextPlan(replace(held, order=order), touched, int(drops.given.count.sum()))
+    held, places, owned = _give(held, order, drops, (takers, wants), (start, length))
+    if len(clipped):
+        owned = held.owned_at(join_places(places, clipped))
+    return NextPlan(held, owned, int(drops.given.count.sum()))
 
 
 def _change_topics(
@@ -134,7 +136,7 @@ def _clip(
     some = np.flatnonzero(count)
     who = np.repeat(np.arange(len(places)), lengths)[some]
     columns = tuple(column[some].astype(np.int32) for column in (topic, first, count))
-    held, fresh = held.with_ranges(versions, np.bincount(who, minlength=len(places)), columns)
+    held, fresh = held.with_ranges(np.bincount(who, minlength=len(places)), columns)
     return held, order.put(places, sum_by(who, columns[2], len(places)), fresh)
 
 
@@ -145,18 +147,19 @@ def _find_drops(held: EqualMembers, order: MemberOrder, total: int, low: int, hi
     none = np.zeros(0, dtype=np.int64)
     if not needed[0]:
         nothing = HeldRanges(none, none, none, none)
-        return _Drops(none, none, none, nothing, nothing)
+        return _Drops(none, order.at(none), none, none, nothing, nothing)
     level = lower_loads(loads, needed)
     height, first = int(level.height[0]), int(level.first[0])
     above = int(loads.members[loads.load > height].sum())
     last = order.last_within(above - first, height + 1, ABOVE_ALL)
     above_it = order.all_within(height + 2, ABOVE_ALL)
     places = join_places(last, above_it)
-    versions, load = order.read(places)
+    at = order.at(places)
+    versions, load = order.read(at)
     keeps = np.full(len(places), height + 1)
     keeps[_find_in(places, last)] = height
     ranges = HeldRanges.of(*held.ranges_of(versions))
-    return _Drops(places, load, keeps, *ranges.keep_longest(ranges.who, keeps))
+    return _Drops(places, at, load, keeps, *ranges.keep_longest(ranges.who, keeps))
 
 
 def _lay_pool(line: PartitionLine, parts: list[list[Ints]]) -> tuple[Longs, Longs]:
@@ -198,21 +201,29 @@ def _give(
     drops: _Drops,
     wants: tuple[Longs, Longs],
     pool: tuple[Longs, Longs],
-) -> tuple[EqualMembers, MemberOrder, Longs]:
-    """Lay pool and wants beside each other; write what touched members have then."""
+) -> tuple[EqualMembers, Longs, Owned]:
+    """Lay pool and wants beside each other; write what touched members have then.
+
+    Returns
+    -------
+    held, places, touched
+        The members then, and the places of touched ones, ascending, with what they own.
+    """
     takers, amount = wants
     touched = join_places(drops.places, takers)
     if not len(touched):
-        return held, order, touched
+        held = replace(held, order=order)
+        return held, touched, held.owned_at(touched)
     giver = _find_in(touched, drops.places)
-    versions = order.numbers_at(touched)
+    at = order.at(touched)
+    keys, versions = order.read_members(at)
     gives_nothing = np.ones(len(touched), dtype=np.bool_)
     gives_nothing[giver] = False
     others = np.flatnonzero(gives_nothing)
     lengths, (topic, first, count) = held.ranges_of(versions[others])
     greatest = np.argsort(-amount, kind="stable")
-    piece, want, at, size = overlay(pool[1], amount[greatest], int(amount.sum()))
-    start = pool[0][piece] + at - offsets_of(pool[1])[:-1][piece]
+    piece, want, first_of, size = overlay(pool[1], amount[greatest], int(amount.sum()))
+    start = pool[0][piece] + first_of - offsets_of(pool[1])[:-1][piece]
     line = held.topics.line
     new = line.topics[np.searchsorted(line.ends, start, side="right")]
     kept = drops.kept
@@ -230,8 +241,9 @@ def _give(
     by_place = np.argsort((who << LINE_BITS) + line.by_name[topic] + first, kind="stable")
     rows = merge_touching(*(column[by_place] for column in (who, topic, first, count)))
     lengths = np.bincount(rows[0], minlength=len(touched))
-    held, fresh = held.with_ranges(versions, lengths, rows[1:])
-    return held, order.put(touched, sum_by(rows[0], rows[3], len(touched)), fresh), touched
+    held, fresh = held.with_ranges(lengths, rows[1:])
+    order = order.put(at, sum_by(rows[0], rows[3], len(touched)), fresh)
+    return replace(held, order=order), touched, Owned(keys, lengths, [*rows[1:]])
 
 
 def _find_in(values: Longs, some: Longs) -> Longs:

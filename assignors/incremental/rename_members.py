@@ -32,8 +32,11 @@ def rename_members(held: EqualMembers, renamed: Mapping[str, str]) -> EqualMembe
     coming = order_keys(new_ids, instances)
     by_new = sort_keys(coming)
     keys = coming.take(pa.array(by_new))
+    racks = np.empty(len(new), dtype=np.object_)
+    racks[by_place] = held.order.racks_at(gone)
+    racks = racks[by_new]
     numbers, loads = numbers[by_new], loads[by_new]
-    order = held.order.changed(gone, held.order.find(keys)[0], keys, numbers)
+    order = held.order.changed(gone, held.order.find(keys)[0], keys, numbers, racks)
     order = order.put(order.find(keys)[0], loads)
     static = {renamed.get(name, name): instance for name, instance in held.statics.items()}
     return replace(held, order=order, statics=static)

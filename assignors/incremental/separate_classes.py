@@ -5,7 +5,7 @@ See docs/design/algorithm.md#the-next-plan.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
@@ -25,7 +25,6 @@ from assignors.incremental.class_changes import (
 from assignors.incremental.equal_members import (
     EqualMembers,
     Owned,
-    Texts,
     distinct_keys,
     order_keys,
     read_keys,
@@ -33,7 +32,7 @@ from assignors.incremental.equal_members import (
 )
 from assignors.incremental.full_plan import FullPlan
 from assignors.incremental.known_topics import KnownTopics
-from assignors.incremental.member_order import MemberOrder
+from assignors.incremental.member_order import MemberOrder, Texts
 from assignors.incremental.next_plan import Bounds
 from assignors.incremental.owned_kinds import OwnedKinds
 from assignors.incremental.resolve_changes import ResolvedChanges
@@ -148,9 +147,10 @@ class SeparateClasses:
 
     def racks_of(self, member_ids: Sequence[str]) -> pa.StringArray:
         """Return the rack of each of some members; null: it has none, or is not there."""
-        owned = self.owned_by(member_ids)
-        ids = read_keys(owned.keys)[0].to_pylist()
-        racks = dict(zip(ids, owned.racks.tolist(), strict=True))
+        racks: dict[str, str | None] = {}
+        for held, places in self._find(member_ids):
+            ids = read_keys(held.order.read_members(places)[0])[0].to_pylist()
+            racks |= zip(ids, held.order.racks_at(places).tolist(), strict=True)
         return pa.array([racks.get(name) for name in member_ids], pa.string())
 
     def subscriptions_of(self, member_ids: Sequence[str]) -> list[frozenset[str] | None]:
@@ -219,7 +219,7 @@ class SeparateClasses:
                 plan = plan_new_class(of_class, bounds, self._block)
             if plan is None:
                 return FullPlan.NAMES
-            touched.append(plan.held.owned_at(plan.touched))
+            touched.append(plan.touched)
             moved += plan.moved
             classes[at] = plan.held.swept()
         return self._after(found, classes, touched, moved, None)
@@ -274,9 +274,7 @@ class SeparateClasses:
         owned = self.owned_by(sorted(back))
         some = owned.lengths == 0
         none = join_owned([]).ranges
-        return [
-            Owned(owned.keys.filter(pa.array(some)), owned.lengths[some], none, owned.racks[some])
-        ]
+        return [Owned(owned.keys.filter(pa.array(some)), owned.lengths[some], none)]
 
     def _direct(self, found: ResolvedChanges) -> MemberOrder | None:
         """Return the directory after changes, if there is or was more than one class."""
@@ -329,15 +327,17 @@ class SeparateClasses:
 
     def owned_by(self, member_ids: Sequence[str]) -> Owned:
         """Return those of some members that are there, and what they own."""
+        return join_owned([held.owned_at(places) for held, places in self._find(member_ids)])
+
+    def _find(self, member_ids: Sequence[str]) -> Iterator[tuple[EqualMembers, Longs]]:
+        """Yield each class of some members that are there, and their places, ascending."""
         ids = np.array(sorted(set(member_ids)), dtype=np.object_)
         at = self.classes_of(ids.tolist())
-        found = []
         for number in np.unique(at[at >= 0]).tolist():
             some = ids[at == number].tolist()
             held = self.classes[number]
             keys = order_keys(pa.array(some, pa.string()), self.instances_of(some))
-            found.append(held.owned_at(held.order.find(distinct_keys(keys))[0]))
-        return join_owned(found)
+            yield held, held.order.find(distinct_keys(keys))[0]
 
     def ranges_of(self, owned: Owned, verdict: Verdict) -> PartitionRanges:
         """Return members with what they own as an assignment."""
@@ -360,6 +360,15 @@ class SeparateClasses:
         nothing = replace(ranges, member=none, topic=none, first=none, count=none)
         return self._group_of(owned, nothing), ranges
 
+    def _all_racks(self) -> Texts:
+        racks: Texts = np.concatenate(
+            [self.classes[at].order.all_racks() for at in sorted(self.classes)]
+        )
+        if self.directory is not None:
+            unordered, racks = racks, np.empty_like(racks)
+            racks[np.argsort(self.directory.all()[1], kind="stable")] = unordered
+        return racks
+
     def _group_of(self, owned: Owned, ranges: PartitionRanges) -> GroupSpec:
         ids, instances = read_keys(owned.keys)
         number, numbers = np.zeros(len(ids), dtype=np.int64), sorted(self.classes)
@@ -369,7 +378,7 @@ class SeparateClasses:
         return GroupSpec.from_columns(
             member_id=ids,
             instance_id=instances,
-            rack=pa.array(owned.racks, pa.string()),
+            rack=pa.array(self._all_racks(), pa.string()),
             subscription=number,
             list_offsets=offsets_of(np.array([len(one) for one in lists], dtype=np.int64)),
             list_topics=np.concatenate(lists),
@@ -404,7 +413,7 @@ class ClassPlans:
 def _are_many(classes: dict[int, EqualMembers], kinds: OwnedKinds) -> bool:
     """Tell whether to count members by kind is too much, or most kinds are no longer there."""
     orders = [one.order for one in classes.values()]
-    used = sum(len(order.levels) for order in orders)
+    used = sum(len(order.counts.loads) for order in orders)
     cells = sum(order.counts.size for order in orders) + kinds.vectors.size
     return cells > _KINDS_MAX or len(kinds) > _UNUSED_MAX * used + _UNUSED_MIN
 
@@ -414,8 +423,7 @@ def join_owned(parts: list[Owned]) -> Owned:
     if len(parts) == 1:
         return parts[0]
     if not parts:
-        none = np.zeros(0, dtype=np.object_)
-        return Owned(_NO_KEYS, _NO_NUMBERS, [np.zeros(0, dtype=np.int32)] * 3, none)
+        return Owned(_NO_KEYS, _NO_NUMBERS, [np.zeros(0, dtype=np.int32)] * 3)
     order = sort_keys(pa.concat_arrays([part.keys for part in parts]))
     place = np.empty(len(order), dtype=np.int64)
     place[order] = np.arange(len(order))
@@ -433,5 +441,4 @@ def _put_in_order(parts: list[Owned], place: Longs) -> Owned:
         for column in zip(*(part.ranges for part in parts), strict=True)
     ]
     keys = pa.concat_arrays([part.keys for part in parts]).take(pa.array(order))
-    racks: Texts = np.concatenate([part.racks for part in parts])[order]
-    return Owned(keys, lengths[order], ranges, racks)
+    return Owned(keys, lengths[order], ranges)

@@ -288,12 +288,13 @@ def _find_takers(
             found.append((none, none))
             continue
         order = held.order
-        load = loads[order.levels]
-        counts = Histogram.of(1, np.zeros_like(load), load, order.counts.sum(axis=1))
+        seen = order.histogram()
+        kind, load = seen.load, loads[seen.load]
+        counts = Histogram.of(1, seen.class_, load, seen.members)
         level = fill_loads(counts, np.array([wanted]))
         height, more = int(level.height[0]), int(level.first[0])
-        first = order.first_of(more, order.levels[load <= height])
-        places = join_places(first, order.all_of(order.levels[load < height]))
+        first = order.first_of(more, kind[load <= height])
+        places = join_places(first, order.all_of(kind[load < height]))
         had = loads[order.loads_at(places)]
         found.append((places, np.maximum(height - had, 0) + are_in(places, first)))
     return found
@@ -338,7 +339,7 @@ def _give(
     key = (who << LINE_BITS) + line.by_name[topics.places[topic]] + first
     by_place = np.argsort(key, kind="stable")
     rows = merge_touching(*(column[by_place] for column in (who, topic, first, count)))
-    held, fresh = held.with_ranges(versions, np.bincount(rows[0], minlength=len(places)), rows[1:])
+    held, fresh = held.with_ranges(np.bincount(rows[0], minlength=len(places)), rows[1:])
     owned = kinds.of_ranges(len(places), rows[0].astype(np.int64), rows[1], rows[3])
     kinds, now = kinds.find(owned)
     return replace(held, order=held.order.put(places, now, fresh)), kinds

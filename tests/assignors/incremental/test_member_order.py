@@ -57,9 +57,11 @@ def check_places(order, rows, draw):
     assert ranks(order, order.first_within(wanted, least, most)) == at[:wanted]
     assert ranks(order, order.last_within(wanted, least, most)) == at[len(at) - wanted :]
     assert order.heads == [order.names.text(rows[0]) for rows in order.keys.blocks]
-    assert [one.tolist() for one in order.counts.T] == [
-        [(loads == level).sum() for level in order.levels] for loads in order.loads.blocks
+    counts = order.counts
+    assert [[*one] for one in zip(*counts.blocks, strict=True)] == [
+        [(loads == level).sum() for level in counts.loads] for loads in order.loads.blocks
     ]
+    assert counts.members == [count.sum() for count in counts.blocks]
 
 
 def ranks(order, places):
