@@ -292,6 +292,10 @@ def cut_at(start: Longs, length: Longs, points: Longs) -> tuple[Longs, Longs]:
     if not len(start):
         return start, length
     end = start + length
+    if len(start) < len(points):
+        before, until = points.searchsorted(start, side="right"), points.searchsorted(end)
+        if (before == until).all():
+            return start, length
     at = np.searchsorted(start, points, side="right") - 1
     inside = (at >= 0) & (points < end[at]) & (points > start[at])
     if not inside.any():
@@ -320,11 +324,15 @@ def overlay(left: Longs, right: Longs, total: int) -> tuple[Longs, Longs, Longs,
     start = np.concatenate([left_start, right_start])
     start.sort(kind="stable")  # two sorted runs: a merge
     if len(start):
-        start = start[np.concatenate([[True], start[1:] != start[:-1]])]
-    length = np.diff(start, append=total)
+        begins = np.ones(len(start), dtype=np.bool_)
+        np.not_equal(start[1:], start[:-1], out=begins[1:])
+        start = start[begins]
+    length = np.empty_like(start)
+    np.subtract(start[1:], start[:-1], out=length[:-1])
+    length[-1:] = total - start[-1:]
     return (
-        np.searchsorted(left_start, start, side="right") - 1,
-        np.searchsorted(right_start, start, side="right") - 1,
+        left_start.searchsorted(start, side="right") - 1,
+        right_start.searchsorted(start, side="right") - 1,
         start,
         length,
     )

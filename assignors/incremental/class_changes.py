@@ -20,7 +20,7 @@ from assignors.incremental.equal_members import (
     sort_keys,
 )
 from assignors.incremental.member_order import Keys
-from assignors.incremental.next_plan import Bounds, NextPlan, plan_next
+from assignors.incremental.next_plan import Bounds, NextPlan, are_in, plan_next
 from assignors.incremental.rename_members import rename_members
 from assignors.incremental.subscribed_topics import SubscribedTopics
 
@@ -120,7 +120,8 @@ def _list_joined(
         return None
     keys = order_keys(ids, instances)
     order = sort_keys(keys)
-    keys = keys.take(pa.array(order))
+    if len(keys) > 1:
+        keys = keys.take(pa.array(order))
     if instances.null_count < len(ids):
         named = instances.is_valid()
         plain = order_keys(ids.filter(named), pa.nulls(pc.sum(named).as_py(), pa.string()))
@@ -142,4 +143,4 @@ def _concat(columns: list[pa.StringArray]) -> pa.StringArray:
 def _find_staying(held: EqualMembers, keys: Keys, leaving: Longs) -> tuple[Longs, bool]:
     """Return where members belong, and whether one of them is there and stays."""
     places, there = held.order.find(keys)
-    return places, bool((there & ~np.isin(places, leaving)).any())
+    return places, bool((there & ~are_in(places, leaving)).any()) if there.any() else False

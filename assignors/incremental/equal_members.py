@@ -17,7 +17,8 @@ from assignors.arrays import Ints, Longs, expand_runs, offsets_of, sort_distinct
 from assignors.group_spec import GroupSpec
 from assignors.incremental.known_topics import KnownTopics
 from assignors.incremental.layered_columns import LayeredColumns
-from assignors.incremental.member_order import FEW, Keys, MemberOrder, Texts
+from assignors.incremental.level_counts import FEW
+from assignors.incremental.member_order import Keys, MemberOrder, Texts
 from assignors.incremental.owned_kinds import OwnedKinds
 from assignors.incremental.subscribed_topics import SubscribedTopics
 from assignors.partition_ranges import PartitionRanges
@@ -188,13 +189,17 @@ class EqualMembers:
             return pa.nulls(len(member_ids), pa.string())
         return pa.array([self.statics.get(name) for name in member_ids], pa.string())
 
-    def with_ranges(self, lengths: Longs, ranges: Sequence[Ints]) -> tuple[EqualMembers, Longs]:
-        """Add versions, given how many ranges each has; return their numbers."""
+    def next_versions(self, lengths: Longs) -> Longs:
+        """Return the numbers of versions that `with_ranges` adds."""
+        return np.arange(len(self.versions), len(self.versions) + len(lengths))
+
+    def with_ranges(
+        self, order: MemberOrder, lengths: Longs, ranges: Sequence[Ints]
+    ) -> EqualMembers:
+        """Add versions, given how many ranges each has, for members in this order."""
         start = len(self.ranges) + offsets_of(lengths)[:-1]
-        versions = self.versions.extended(start, lengths)
-        ranges_then = self.ranges.extended(*ranges)
-        held = EqualMembers(self.topics, self.statics, self.order, versions, ranges_then)
-        return held, np.arange(len(self.versions), len(versions))
+        versions, all_ranges = self.versions.extended(start, lengths), self.ranges.extended(*ranges)
+        return EqualMembers(self.topics, self.statics, order, versions, all_ranges)
 
     def swept(self) -> EqualMembers:
         """Return the same without what nothing uses any longer, once that is most of it."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -10,6 +10,9 @@ import numpy as np
 
 from assignors.arrays import Ints, Longs, count_by
 from assignors.water_level import Histogram
+
+FEW = 100
+"""To call Arrow, or NumPy a few times, takes as long as a loop over so many rows."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,6 +52,37 @@ class LevelCounts:
         members = np.array(self.members, dtype=np.int64)
         return Histogram(offsets, np.zeros_like(loads), loads, members)
 
+    def count_drops(self, low: int, high: int, partitions: int) -> int:
+        """Return what `water_level.count_drops_needed` returns for one class."""
+        owned = excess = lack = 0
+        for load, number in zip(self.loads, self.members, strict=True):
+            owned += load * number
+            excess += max(load - high, 0) * number
+            lack += max(low - load, 0) * number
+        return max(excess, lack - (partitions - owned), 0)
+
+    def count_above(self, height: int) -> int:
+        """Count members with a load above this."""
+        return sum(self.members[bisect_right(self.loads, height) :])
+
+    def lower(self, drops: int) -> tuple[int, int]:
+        """Return height and first of what `water_level.lower_loads` returns for one class."""
+        above = owned = 0
+        for load, number in zip(reversed(self.loads), reversed(self.members), strict=True):
+            if owned - above * load > drops:
+                break
+            above, owned = above + number, owned + number * load
+        return divmod(owned - drops, above) if above else (0, 0)
+
+    def fill(self, amount: int) -> tuple[int, int]:
+        """Return height and first of what `water_level.fill_loads` returns for one class."""
+        below = owned = 0
+        for load, number in zip(self.loads, self.members, strict=True):
+            if below * load - owned > amount:
+                break
+            below, owned = below + number, owned + number * load
+        return divmod(amount + owned, below) if below else (0, 0)
+
     def within(self, least: int, most: int) -> Longs | None:
         """Return by block how many members have a load in [least, most]; None: none has."""
         low, high = bisect_left(self.loads, least), bisect_left(self.loads, most + 1)
@@ -66,13 +100,17 @@ class LevelCounts:
         known = dict(zip(self.loads, self.blocks, strict=True))
         width = len(self.blocks[0]) if self.blocks else 0
         for block, loads, sign in parts:
+            if len(loads) < FEW:
+                for load, at in zip(loads.tolist(), block.tolist(), strict=True):
+                    if load not in fresh:
+                        fresh[load] = _copy(known.get(load), width)
+                    fresh[load][at] += sign
+                    more[load] = more.get(load, 0) + sign
+                continue
             for load, rows in _by_load(loads):
-                counts = fresh.get(load)
-                if counts is None:
-                    had = known.get(load)
-                    counts = np.zeros(width, dtype=np.int64) if had is None else had.copy()
-                    fresh[load] = counts
-                some = block[rows]
+                if load not in fresh:
+                    fresh[load] = _copy(known.get(load), width)
+                counts, some = fresh[load], block[rows]
                 if len(some) < width:
                     np.add.at(counts, some, sign)
                 else:
@@ -84,9 +122,9 @@ class LevelCounts:
         self, known: dict[int, Longs], fresh: dict[int, Longs], more: dict[int, int]
     ) -> LevelCounts:
         members = dict(zip(self.loads, self.members, strict=True))
+        known |= fresh
         for load, number in more.items():
             members[load] = members.get(load, 0) + number
-            known[load] = fresh[load]
         loads = sorted(load for load, number in members.items() if number)
         return LevelCounts(
             loads, [known[load] for load in loads], [members[load] for load in loads]
@@ -103,8 +141,6 @@ class LevelCounts:
 
 def _by_load(loads: Ints) -> Iterator[tuple[int, slice | Longs]]:
     """Yield each load, and the rows that have it."""
-    if not len(loads):
-        return
     least, most = int(loads.min()), int(loads.max())
     if least == most:
         yield least, slice(None)
@@ -114,6 +150,10 @@ def _by_load(loads: Ints) -> Iterator[tuple[int, slice | Longs]]:
     starts = [0, *((ordered[1:] != ordered[:-1]).nonzero()[0] + 1).tolist()]
     for low, high in zip(starts, [*starts[1:], len(loads)], strict=True):
         yield int(ordered[low]), order[low:high]
+
+
+def _copy(counts: Longs | None, width: int) -> Longs:
+    return np.zeros(width, dtype=np.int64) if counts is None else counts.copy()
 
 
 def _sum_up(counts: list[Longs]) -> Longs | None:

@@ -27,7 +27,7 @@ from assignors.incremental.block_column import (
     split_blocks,
 )
 from assignors.incremental.layered_columns import LayeredColumns
-from assignors.incremental.level_counts import LevelCounts
+from assignors.incremental.level_counts import FEW, LevelCounts
 from assignors.water_level import Histogram
 
 Keys: TypeAlias = pa.LargeStringArray
@@ -41,8 +41,6 @@ _NONE = np.zeros(0, dtype=np.int64)
 
 BLOCK = 1024
 """Members of a block."""
-FEW = 100
-"""To call Arrow takes as long as a loop over so many texts."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -287,9 +285,9 @@ class MemberOrder:
         names = self.names.extended(*_pair(keys, racks)) if len(keys) else self.names
         rows = (len(self.names) + np.arange(len(keys)), numbers, np.zeros_like(numbers))
         leaving, coming = gone >> INDEX_BITS, before >> INDEX_BITS
-        had = self.loads.take(Places.of(gone, self.keys))
+        had = self.loads_at(gone)
         counts = self.counts.changed((leaving, had, -1), (coming, rows[2], 1))
-        touched = sort_distinct(np.concatenate([leaving, coming]))
+        touched = _join_blocks(leaving, coming)
         exchange = self._exchange_all if are_many(len(touched), self.keys) else self._exchange
         columns, heads = exchange(gone, before, rows, names)
         row, number, load = columns
@@ -376,6 +374,13 @@ class MemberOrder:
 
 def _pair(names: Keys, racks: Texts | None) -> list[Keys | Texts]:
     return [names] if racks is None else [names, racks]
+
+
+def _join_blocks(some: Longs, more: Longs) -> Longs:
+    """Return different blocks, ascending."""
+    if len(some) + len(more) < FEW:
+        return np.array(sorted({*some.tolist(), *more.tolist()}), dtype=np.int64)
+    return sort_distinct(np.concatenate([some, more]))
 
 
 def _are_within(least: int, most: int, loads: Longs) -> Bools:

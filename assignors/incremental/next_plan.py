@@ -7,7 +7,7 @@ that must give the same rows is the plan from nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -29,7 +29,6 @@ from assignors.incremental.subscribed_topics import SubscribedTopics
 from assignors.materialize import PartitionLine
 from assignors.partition_ranges import cut_at, merge_touching, overlay
 from assignors.plan import ABOVE_ALL
-from assignors.water_level import count_drops_needed, fill_loads, lower_loads
 
 Bounds = Callable[[int, int], tuple[int, int]]
 """From partitions and members to the least and the greatest load that a member may have."""
@@ -136,21 +135,21 @@ def _clip(
     some = np.flatnonzero(count)
     who = np.repeat(np.arange(len(places)), lengths)[some]
     columns = tuple(column[some].astype(np.int32) for column in (topic, first, count))
-    held, fresh = held.with_ranges(np.bincount(who, minlength=len(places)), columns)
-    return held, order.put(places, sum_by(who, columns[2], len(places)), fresh)
+    lengths = np.bincount(who, minlength=len(places))
+    order = order.put(places, sum_by(who, columns[2], len(places)), held.next_versions(lengths))
+    held = held.with_ranges(order, lengths, columns)
+    return held, order
 
 
 def _find_drops(held: EqualMembers, order: MemberOrder, total: int, low: int, high: int) -> _Drops:
     """Find who is above the level; each keeps its longest ranges, and of the last one the head."""
-    loads = order.histogram()
-    needed = count_drops_needed(loads, *(np.array([value]) for value in (low, high, total)))
-    none = np.zeros(0, dtype=np.int64)
-    if not needed[0]:
+    counts, none = order.counts, np.zeros(0, dtype=np.int64)
+    needed = counts.count_drops(low, high, total)
+    if not needed:
         nothing = HeldRanges(none, none, none, none)
         return _Drops(none, order.at(none), none, none, nothing, nothing)
-    level = lower_loads(loads, needed)
-    height, first = int(level.height[0]), int(level.first[0])
-    above = int(loads.members[loads.load > height].sum())
+    height, first = counts.lower(needed)
+    above = counts.count_above(height)
     last = order.last_within(above - first, height + 1, ABOVE_ALL)
     above_it = order.all_within(height + 2, ABOVE_ALL)
     places = join_places(last, above_it)
@@ -165,19 +164,21 @@ def _find_drops(held: EqualMembers, order: MemberOrder, total: int, low: int, hi
 def _lay_pool(line: PartitionLine, parts: list[list[Ints]]) -> tuple[Longs, Longs]:
     """Return what members get, as pieces of the line: the longest first, then by place."""
     start, length = lay_pieces(line, parts)
-    longest = np.argsort(-length, kind="stable")
+    longest = (-length).argsort(kind="stable")
     return start[longest], length[longest]
 
 
 def lay_pieces(line: PartitionLine, parts: list[list[Ints]]) -> tuple[Longs, Longs]:
     """Join ranges of topics to pieces of the line, cut where topics end; by place."""
-    topic, first, count = (np.concatenate(column) for column in zip(*parts, strict=True))
+    topic, first, count = map(_join, zip(*parts, strict=True))
     if not count.all():
         topic, first, count = (column[count > 0] for column in (topic, first, count))
     start, length = line.start[topic] + first, count.astype(np.int64)
-    by_place = np.argsort(start, kind="stable")
+    by_place = start.argsort(kind="stable")
     start, length = start[by_place], length[by_place]
-    head = np.flatnonzero(np.append(True, start[1:] != (start + length)[:-1])[: len(start)])
+    begins = np.ones(len(start), dtype=np.bool_)
+    np.not_equal(start[1:], (start + length)[:-1], out=begins[1:])
+    head = begins.nonzero()[0]
     if len(head) < len(start):
         start, length = start[head], np.add.reduceat(length, head)
     return cut_at(start, length, line.ends)
@@ -185,8 +186,7 @@ def lay_pieces(line: PartitionLine, parts: list[list[Ints]]) -> tuple[Longs, Lon
 
 def _find_wants(order: MemberOrder, amount: int) -> tuple[Longs, Longs]:
     """Fill the emptiest members: places, ascending, and how much each gets."""
-    level = fill_loads(order.histogram(), np.array([amount]))
-    height, more = int(level.height[0]), int(level.first[0])
+    height, more = order.counts.fill(amount)
     first = order.first_within(more, 0, height)
     places = join_places(first, order.all_within(0, height - 1))
     load = order.loads_at(places)
@@ -219,31 +219,28 @@ def _give(
     keys, versions = order.read_members(at)
     gives_nothing = np.ones(len(touched), dtype=np.bool_)
     gives_nothing[giver] = False
-    others = np.flatnonzero(gives_nothing)
+    others = gives_nothing.nonzero()[0]
     lengths, (topic, first, count) = held.ranges_of(versions[others])
-    greatest = np.argsort(-amount, kind="stable")
+    greatest = (-amount).argsort(kind="stable")
     piece, want, first_of, size = overlay(pool[1], amount[greatest], int(amount.sum()))
     start = pool[0][piece] + first_of - offsets_of(pool[1])[:-1][piece]
     line = held.topics.line
-    new = line.topics[np.searchsorted(line.ends, start, side="right")]
+    new = line.topics[line.ends.searchsorted(start, side="right")]
     kept = drops.kept
-    columns = (
-        np.concatenate(column)
-        for column in (
-            (giver[kept.who], np.repeat(others, lengths),
-             _find_in(touched, takers)[greatest][want]),
-            (kept.topic, topic, new),
-            (kept.first, first, start - line.start[new]),
-            (kept.count, count, size),
-        )
-    )  # fmt: skip
-    who, topic, first, count = columns
-    by_place = np.argsort((who << LINE_BITS) + line.by_name[topic] + first, kind="stable")
+    taker = _find_in(touched, takers)[greatest][want]
+    who = np.concatenate((giver[kept.who], others.repeat(lengths), taker))
+    topic = np.concatenate((kept.topic, topic, new))
+    first = np.concatenate((kept.first, first, start - line.start[new]))
+    count = np.concatenate((kept.count, count, size))
+    by_place = ((who << LINE_BITS) + line.by_name[topic] + first).argsort(kind="stable")
     rows = merge_touching(*(column[by_place] for column in (who, topic, first, count)))
     lengths = np.bincount(rows[0], minlength=len(touched))
-    held, fresh = held.with_ranges(lengths, rows[1:])
-    order = order.put(at, sum_by(rows[0], rows[3], len(touched)), fresh)
-    return replace(held, order=order), touched, Owned(keys, lengths, [*rows[1:]])
+    order = order.put(at, sum_by(rows[0], rows[3], len(touched)), held.next_versions(lengths))
+    return held.with_ranges(order, lengths, rows[1:]), touched, Owned(keys, lengths, [*rows[1:]])
+
+
+def _join(columns: Sequence[Ints]) -> Ints:
+    return columns[0] if len(columns) == 1 else np.concatenate(columns)
 
 
 def _find_in(values: Longs, some: Longs) -> Longs:

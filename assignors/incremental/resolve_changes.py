@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -192,9 +193,9 @@ class _Resolution:
     def _join(self) -> FullPlan | None:
         new = max(self.held.classes) + 1
         for members in self.changes.joined:
-            names = frozenset(members.subscribed)
             if not len(members.member_ids):
                 continue
+            names = self._names_of(members.subscribed)
             if names not in self.numbers:
                 if not self._know(names):
                     return FullPlan.NAMES
@@ -203,6 +204,13 @@ class _Resolution:
             self.each[self.numbers[names]].joined.append(members)
         one = len(self.held.classes) == 1 and self.lists.keys() <= self.held.classes.keys()
         return None if one or self._are_new() else FullPlan.NAMES  # one class looks itself
+
+    def _names_of(self, subscribed: Sequence[str]) -> Names:
+        """Return topics as a set: the only class's, whose hash is known, if it has all in order."""
+        sole, known = self.held.sole, self.held.topics.number_of
+        if sole is None or not len(subscribed) == len(self.held.lists[sole]) == len(known):
+            return frozenset(subscribed)
+        return self.held.lists[sole] if [*subscribed] == [*known] else frozenset(subscribed)
 
     def _are_new(self) -> bool:
         """Tell whether who comes is not there yet, in any class, or leaves."""

@@ -339,7 +339,8 @@ def _give(
     key = (who << LINE_BITS) + line.by_name[topics.places[topic]] + first
     by_place = np.argsort(key, kind="stable")
     rows = merge_touching(*(column[by_place] for column in (who, topic, first, count)))
-    held, fresh = held.with_ranges(np.bincount(rows[0], minlength=len(places)), rows[1:])
+    lengths = np.bincount(rows[0], minlength=len(places))
     owned = kinds.of_ranges(len(places), rows[0].astype(np.int64), rows[1], rows[3])
     kinds, now = kinds.find(owned)
-    return replace(held, order=held.order.put(places, now, fresh)), kinds
+    order = held.order.put(places, now, held.next_versions(lengths))
+    return held.with_ranges(order, lengths, rows[1:]), kinds
