@@ -72,6 +72,11 @@ class BlockColumn:
             blocks[block][places.index[rows]] = values[rows]
         return BlockColumn(blocks, None)
 
+    def exchange_one(self, block: int, at: int, gone: int, new: Longs) -> Longs:
+        """Return a block without so many rows at `at`, and new ones there."""
+        had = self.blocks[block]
+        return np.concatenate((had[:at], new, had[at + gone :]))
+
     def put_blocks(self, blocks: dict[int, Longs]) -> BlockColumn:
         """Return a column with some other blocks."""
         out = [*self.blocks]

@@ -85,6 +85,8 @@ class LayeredColumns:
     def text(self, row: SupportsInt) -> str:
         """Return the first column at one row, a text."""
         at = int(row)
+        if at < self.starts[1]:  # most rows
+            return self.layers[0][0][at].as_py()  # type: ignore[no-any-return]
         layer = bisect_right(self.starts, at) - 1
         return self.layers[layer][0][at - self.starts[layer]].as_py()  # type: ignore[no-any-return]
 

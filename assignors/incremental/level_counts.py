@@ -74,14 +74,28 @@ class LevelCounts:
             above, owned = above + number, owned + number * load
         return divmod(owned - drops, above) if above else (0, 0)
 
-    def fill(self, amount: int) -> tuple[int, int]:
-        """Return height and first of what `water_level.fill_loads` returns for one class."""
+    def fill(self, amount: int, lowered: tuple[int, int] | None = None) -> tuple[int, int]:
+        """Return height and first of what `water_level.fill_loads` returns for one class.
+
+        Parameters
+        ----------
+        lowered
+            To what `lower` returned, members are lowered first.
+        """
         below = owned = 0
-        for load, number in zip(self.loads, self.members, strict=True):
+        rows = zip(self.loads, self.members, strict=True)
+        for load, number in rows if lowered is None else self._lowered(*lowered):
             if below * load - owned > amount:
                 break
             below, owned = below + number, owned + number * load
         return divmod(amount + owned, below) if below else (0, 0)
+
+    def _lowered(self, height: int, first: int) -> list[tuple[int, int]]:
+        """Return loads and how many members have each, lowered to a height, `first` one higher."""
+        end, above = bisect_left(self.loads, height), self.count_above(height)
+        there = sum(self.members[end : bisect_right(self.loads, height)])
+        rows = [*zip(self.loads[:end], self.members[:end], strict=True)]
+        return [*rows, (height, there + above - first), (height + 1, first)]
 
     def within(self, least: int, most: int) -> Longs | None:
         """Return by block how many members have a load in [least, most]; None: none has."""

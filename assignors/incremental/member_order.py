@@ -308,9 +308,15 @@ class MemberOrder:
         fresh: list[dict[int, Longs]] = [{}, {}, {}]
         for at in leaving.keys() | coming.keys():
             leave, come = out[leaving.get(at, none)], coming.get(at, none)
-            change = Exchange.of(len(self.keys.blocks[at]), leave, into[come])
-            for blocks, column, rows in zip(fresh, columns, new, strict=True):
-                blocks[at] = change.apply(column.blocks[at], rows[come])
+            place = into[come]
+            if len(leave) + len(place) == 1:
+                row = int(place[0] if len(place) else leave[0])
+                for blocks, column, rows in zip(fresh, columns, new, strict=True):
+                    blocks[at] = column.exchange_one(at, row, len(leave), rows[come])
+            else:
+                change = Exchange.of(len(self.keys.blocks[at]), leave, place)
+                for blocks, column, rows in zip(fresh, columns, new, strict=True):
+                    blocks[at] = change.apply(column.blocks[at], rows[come])
             if len(fresh[0][at]):
                 heads[at] = names.text(fresh[0][at][0])
         return [

@@ -55,8 +55,15 @@ class NextPlan:
 
 @dataclass(frozen=True, slots=True)
 class _Drops:
-    """Members that give: places, loads, how much each keeps, and what it keeps and gives."""
+    """Members that give: places, loads, how much each keeps, and what it keeps and gives.
 
+    Attributes
+    ----------
+    level
+        All keep so much, the first of them one more; None: no one gives.
+    """
+
+    level: tuple[int, int] | None
     places: Longs
     at: Places
     loads: Longs
@@ -91,10 +98,9 @@ def plan_next(
         held, order = _clip(held, order, clipped, ends)
     total = topics.line.length
     drops = _find_drops(held, order, total, *bounds(total, len(order)))
-    order = order.put(drops.at, drops.keeps, had=drops.loads)
     pool.append([drops.given.topic, drops.given.first, drops.given.count])
     start, length = _lay_pool(topics.line, pool)
-    takers, wants = _find_wants(order, int(length.sum()))
+    order, takers, wants = _find_wants(order, drops, int(length.sum()))
     held, places, owned = _give(held, order, drops, (takers, wants), (start, length))
     if len(clipped):
         owned = held.owned_at(join_places(places, clipped))
@@ -147,7 +153,7 @@ def _find_drops(held: EqualMembers, order: MemberOrder, total: int, low: int, hi
     needed = counts.count_drops(low, high, total)
     if not needed:
         nothing = HeldRanges(none, none, none, none)
-        return _Drops(none, order.at(none), none, none, nothing, nothing)
+        return _Drops(None, none, order.at(none), none, none, nothing, nothing)
     height, first = counts.lower(needed)
     above = counts.count_above(height)
     last = order.last_within(above - first, height + 1, ABOVE_ALL)
@@ -158,7 +164,8 @@ def _find_drops(held: EqualMembers, order: MemberOrder, total: int, low: int, hi
     keeps = np.full(len(places), height + 1)
     keeps[_find_in(places, last)] = height
     ranges = HeldRanges.of(*held.ranges_of(versions))
-    return _Drops(places, at, load, keeps, *ranges.keep_longest(ranges.who, keeps))
+    parts = ranges.keep_longest(ranges.who, keeps)
+    return _Drops((height, first), places, at, load, keeps, *parts)
 
 
 def _lay_pool(line: PartitionLine, parts: list[list[Ints]]) -> tuple[Longs, Longs]:
@@ -184,15 +191,21 @@ def lay_pieces(line: PartitionLine, parts: list[list[Ints]]) -> tuple[Longs, Lon
     return cut_at(start, length, line.ends)
 
 
-def _find_wants(order: MemberOrder, amount: int) -> tuple[Longs, Longs]:
-    """Fill the emptiest members: places, ascending, and how much each gets."""
-    height, more = order.counts.fill(amount)
+def _find_wants(order: MemberOrder, drops: _Drops, amount: int) -> tuple[MemberOrder, Longs, Longs]:
+    """Fill the emptiest members: places, ascending, and how much each gets.
+
+    The order has what givers keep only if one of them may get something.
+    """
+    height, more = order.counts.fill(amount, drops.level)
+    fullest = height if more else height - 1
+    if drops.level is not None and drops.level[0] <= fullest:
+        order = order.put(drops.at, drops.keeps, had=drops.loads)
     first = order.first_within(more, 0, height)
     places = join_places(first, order.all_within(0, height - 1))
     load = order.loads_at(places)
     wants = np.maximum(height - load, 0)
     wants[_find_in(places, first)] += 1
-    return places, wants
+    return order, places, wants
 
 
 def _give(

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from assignors.incremental.level_counts import LevelCounts
-from assignors.water_level import count_drops_needed, fill_loads, lower_loads
+from assignors.water_level import Histogram, count_drops_needed, fill_loads, lower_loads
 from tests.support.longer import EVERY
 
 BLOCKS = 7
@@ -50,6 +50,11 @@ def test_levels_are_those_of_histograms(seed):
         assert counts.count_above(int(lowered.height[0])) == (loads > lowered.height[0]).sum()
         filled = fill_loads(histogram, np.array([amount]))
         assert counts.fill(amount) == (filled.height[0], filled.first[0])
+        height, first = counts.lower(drops)
+        above = loads > height
+        less = np.where(above, height + (above.cumsum() <= first), loads)
+        filled = fill_loads(Histogram.of(1, np.zeros_like(less), less), np.array([amount]))
+        assert counts.fill(amount, (height, first)) == (filled.height[0], filled.first[0])
 
 
 def shown(counts):
