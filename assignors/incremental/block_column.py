@@ -1,4 +1,4 @@
-"""A column of integers in blocks: few rows change few blocks, many rows change one array.
+"""A column of int32 in blocks: few rows change few blocks, many rows change one array.
 
 A block is replaced, never written to, so that older versions of the column stay as they are.
 """
@@ -10,7 +10,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from assignors.arrays import Bools, Longs, offsets_of
+from assignors.arrays import Bools, Ints, Longs, offsets_of
 
 INDEX_BITS = 32
 INDEX = (1 << INDEX_BITS) - 1
@@ -31,33 +31,33 @@ class BlockColumn:
         All of it, if the blocks are views of one array.
     """
 
-    blocks: list[Longs]
-    whole: Longs | None
+    blocks: list[Ints]
+    whole: Ints | None
 
     @classmethod
-    def cut(cls, values: Longs, starts: Longs) -> BlockColumn:
+    def cut(cls, values: Ints, starts: Longs) -> BlockColumn:
         """Cut values into blocks, given where they start, and the end."""
-        blocks = [values[low:high] for low, high in pairwise(starts.tolist())]
-        return cls(blocks, values)
+        whole: Ints = values.astype(np.int32, copy=False)
+        return cls([whole[low:high] for low, high in pairwise(starts.tolist())], whole)
 
     def starts(self) -> Longs:
         """Return where each block starts, and the end."""
         return offsets_of(np.fromiter(map(len, self.blocks), np.int64, len(self.blocks)))
 
-    def end_to_end(self) -> Longs:
+    def end_to_end(self) -> Ints:
         """Return all values."""
         if self.whole is not None:
             return self.whole
-        return np.concatenate(self.blocks) if self.blocks else np.zeros(0, dtype=np.int64)
+        return np.concatenate(self.blocks) if self.blocks else np.zeros(0, dtype=np.int32)
 
     def take(self, places: Places) -> Longs:
         """Return the values at places."""
         if places.starts is not None:
-            return self.end_to_end()[places.index]
+            return self.end_to_end()[places.index].astype(np.int64)
         found = [self.blocks[block][places.index[rows]] for block, rows in places.split]
         if len(found) == 1:
-            return found[0]
-        return np.concatenate(found) if found else np.zeros(0, dtype=np.int64)
+            return found[0].astype(np.int64)
+        return np.concatenate(found, dtype=np.int64) if found else np.zeros(0, dtype=np.int64)
 
     def put(self, places: Places, values: Longs) -> BlockColumn:
         """Return a column with other values at places."""
@@ -72,12 +72,12 @@ class BlockColumn:
             blocks[block][places.index[rows]] = values[rows]
         return BlockColumn(blocks, None)
 
-    def exchange_one(self, block: int, at: int, gone: int, new: Longs) -> Longs:
+    def exchange_one(self, block: int, at: int, gone: int, new: Ints) -> Ints:
         """Return a block without so many rows at `at`, and new ones there."""
         had = self.blocks[block]
-        return np.concatenate((had[:at], new, had[at + gone :]))
+        return np.concatenate((had[:at], new.astype(np.int32), had[at + gone :]))
 
-    def put_blocks(self, blocks: dict[int, Longs]) -> BlockColumn:
+    def put_blocks(self, blocks: dict[int, Ints]) -> BlockColumn:
         """Return a column with some other blocks."""
         out = [*self.blocks]
         for at, values in blocks.items():
@@ -158,7 +158,7 @@ class Exchange:
         is_old[at] = False
         return cls(stays, at, is_old)
 
-    def apply(self, had: Longs, new: Longs) -> Longs:
+    def apply(self, had: Ints, new: Ints) -> Ints:
         """Exchange the rows of one column."""
         if self.stays is not None:
             had = had[self.stays]

@@ -28,7 +28,7 @@ _TEXT = pa.large_string()
 _STATIC, _DYNAMIC, _END = "\x00", "\x01", "\x00\x00"
 _DYNAMIC_END = "\x02"
 _GARBAGE_MAX = 2
-"""Unused versions by members, and blocks more than needed by those needed, before all is copied."""
+"""Unused versions or names by members, and blocks beyond need by need, before all is copied."""
 _GARBAGE_MIN = 512
 
 
@@ -204,7 +204,8 @@ class EqualMembers:
     def swept(self) -> EqualMembers:
         """Return the same without what nothing uses any longer, once that is most of it."""
         members, blocks = len(self.order), len(self.order.keys.blocks)
-        unused = len(self.versions) > (1 + _GARBAGE_MAX) * members + _GARBAGE_MIN
+        rows = max(len(self.versions), len(self.order.names))
+        unused = rows > (1 + _GARBAGE_MAX) * members + _GARBAGE_MIN
         short = blocks > (1 + _GARBAGE_MAX) * (members // self.order.block + 1)
         if not (unused or short):
             return self

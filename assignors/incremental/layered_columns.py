@@ -9,7 +9,7 @@ from typing import Any, SupportsInt, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from assignors.arrays import Longs
+from assignors.arrays import Ints, Longs
 
 Column: TypeAlias = np.ndarray | pa.Array
 
@@ -55,7 +55,7 @@ class LayeredColumns:
         joined = tuple(map(_join, zip(*parts, strict=True)))
         return LayeredColumns((*self.layers[:first], joined), (*self.starts[: first + 1], end))
 
-    def rows(self, at: Longs, columns: slice = _ALL) -> list[Any]:
+    def rows(self, at: Ints, columns: slice = _ALL) -> list[Any]:
         """Return all columns, or some, at these rows."""
         if len(self.layers) == 1 or not len(at):
             return self._rows_of(0, at, columns)
@@ -74,11 +74,11 @@ class LayeredColumns:
         order = np.concatenate(places)
         return [_put_back(parts, order) for parts in zip(*found, strict=True)]
 
-    def _rows_of(self, layer: int, at: Longs, columns: slice) -> list[Any]:
+    def _rows_of(self, layer: int, at: Ints, columns: slice) -> list[Any]:
         inside = at - self.starts[layer] if layer else at
         return [_take(column, inside) for column in self.layers[layer][columns]]
 
-    def texts(self, at: Longs) -> list[str]:
+    def texts(self, at: Ints) -> list[str]:
         """Return the first column at a few rows, of texts."""
         return [self.text(row) for row in at.tolist()]
 
@@ -97,7 +97,7 @@ def _join(parts: tuple[Column, ...]) -> Column:
     return np.concatenate(parts).astype(parts[0].dtype, copy=False)
 
 
-def _take(column: Column, at: Longs) -> Column:
+def _take(column: Column, at: Ints) -> Column:
     return column.take(pa.array(at)) if isinstance(column, pa.Array) else column[at]
 
 

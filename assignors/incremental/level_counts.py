@@ -34,7 +34,7 @@ class LevelCounts:
     members: list[int]
 
     @classmethod
-    def of(cls, block: Longs, loads: Longs, width: int) -> LevelCounts:
+    def of(cls, block: Longs, loads: Ints, width: int) -> LevelCounts:
         """Count members in so many blocks."""
         levels, level = np.unique(loads, return_inverse=True)
         counts = count_by(level * width + block, len(levels) * width).reshape(len(levels), width)

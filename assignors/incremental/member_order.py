@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from assignors.arrays import Bools, Longs, expand_runs, offsets_of, sort_distinct
+from assignors.arrays import Bools, Ints, Longs, expand_runs, offsets_of, sort_distinct
 from assignors.incremental.block_column import (
     INDEX,
     INDEX_BITS,
@@ -34,8 +34,8 @@ Keys: TypeAlias = pa.LargeStringArray
 """Texts that sort as members do."""
 Texts = npt.NDArray[np.object_]
 """Python's texts, or None where there is none."""
-_Rows = tuple[Longs, Longs, Longs]
-_AreSome = Callable[[Longs], Bools]
+_Rows = tuple[Ints, Ints, Ints]
+_AreSome = Callable[[Ints], Bools]
 _KEYS = slice(1)
 _NONE = np.zeros(0, dtype=np.int64)
 
@@ -79,7 +79,7 @@ class MemberOrder:
         cls,
         names: Keys,
         numbers: Longs,
-        loads: Longs,
+        loads: Ints,
         block: int = BLOCK,
         racks: Texts | None = None,
     ) -> MemberOrder:
@@ -87,7 +87,7 @@ class MemberOrder:
         starts = np.append(np.arange(0, len(names), block), len(names))
         return cls(
             LayeredColumns.of(*_pair(names, racks)),
-            BlockColumn.cut(np.arange(len(names), dtype=np.int64), starts),
+            BlockColumn.cut(np.arange(len(names)), starts),
             BlockColumn.cut(numbers, starts),
             BlockColumn.cut(loads, starts),
             names.take(pa.array(starts[:-1])).to_pylist(),
@@ -127,14 +127,17 @@ class MemberOrder:
         at = self._at(places)
         return self._read_names(self.keys.take(at)), self.numbers.take(at)
 
-    def _read_names(self, rows: Longs) -> Keys:
+    def _read_names(self, rows: Ints) -> Keys:
         if len(rows) < FEW:
             return pa.array(self.names.texts(rows), pa.large_string())
         return self.names.rows(rows, _KEYS)[0]
 
     def all(self) -> tuple[Keys, Longs]:
         """Return texts and numbers of all members."""
-        return self._read_names(self.keys.end_to_end()), self.numbers.end_to_end()
+        return self._read_names(self.keys.end_to_end()), self._all_numbers()
+
+    def _all_numbers(self) -> Longs:
+        return self.numbers.end_to_end().astype(np.int64)
 
     def racks_at(self, places: Longs) -> Texts:
         """Return racks at places, which ascend."""
@@ -144,7 +147,7 @@ class MemberOrder:
         """Return the racks of all members."""
         return self._read_racks(self.keys.end_to_end())
 
-    def _read_racks(self, rows: Longs) -> Texts:
+    def _read_racks(self, rows: Ints) -> Texts:
         racks: Texts = self.names.rows(rows, slice(1, 2))[0]
         return racks
 
@@ -152,7 +155,7 @@ class MemberOrder:
         """Return the places of all members, ascending, and their numbers."""
         lengths = np.diff(self.keys.starts())
         starts = np.arange(len(lengths), dtype=np.int64) << INDEX_BITS
-        return expand_runs(starts, lengths), self.numbers.end_to_end()
+        return expand_runs(starts, lengths), self._all_numbers()
 
     def all_within(self, least: int, most: int) -> Longs:
         """Return the places of all members with a load in [least, most], ascending."""
@@ -305,7 +308,7 @@ class MemberOrder:
         coming = dict(split_blocks(before >> INDEX_BITS))
         none, heads = slice(0, 0), [*self.heads]
         columns = (self.keys, self.numbers, self.loads)
-        fresh: list[dict[int, Longs]] = [{}, {}, {}]
+        fresh: list[dict[int, Ints]] = [{}, {}, {}]
         for at in leaving.keys() | coming.keys():
             leave, come = out[leaving.get(at, none)], coming.get(at, none)
             place = into[come]
@@ -389,13 +392,13 @@ def _join_blocks(some: Longs, more: Longs) -> Longs:
     return sort_distinct(np.concatenate([some, more]))
 
 
-def _are_within(least: int, most: int, loads: Longs) -> Bools:
+def _are_within(least: int, most: int, loads: Ints) -> Bools:
     """Tell which loads are in [least, most]."""
     if least == most:
         return np.equal(loads, most)
     return np.logical_and(loads >= least, loads <= most)
 
 
-def _are_among(some: Longs, loads: Longs) -> Bools:
+def _are_among(some: Longs, loads: Ints) -> Bools:
     """Tell which loads are among some."""
     return np.isin(loads, some)

@@ -266,6 +266,17 @@ def test_what_is_no_longer_used_is_dropped():
         assert len(held.ranges.layers) < 6
 
 
+def test_names_of_members_who_never_had_anything_are_dropped():
+    planned = PlannedGroup.plan(many_members(6), get_assignor("uniform", **NOT_LONG), block=8)
+    for at in range(400):
+        new = SubscribedMembers.of(f"n{at}", f"o{at}", subscribed=["x", "y"])
+        left = [f"n{at - 1}", f"o{at - 1}"] if at else []
+        done = planned.after(GroupChanges(joined=[new], left=left))
+        assert done.planned.full is None
+        planned = done.planned
+    assert len(planned._held.classes[0].order.names) <= 3 * 8 + 512
+
+
 def test_blocks_have_their_size_as_members_come_and_go():
     planned = PlannedGroup.plan(two_members(), get_assignor("uniform", **NOT_LONG), block=8)
     new = SubscribedMembers.of(*[f"m{at}" for at in range(300)], subscribed=["x", "y"])
