@@ -292,10 +292,6 @@ def cut_at(start: Longs, length: Longs, points: Longs) -> tuple[Longs, Longs]:
     if not len(start):
         return start, length
     end = start + length
-    if len(start) < len(points):
-        before, until = points.searchsorted(start, side="right"), points.searchsorted(end)
-        if (before == until).all():
-            return start, length
     at = np.searchsorted(start, points, side="right") - 1
     inside = (at >= 0) & (points < end[at]) & (points > start[at])
     if not inside.any():

@@ -188,6 +188,9 @@ def lay_pieces(line: PartitionLine, parts: list[list[Ints]]) -> tuple[Longs, Lon
     head = begins.nonzero()[0]
     if len(head) < len(start):
         start, length = start[head], np.add.reduceat(length, head)
+    before = line.ends.searchsorted(start, side="right")
+    if (before == line.ends.searchsorted(start + length)).all():  # no topic ends within a piece
+        return start, length
     return cut_at(start, length, line.ends)
 
 
