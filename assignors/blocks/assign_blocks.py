@@ -1,7 +1,7 @@
 """A group in blocks: which tasks an engine runs, one after another, and what it asks in between.
 
 1. `DealRows` sends rows to blocks, and `ReadMembers` makes them blocks of members. If some are
-   static, `SplitStatic` and `JoinMembers` put these into blocks before all others. `settle` finds
+   static, `SplitMembers` and `JoinMembers` put these into blocks before all others. `settle` finds
    how much members keep and get.
 2. `PlaceMembers`: what members keep goes to stretches of the line; `FreeLine` finds what is free.
    Where two claim the same, `TakeLostClaims` takes it from the later one, and all begins again.
@@ -55,7 +55,7 @@ from assignors.blocks.read_members import (
     TakeLostClaims,
     raise_fault,
 )
-from assignors.blocks.regroup import JoinMembers, SplitStatic, find_static_edges
+from assignors.blocks.regroup import JoinMembers, SplitMembers
 from assignors.blocks.totals import Settled, find_free, find_wanted, settle
 from assignors.materialize import PartitionLine
 from assignors.ownership import ArrayOwnership
@@ -82,8 +82,14 @@ class Task(Protocol):
 class Engine(Protocol[Frame]):
     """Runs tasks on frames of packets."""
 
-    def rows(self) -> tuple[Frame, ...]:
-        """Return rows of members and, if there are any, of claims: `read_members.KINDS_OF_ROWS`."""
+    def rows(self, blocks: int | None) -> tuple[Frame, ...]:
+        """Return rows of members and, if there are any, of claims: `read_members.KINDS_OF_ROWS`.
+
+        Parameters
+        ----------
+        blocks
+            Of how many blocks each names one in a column `block`, by a hash of its id.
+        """
 
     def sample(self, count: int) -> pa.StringArray:
         """Return the ids of about so many rows, of members and of claims alike."""
@@ -179,6 +185,8 @@ class BlockGroup(Generic[Frame]):
         labels: Labels,
         blocks: int,
         block_rows: int,
+        *,
+        static: bool,
     ) -> BlockGroup[Frame]:
         """Read a group.
 
@@ -192,6 +200,8 @@ class BlockGroup(Generic[Frame]):
             Into how many to cut the rows, unless driver and tasks would know too much of each.
         block_rows
             About so many members to a block of static members.
+        static
+            Whether some are static: they are put in order once more, so rows need not be in any.
 
         Raises
         ------
@@ -201,24 +211,23 @@ class BlockGroup(Generic[Frame]):
         given = KnownGroup.of(topics, partitions, size, class_offsets, class_topics)
         numbers = len(size) + len(given.parts.problem.partitions)
         blocks = max(min(blocks, NUMBERS_MAX // max(numbers, 1)), 1)
-        edges = pa.array([], pa.string())
-        if blocks > 1:
-            samples = engine.sample(SAMPLES * blocks)
+        edges = None
+        if not static:
+            samples = engine.sample(SAMPLES * blocks) if blocks > 1 else pa.array([], pa.string())
             edges = find_edges(samples, np.ones(len(samples)), blocks)
-        blocks = len(edges) + 1
+            blocks = len(edges) + 1
         seats = engine.find_seats(blocks)
-        dealt = [engine.run(DealRows(edges, seats), rows) for rows in engine.rows()]
+        rows = engine.rows(blocks if static else None)
+        dealt = [engine.run(DealRows(edges, seats), frame) for frame in rows]
         held, packets = engine.keep(
             engine.run(ReadMembers(given, labels), *dealt, seats=seats), LOADS, FAULT
         )
         raise_fault(packets)
-        if packets and join_packets(packets, "static")[0].any():
-            static = int(join_packets(packets, "static")[0].sum())
-            edges = find_static_edges(packets, -(-static // block_rows))
-            blocks += len(edges) + 1
-            seats = engine.find_seats(blocks)
-            split = engine.run(SplitStatic(edges, seats), held)
-            held, packets = engine.keep(engine.run(JoinMembers(given), split, seats=seats), LOADS)
+        if static or (packets and join_packets(packets, "static")[0].any()):
+            split = SplitMembers.of(packets, blocks, block_rows, engine.find_seats)
+            blocks, seats = len(split.seats), split.seats
+            sent = engine.run(split, held)
+            held, packets = engine.keep(engine.run(JoinMembers(given), sent, seats=seats), LOADS)
         return cls(engine, given, _renumber(given, packets), blocks, held, tuple(packets))
 
     @cached_property

@@ -29,12 +29,12 @@ class DealRows:
     Attributes
     ----------
     edges
-        The ids at which blocks begin, but for the first.
+        The ids at which blocks begin, but for the first; None if rows say their blocks.
     seats
         Of all blocks.
     """
 
-    edges: pa.StringArray
+    edges: pa.StringArray | None
     seats: npt.NDArray[np.int32]
 
     def run(self, batches: Batches) -> Iterator[pa.RecordBatch]:
@@ -54,16 +54,18 @@ class DealRows:
     def _deal(self, batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         rows = pa.Table.from_batches(batches).combine_chunks()
         kind = ROWS if "label" in rows.schema.names else CLAIMS
-        ids = rows["member_id"].combine_chunks().cast(pa.string())
-        columns = {name: rows[name].combine_chunks() for name in rows.schema.names[1:]}
-        columns = {"member_id": ids} | columns
-        if not len(self.edges):
+        columns = {name: rows[name].combine_chunks() for name in rows.schema.names}
+        columns["member_id"] = columns["member_id"].cast(pa.string())
+        if self.edges is None:
+            block = np.asarray(columns.pop("block")).astype(np.int64)
+        else:
+            block = find_blocks(columns["member_id"], self.edges)
+        if len(self.seats) == 1:
             yield make_packet(0, kind, int(self.seats[0]), **columns)
             return
-        block = find_blocks(ids, self.edges)
         order = np.argsort(block, kind="stable")
-        ends = offsets_of(count_by(block, len(self.edges) + 1)).tolist()
-        for at in range(len(self.edges) + 1):
+        ends = offsets_of(count_by(block, len(self.seats))).tolist()
+        for at in range(len(self.seats)):
             if ends[at] < ends[at + 1]:
                 mine = pa.array(order[ends[at] : ends[at + 1]])
                 some = {name: column.take(mine) for name, column in columns.items()}

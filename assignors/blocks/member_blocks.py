@@ -18,7 +18,7 @@ from assignors.water_level import Histogram
 
 _HELD = ("member", "topic", "first", "count")
 SAMPLES = 64
-"""So many instance ids of each block say where blocks of static members are to begin."""
+"""So many instance ids, and ids of others, of each block say where blocks are to begin."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +178,9 @@ class MemberBlock:
         return make_packet(
             at, LOADS,
             static=[len(self.instances) - self.instances.null_count],
-            samples=_take_samples(self.instances),
+            others=[self.instances.null_count],
+            instances=_take_samples(self.instances),
+            ids=_take_samples(self.ids.filter(self.instances.is_null())),
             **{"class": loads.class_}, load=loads.load, members=loads.members,
             kind_class=class_[kinds.member[kinds.heads]],
             kind_members=np.bincount(kinds.label, minlength=len(kinds.heads)),
@@ -242,9 +244,9 @@ def make_group(
     )  # fmt: skip
 
 
-def _take_samples(instances: pa.StringArray) -> pa.StringArray:
-    """Return instance ids of static members at even steps of their order."""
-    named = instances.drop_null()
+def _take_samples(names: pa.StringArray) -> pa.StringArray:
+    """Return names at even steps of their order, without nulls."""
+    named = names.drop_null()
     if not len(named):
         return named
     at = np.unique(np.linspace(0, len(named) - 1, min(SAMPLES, len(named))).astype(np.int64))

@@ -15,7 +15,7 @@ from functools import reduce
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
@@ -45,6 +45,7 @@ def read_blocks(session: WorkSession, given: GivenTables) -> BlockGroup[DataFram
         FrameEngine(session, given), topics.names, topics.partitions,
         classes.size, classes.offsets, classes.topics, given.members.labels,
         max(-(-rows // session.bucket_rows), session.tasks), session.bucket_rows,
+        static=given.members.static,
     )  # fmt: skip
     refuse_changed(classes.size, group.members)
     return group
@@ -57,15 +58,18 @@ class FrameEngine(Engine[DataFrame]):
     session: WorkSession
     given: GivenTables
 
-    def rows(self) -> tuple[DataFrame, ...]:
+    def rows(self, blocks: int | None) -> tuple[DataFrame, ...]:
         """See `Engine`."""
         members, claims = self.given.members.rows, self.given.previous
-        rows = members.select(*KINDS_OF_ROWS[ROWS])
-        return (rows,) if claims is None else (rows, claims.select(*KINDS_OF_ROWS[CLAIMS]))
+        named: list[Column] = []
+        if blocks is not None:
+            named.append(F.pmod(F.xxhash64("member_id"), F.lit(blocks)).alias("block"))
+        rows = members.select(*KINDS_OF_ROWS[ROWS], *named)
+        return (rows,) if claims is None else (rows, claims.select(*KINDS_OF_ROWS[CLAIMS], *named))
 
     def sample(self, count: int) -> pa.StringArray:
         """See `Engine`."""
-        ids = reduce(DataFrame.unionAll, [rows.select("member_id") for rows in self.rows()])
+        ids = reduce(DataFrame.unionAll, [rows.select("member_id") for rows in self.rows(None)])
         assert self.given.members.sizes is not None
         there = int(self.given.members.sizes.sum()) + self.given.rows
         if there > count:

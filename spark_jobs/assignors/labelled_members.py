@@ -43,6 +43,8 @@ class LabelledMembers:
         a member.
     sizes
         How many members have each, if that is known.
+    static
+        Whether some members are static, if that is known.
     """
 
     rows: DataFrame
@@ -50,6 +52,7 @@ class LabelledMembers:
     offsets: Longs
     listed: Ints
     sizes: Longs | None = None
+    static: bool = False
 
     def adopted(self, work_session: WorkSession) -> LabelledMembers:
         """Return the same in another session."""
@@ -57,14 +60,18 @@ class LabelledMembers:
 
     def counted(self, claims: DataFrame | None = None) -> tuple[LabelledMembers, int]:
         """Return the same with `sizes`, and the number of rows of claims."""
-        rows = self.rows.select("label")
+        static = F.col("instance_id").isNotNull().cast("int").alias("static")
+        rows = self.rows.select("label", static)
         if claims is not None:
-            rows = rows.unionAll(claims.select(F.lit(None).cast("bigint").alias("label")))
-        found = rows.groupBy("label").count().toArrow()
+            rows = rows.unionAll(claims.select(_null("label", "bigint"), F.lit(0)))
+        counted = rows.groupBy("label")
+        found = counted.agg(F.count("*").alias("count"), F.sum("static").alias("static")).toArrow()
         of_claims = found["label"].is_null()
         members = found.filter(pc.invert(of_claims))
         sizes = self.sum_up(np.asarray(members["label"]), np.asarray(members["count"]))
-        return replace(self, sizes=sizes), pc.sum(found.filter(of_claims)["count"]).as_py() or 0
+        some = bool(pc.any(pc.greater(found["static"], 0)).as_py())
+        known = replace(self, sizes=sizes, static=some)
+        return known, pc.sum(found.filter(of_claims)["count"]).as_py() or 0
 
     def sum_up(self, label: Longs, members: Longs) -> Longs:
         """Return how many members each class has, by label."""
@@ -124,6 +131,7 @@ def _collect_lists(
         "size": F.lit(1),
         "nameless": F.col("member_id").isNull().cast("int"),
         "unreadable": F.coalesce((~F.is_valid_utf8("member_id")).cast("int"), F.lit(0)),
+        "static": F.col("instance_id").isNotNull().cast("int"),
         "claims": F.lit(0),
     }
     every = members.select("subscribed", *[column.alias(name) for name, column in counts.items()])
@@ -186,9 +194,9 @@ def _number_lists(
     if len(lists) == 1:
         labels = Labels(labels.label[:1], labels.class_[:1])
     rows = members.select("member_id", "instance_id", found.alias("label"))
-    return LabelledMembers(
-        rows, labels, offsets, np.asarray(at, dtype=np.int64), np.asarray(lists["size"])
-    )
+    static = bool(pc.any(pc.greater(lists["static"], 0)).as_py())
+    size = np.asarray(lists["size"])
+    return LabelledMembers(rows, labels, offsets, np.asarray(at, dtype=np.int64), size, static)
 
 
 def _refuse_unknown(members: DataFrame, topic: pa.StringScalar) -> None:

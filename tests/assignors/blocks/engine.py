@@ -6,6 +6,7 @@ import random
 from collections import defaultdict
 from dataclasses import dataclass
 from itertools import pairwise
+from zlib import crc32
 
 import numpy as np
 import pyarrow as pa
@@ -27,13 +28,16 @@ class BatchEngine:
     label_of: dict[str, int]
     ran: list[str]
 
-    def rows(self):
+    def rows(self, blocks):
         members, _, owned = self.given
         label = pa.array([self.label_of[name] for name in members["member_id"].to_pylist()])
         members = members.select(["member_id", "instance_id"]).append_column(
             "label", label.cast(pa.int64())
         )
-        return tuple(_scatter(rows, self.draw) for rows in (members, owned))
+        tables = members, owned
+        if blocks is not None:
+            tables = [_append_blocks(table, blocks) for table in tables]
+        return tuple(_scatter(rows, self.draw) for rows in tables)
 
     def sample(self, count):
         members, _, owned = self.given
@@ -87,7 +91,7 @@ def read(given, blocks: int, draw: random.Random, ran: list[str]) -> BlockGroup:
     group = BlockGroup.read(
         engine, spec.topics, spec.partitions, sizes, np.cumsum([0, *map(len, lists)]),
         np.concatenate([*lists, spec.class_topics[:0]]).astype(np.int64), labels, blocks,
-        draw.choice([2, 5, 100]),
+        draw.choice([2, 5, 100]), static=draw.choice([True, False]),
     )  # fmt: skip
     assert (group.members == sizes).all()
     return group
@@ -141,3 +145,9 @@ def _scatter(table, draw):
     table = table.take(draw.sample(range(len(table)), len(table)))
     edges = [0, *sorted(draw.randint(0, len(table)) for _ in range(2)), len(table)]
     return [table.slice(low, high - low).to_batches() for low, high in pairwise(edges)]
+
+
+def _append_blocks(table, blocks):
+    """Put members into blocks in no order, with their claims."""
+    block = [crc32((name or "").encode()) % blocks for name in table["member_id"].to_pylist()]
+    return table.append_column("block", pa.array(block, pa.int64()))
