@@ -233,6 +233,16 @@ class EventDecider:
             self._count_target(result, began)
         return DecidedBatch(answers, records, at_ms=dates.dates, boarded=boarded)
 
+    def fold(self, state: State) -> bool:
+        """Let some members at rest be rows again; False if that failed: the state is in doubt."""
+        try:
+            self.folder.fold(state)
+        except Exception:
+            logger.exception("members at rest stay objects from here on: they take more memory")
+            self.folder = RowFolder(lambda *_: False)
+            return False
+        return True
+
     def _replay(self, state: State, event: Event, result: Result) -> Sequence[Record]:
         """Change the state by what was decided, and return the records to keep."""
         if isinstance(event, KafkaWrote):

@@ -4,8 +4,7 @@ It knows no thread: the event loop calls it from one, a trace and the simulator 
 of theirs. What must hold, in this order: the records of a batch are replayed (`EventDecider`), then
 durable (`LogWriter`), then its timers and tasks start and its answers leave; before any answer
 leaves, with or without records, the log was seen to be ours within the last `lease.check_ms`, and
-since they were asked for before committed offsets leave. On any doubt memory is dropped and the log
-replayed.
+since they were asked for before committed offsets leave. In doubt, memory is dropped and replayed.
 """
 
 from __future__ import annotations
@@ -230,7 +229,8 @@ class EventProcessor:
         """Fire the timers whose deadline has passed, or so many of them."""
         if self.status is not Status.ACTIVE:
             return []
-        self.decider.folder.fold(self.state)
+        if not self.decider.fold(self.state):
+            self.reload()
         due = self.timers.pop_due(most)
         answers = self.run([one.event for one in due]) if due else []
         return [

@@ -131,3 +131,22 @@ def test_members_become_rows_again_between_batches():
     group = processor.state.groups["g"]
     assert group.state == "Stable"
     assert (objects[0] > 0, count_objects(group)) == (True, 0)
+
+
+def test_a_fold_that_fails_drops_memory_and_is_the_last(caplog):
+    side = Side(settle=3, leaver=None, wished={})
+    tries = []
+
+    def is_due(group, _):
+        tries.append(group.group_id)
+        group.epoch += 1  # left half done
+        raise ValueError("a row that is none")
+
+    side.processor.decider.folder = RowFolder(is_due)
+    before, state = fingerprint(side.processor.state), side.processor.state
+    for _ in range(2):
+        side.processor.decider.folder.note("g")
+        side.processor.tick()
+    assert (tries, side.processor.state is state) == (["g"], False)
+    assert fingerprint(side.processor.state) == before
+    assert "members at rest stay objects" in caplog.text
