@@ -55,11 +55,12 @@ _PARTITION_MAX = 2**31 - 1
 
 
 class _FaultError(Exception):
-    """Rows are refused: what is wrong, the gravest first, and the text of the error."""
+    """Rows of a member, or of any, are refused: the text, and what is wrong, the gravest first."""
 
-    def __init__(self, rank: int, text: str) -> None:
+    def __init__(self, rank: int, text: str, member_id: str = "") -> None:
         super().__init__(text)
         self.rank = rank
+        self.member_id = member_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +110,8 @@ class ReadMembers:
             try:
                 block = self._read(list(parts))
             except _FaultError as error:
-                yield make_packet(at, FAULT, rank=[error.rank], text=pa.array([str(error)]))
+                text, who = pa.array([str(error)]), pa.array([error.member_id])
+                yield make_packet(at, FAULT, rank=[error.rank], text=text, member_id=who)
                 continue
             yield block.pack(at)
             yield block.sum_up(at, self.known)
@@ -127,7 +129,8 @@ class ReadMembers:
             again = pc.filter(ids[1:], pc.equal(ids[1:], ids[:-1]))
             if len(again):
                 name = again[0].as_py()
-                raise _FaultError(2, f"member {name!r} appears twice: give each member one row")
+                text = f"member {name!r} appears twice: give each member one row"
+                raise _FaultError(2, text, name)
         class_ = class_[np.asarray(order)]
         instances = members["instance_id"].take(order)
         return MemberBlock(ids, instances, class_, *self._read_claims(claims, ids, class_))
@@ -155,22 +158,25 @@ class ReadMembers:
         outside = first + count > known.partitions[topic]
         if outside.any():
             row = int(np.flatnonzero(outside)[0])
+            who = ids[int(member[row])].as_py()
             name, most = known.topics[int(topic[row])].as_py(), int(known.partitions[topic[row]])
             raise _FaultError(
                 4,
-                f"member {ids[int(member[row])].as_py()!r} owns partition "
-                f"{int(first[row] + count[row] - 1)} of topic {name!r}, which has {most}: "
-                "correct the claim or the partition count",
+                f"member {who!r} owns partition {int(first[row] + count[row] - 1)} of topic "
+                f"{name!r}, which has {most}: correct the claim or the partition count",
+                who,
             )
         twice = find_overlaps(topic, first, count)
         twice[1:] &= member[1:] == member[:-1]
         if twice.any():
             row = int(np.flatnonzero(twice)[0])
+            who = ids[int(member[row])].as_py()
             raise _FaultError(
                 5,
-                f"member {ids[int(member[row])].as_py()!r} owns partition {int(first[row])} of "
-                f"topic {known.topics[int(topic[row])].as_py()!r} twice: its ranges overlap; "
+                f"member {who!r} owns partition {int(first[row])} of topic "
+                f"{known.topics[int(topic[row])].as_py()!r} twice: its ranges overlap; "
                 "give each partition once",
+                who,
             )
         ours = known.eligible.holds(class_[member], topic)
         member, topic, first, count = (it[ours] for it in (member, topic, first, count))
@@ -178,7 +184,7 @@ class ReadMembers:
 
 
 def raise_fault(packets: list[Packet]) -> None:
-    """Raise the gravest fault in packets, by block, of the first member that has it.
+    """Raise the gravest fault in packets, of the first member that has it.
 
     Raises
     ------
@@ -187,8 +193,12 @@ def raise_fault(packets: list[Packet]) -> None:
     """
     faults = [packet for packet in packets if packet.kind == FAULT]
     if faults:
-        gravest = min(faults, key=lambda packet: (int(packet["rank"][0]), packet.block))
+        gravest = min(faults, key=_order_fault)
         raise SpecError(gravest.columns["text"][0].as_py())
+
+
+def _order_fault(packet: Packet) -> tuple[int, str]:
+    return int(packet["rank"][0]), str(packet.columns["member_id"][0].as_py())
 
 
 def _join_rows(packets: list[Packet], kind: str) -> Columns:
@@ -208,7 +218,8 @@ def _refuse_bad_values(claims: Columns) -> None:
     wrong = (first < 0) | (count < 1) | (np.maximum(first, count) > _PARTITION_MAX)
     if wrong.any():
         bad = pa.table(dict(claims)).filter(pa.array(wrong)).to_pylist()
-        raise _FaultError(1, BAD_RANGE.format("owned", *min(tuple(row.values()) for row in bad)))
+        first_bad = min(tuple(row.values()) for row in bad)
+        raise _FaultError(1, BAD_RANGE.format("owned", *first_bad), first_bad[0])
 
 
 def _block_of(packet: Packet) -> int:
@@ -220,10 +231,12 @@ def _refuse_unknown(
 ) -> None:
     strange = np.flatnonzero(np.asarray(topic.is_null()))
     row = int(strange[np.argmin(member[strange])])
+    who = ids[int(member[row])].as_py()
     raise _FaultError(
         3,
-        f"member {ids[int(member[row])].as_py()!r} owns partitions of topic "
+        f"member {who!r} owns partitions of topic "
         f"{names[row].as_py()!r}, which is not in topics: add it, or drop the claim",
+        who,
     )
 
 

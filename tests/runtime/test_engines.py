@@ -61,9 +61,9 @@ def join_and_wait(coordinator, member, group="g"):
 def test_the_next_target_looks_at_who_changed(monkeypatch, assignor):
     """One joins many: it continues from the last plan, or puts one member into columns."""
     sizes = []
-    columns = target_assignment._to_columns
+    columns = target_assignment.to_columns
     monkeypatch.setattr(
-        target_assignment, "_to_columns", lambda some: sizes.append(len(some)) or columns(some)
+        target_assignment, "to_columns", lambda some: sizes.append(len(some)) or columns(some)
     )
     kafka, plan = replace(AT_ONCE, assignors=(assignor,)), PlanConfig(long_ranges=0)
     config = replace(DELEGATED, kafka=kafka, plan=plan)

@@ -216,6 +216,46 @@ def test_a_member_with_a_list_that_no_one_had_before_is_refused():
             raise_fault(packets)
 
 
+def test_the_first_member_that_is_wrong_is_named_in_whichever_block_it_is():
+    """Rows that say their blocks are in no order; a block has members of all letters."""
+    one, topics = np.ones(1, dtype=np.int64), pa.array(["a"])
+    known = KnownGroup.of(topics, one, one, np.array([0, 1]), np.zeros(1, dtype=np.int32))
+    members = pa.record_batch(
+        {
+            "member_id": pa.array(["c", "b", "c", "b"]),
+            "instance_id": pa.nulls(4, pa.string()),
+            "label": pa.array([0, 0, 0, 0]),
+            "block": pa.array([0, 1, 0, 1]),
+        }
+    )
+    alone = members.slice(0, 2)
+
+    def claims(first, count, topic="a"):
+        return pa.record_batch(
+            {
+                "member_id": pa.array(["c", "b"]),
+                "topic": pa.array([topic] * 2),
+                "first_partition": pa.array([first] * 2, pa.int64()),
+                "partition_count": pa.array([count] * 2, pa.int64()),
+                "block": pa.array([0, 1]),
+            }
+        )
+
+    wrong = {
+        "member 'b' appears twice": ([members], []),
+        "member 'b', topic 'a' has first_partition -1": ([alone], [claims(-1, 1)]),
+        "member 'b' owns partitions of topic 'x'": ([alone], [claims(0, 1, "x")]),
+        "member 'b' owns partition 1 of topic 'a'": ([alone], [claims(1, 1)]),
+        "member 'b' owns partition 0 of topic 'a' twice": ([alone], [claims(0, 1)] * 2),
+    }
+    for message, (rows, claimed) in wrong.items():
+        deal = DealRows(None, np.zeros(2, dtype=np.int32))
+        dealt = [*deal.run(rows), *deal.run(claimed)]
+        packets = list(read_packets(ReadMembers(known, Labels.numbers(1)).run(dealt)))
+        with pytest.raises(SpecError, match=message):
+            raise_fault(packets)
+
+
 @pytest.mark.parametrize("count", [0, 1, 2, 3, 5, 8, 100])
 def test_rows_are_dealt_to_the_blocks_between_edges(count):
     """As by comparing each id with each edge; in any pieces, null with the first."""
