@@ -66,18 +66,18 @@ class EngineConfig:
 class CostConfig:
     """What a computation costs on each engine, a member, a distinct subscription, a range."""
 
-    local_ms: int = 0
-    local_ns_member: int = 4_526
-    local_us_class: int = 0
-    local_ns_range: int = 2_173
-    local_bytes_member: int = 70
-    local_bytes_range: int = 240
-    table_bytes_member: int = 761
-    table_bytes_range: int = 145
-    spark_ms: int = 6_676
-    spark_ns_member: int = 7_963
-    spark_us_class: int = 0
-    spark_ns_range: int = 5_526
+    local_ms: int = 1
+    local_ns_member: int = 1_294
+    local_us_class: int = 1
+    local_ns_range: int = 672
+    local_bytes_member: int = 533
+    local_bytes_range: int = 331
+    table_bytes_member: int = 755
+    table_bytes_range: int = 264
+    spark_ms: int = 2_065
+    spark_ns_member: int = 6_470
+    spark_us_class: int = 958
+    spark_ns_range: int = 5_424
 
 
 @dataclass(frozen=True, slots=True)
