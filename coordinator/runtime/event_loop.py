@@ -48,7 +48,7 @@ be loaded again; and otherwise, where it is woken for all else. A node has hundr
 RETRY_S = 1.0
 CLOSE_S = 0.5
 """How long `close` waits for the last answers."""
-DECIDED_S = 0.02, 0.05
+DECIDED_S = 0.01, 0.02
 """How long a batch is decided at most, and then written: where others wait, and where none do."""
 BOARDED = 100
 """How many events that came meanwhile a batch is written with: deciding them takes a few ms."""
