@@ -139,9 +139,8 @@ def test_very_many_requests_of_wrong_types_are_refused(coordinator):
     assert coordinator.submit([Heartbeat("g", "m", epoch)]).result(PATIENCE_S)
 
 
-def test_who_comes_while_a_batch_is_decided_shares_its_commit(coordinator):
-    """And of their groups nothing is answered beside it."""
-    epoch = join(coordinator, "g")
+def join_while_large_is_decided(coordinator):
+    """Have a member join once `LARGE` is taken; return the list that gets its future then."""
     processor, run, came = processor_of(coordinator), processor_of(coordinator).run, []
 
     def run_and_come(events, turn=None):
@@ -150,28 +149,29 @@ def test_who_comes_while_a_batch_is_decided_shares_its_commit(coordinator):
         return run(events, turn)
 
     processor.run = run_and_come
+    return came
+
+
+def test_who_comes_while_a_batch_is_decided_shares_its_commit(coordinator):
+    """And of their groups nothing is answered beside it."""
+    epoch = join(coordinator, "g")
+    came = join_while_large_is_decided(coordinator)
     log, large = begin(coordinator)
     steady = coordinator.submit([Heartbeat("g", "m", epoch)])
     time.sleep(0.05)  # for longer than the thread takes to look
     assert not any(future.done() for future in [large, came[0], steady])
-    before = len(processor.log.storage.batches)
+    batches = processor_of(coordinator).log.storage.batches
+    before = len(batches)
     log.end("lands")
     assert came[0].result(PATIENCE_S)[0].response.member_id == "n"
     assert large.result(PATIENCE_S)[0].response["t"][0] is ErrorCode.NONE
-    assert len(processor.log.storage.batches) <= before + 1
+    assert len(batches) <= before + 1
     assert isinstance(steady.result(PATIENCE_S)[0].response.member_epoch, int)
 
 
 @pytest.mark.parametrize("how", ["fails before", "fails after", "another has the log"])
 def test_who_shares_a_commit_shares_its_end(coordinator, how):
-    processor, run, came = processor_of(coordinator), processor_of(coordinator).run, []
-
-    def run_and_come(events, turn=None):
-        if LARGE in events:
-            came.append(coordinator.submit([joins("n", "g")]))
-        return run(events, turn)
-
-    processor.run = run_and_come
+    came = join_while_large_is_decided(coordinator)
     log, large = begin(coordinator)
     log.end(how)
     answers = [*large.result(PATIENCE_S), *came[0].result(PATIENCE_S)]
