@@ -38,20 +38,44 @@ def fail(future: Future[Any], error: BaseException) -> None:
     _settle(lambda: future.set_exception(error))
 
 
+class _Shaped(Future[T]):
+    """What comes of another future's outcome: it is cancelled with that one, or not at all.
+
+    A call whose turn has begun can no longer be cancelled, nor can what hangs on it.
+    """
+
+    def __init__(self, call: Future[Any]) -> None:
+        super().__init__()
+        self._call = call
+
+    def cancel(self) -> bool:
+        """Cancel the call; False once it is decided, or its turn has begun."""
+        return self._call.cancel()
+
+    def running(self) -> bool:
+        """Whether the call can no longer be cancelled, and has no outcome yet."""
+        return not self.done() and self._call.running()
+
+    def end_cancelled(self) -> None:
+        """Tell those who wait that the call was cancelled."""
+        super().cancel()
+        begin(self)
+
+
 def then(future: Future[Any], shape: Callable[[Any], T]) -> Future[T]:
     """Return a future of what `shape` makes of an outcome; cancelling it cancels both."""
-    out: Future[T] = Future()
+    out = _Shaped[T](future)
 
     def done(found: Future[Any]) -> None:
-        if not begin(out):
-            return
-        try:
-            set_answer(out, shape(found.result()))
-        except Exception as error:  # noqa: BLE001 - handed to the caller
-            fail(out, error)
+        if found.cancelled():
+            out.end_cancelled()
+        elif begin(out):
+            try:
+                set_answer(out, shape(found.result()))
+            except Exception as error:  # noqa: BLE001 - handed to the caller
+                fail(out, error)
 
     future.add_done_callback(done)
-    out.add_done_callback(lambda found: found.cancelled() and future.cancel())
     return out
 
 

@@ -7,11 +7,12 @@ import logging
 import threading
 from concurrent.futures import CancelledError
 
+import msgspec
 import pytest
 
 from coordinator import Coordinator
 from coordinator.config import Config, LeaseConfig, LogConfig
-from coordinator.core.events import DescribeGroup, ListGroups
+from coordinator.core.events import DescribeGroup, Heartbeat, ListGroups
 from coordinator.runtime.event_loop import REQUESTS_A_ROUND
 from tests.support.members import code_of, processor_of, wait_for
 
@@ -67,7 +68,8 @@ def test_a_heartbeat_does_not_wait_for_requests_about_groups_that_came_before_it
     assert [one for one in done if one is not beat] == [*asked, split], "in their order"
 
 
-def test_a_call_that_is_cancelled_while_it_is_decided_cannot_be(coordinator):
+@pytest.mark.parametrize("ask", ["submit", "submit_heartbeat"])
+def test_a_call_that_is_cancelled_while_it_is_decided_cannot_be(coordinator, ask):
     """Its records may be durable already, so the future must get its result."""
     started, let = threading.Event(), threading.Event()
     run = processor_of(coordinator).run
@@ -78,11 +80,43 @@ def test_a_call_that_is_cancelled_while_it_is_decided_cannot_be(coordinator):
         return run(events, turn)
 
     processor_of(coordinator).run = slow
-    future = coordinator.submit([ListGroups()])
+    join = Heartbeat(
+        "g", "m", 0, rebalance_timeout_ms=1000, subscribed_topic_names=["a"], topic_partitions={}
+    )
+    if ask == "submit":
+        future = coordinator.submit([join])
+    else:
+        future = coordinator.submit_heartbeat(**msgspec.structs.asdict(join))
     assert started.wait(30)
+    assert future.running()
     assert not future.cancel()
+    assert not future.cancelled()
     let.set()
-    assert len(future.result(30)) == 1
+    assert future.result(30)
+    assert not future.running()
+    assert not future.cancel()
+
+
+def test_of_a_batch_that_is_cut_what_cannot_be_cancelled_is_done(coordinator):
+    """Some of it is put back and has its turn later: cancelled means that it never is decided."""
+    let = held(coordinator)
+    asked = [
+        coordinator.submit_heartbeat(
+            group_id=f"g{number}", member_id="m", member_epoch=0, rebalance_timeout_ms=1000,
+            subscribed_topic_names=["a"], topic_partitions={},
+        )
+        for number in range(3_000)
+    ]  # fmt: skip
+    let.set()
+    first = coordinator.submit([ListGroups()])  # others wait, so batches are cut
+    wait_for(asked[0].done)
+    cancelled = {f"g{number}" for number, one in enumerate(asked) if one.cancel()}
+    first.result(30)
+    left = [one for one in asked if not one.cancelled()]
+    assert all(one.result(30).member_epoch for one in left)
+    known = {group["group_id"] for group in coordinator.list_groups()["groups"]}
+    assert not known & cancelled
+    assert len(known) == len(left)
 
 
 def test_asyncio_may_stop_waiting(coordinator):
