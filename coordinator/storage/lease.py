@@ -181,7 +181,7 @@ class Lease:
             if held is None:
                 return
             if patience is not None:
-                patience.stands_by()
+                patience.stands_by(held)
             first = first or held
             if takeover == "refuse" and (held != first or held.expires_ms > self._clock()):
                 raise BusyError(

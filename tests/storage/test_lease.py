@@ -406,6 +406,40 @@ def test_a_stand_by_outlives_failures_of_its_network_or_its_disk(place, lease):
     assert lease("three").holder().owner == "two"
 
 
+@pytest.mark.parametrize("who", ["a dead holder", "one that renews again"])
+def test_a_store_that_is_read_but_not_written_does_not_answer_again(
+    place, lease, clock, caplog, who
+):
+    """As on a full disk: a stand-by reads the lease of who died, and cannot take it."""
+    root, files = place
+    brief = LeaseConfig(ttl_ms=4_000, renew_ms=1_000)
+    one, two = lease("one", config=brief), lease("two", config=brief)
+    one.wait()
+    swap, room_ms, came = files.swap, clock() + 90_000, []
+
+    def swap_or_fail(*arguments):
+        if clock() < room_ms:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return swap(*arguments)
+
+    def alarm():
+        if clock() >= room_ms and len(came) < 8 and who == "one that renews again":
+            came.append(clock())
+            assert one.renew(clock())
+
+    def said():
+        return ["answers again" in record.message for record in caplog.records]
+
+    files.swap, clock.alarm = swap_or_fail, alarm
+    patience = Patience(root, sleep=lambda seconds: (seen.append(said()), clock.sleep(seconds)))
+    seen = []
+    patience.run(lambda: two.wait(patience=patience))
+    assert len(seen) > 3
+    assert all(one == [False] for one in seen), seen
+    assert said() == [False, True]
+    assert len(came) == (8 if who == "one that renews again" else 0)
+
+
 @pytest.mark.parametrize("place", ["disk"], indirect=True)
 def test_a_caller_that_does_not_stand_by_learns_of_a_disk_that_fails(place, lease):
     root, files = place
@@ -416,7 +450,7 @@ def test_a_caller_that_does_not_stand_by_learns_of_a_disk_that_fails(place, leas
 
 def test_a_disk_that_confirms_nothing_ends_a_stand_by(tmp_path):
     patience = Patience(str(tmp_path), sleep=lambda _: None)
-    patience.stands_by()
+    patience.stands_by(None)
     patience.failed(OSError(errno.ENOSPC, "No space left"))
     with pytest.raises(Unconfirmed):
         patience.failed(Unconfirmed("the disk did not confirm"))

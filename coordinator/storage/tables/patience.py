@@ -51,6 +51,7 @@ class Patience:
         self._sleep = sleep
         self._since_ms = 0
         self._tries = 0
+        self._held: object = None
 
     def run(self, work: Callable[[], T]) -> T:
         """Do something with the store, until it answers.
@@ -99,11 +100,24 @@ class Patience:
             self._end()
             raise
         self._tries += 1
+        self._held = None
 
-    def stands_by(self) -> None:
-        """Bear with a disk, too: the store has answered, and another one has it."""
+    def stands_by(self, held: object) -> None:
+        """Bear with a disk, too: the store was read, and another one has it.
+
+        A disk that is full is read as well as any: that one may be written to again is seen once
+        its holder has written.
+
+        Parameters
+        ----------
+        held
+            The lease as it was read.
+        """
         self._waits = self._may_wait
-        self.answered()
+        if self._tries and self._held in (None, held):
+            self._held = held
+        else:
+            self.answered()
 
     def answered(self) -> None:
         """Go on: the store has answered all that it was asked."""
@@ -113,5 +127,5 @@ class Patience:
         self._end()
 
     def _end(self) -> None:
-        self._tries = 0
+        self._tries, self._held = 0, None
         _WAITED_FOR.discard(self._root)
