@@ -1,10 +1,14 @@
-"""Lists of objects that are a second old: what is new is not in them, and what is gone still is."""
+"""Lists of objects: those that stay the same until something is written, and those a second old.
+
+In these what is new is missing, and what is gone still is there.
+"""
 
 from __future__ import annotations
 
 import re
 import threading
 import time
+from contextlib import contextmanager
 from html import unescape
 from urllib.parse import unquote
 
@@ -52,6 +56,45 @@ class Lists:
             head, _, tail = content.rpartition(b"</ListBucketResult>")
             tail = b"</ListBucketResult>"
         return head + shown + tail
+
+
+class KnownLists:
+    """Has moto make a list once for all requests between two writes: it takes 0.3 ms an object.
+
+    One writes at a time, for moto looks at conditions before it puts.
+    """
+
+    def __init__(self):
+        self._lock, self._writing = threading.Lock(), threading.Lock()
+        self._answers = {}
+        self._writes = 0
+
+    @contextmanager
+    def changed(self):
+        """Have what was listed before the block, or during it, be listed again."""
+        with self._writing:
+            self._forget()
+            try:
+                yield
+            finally:
+                self._forget()
+
+    def get(self, environ, ask):
+        """Return the answer to a request for a list."""
+        wanted = environ["PATH_INFO"], environ["QUERY_STRING"]
+        with self._lock:
+            found, writes = self._answers.get(wanted), self._writes
+        if found is None:
+            found = ask(environ)
+            with self._lock:
+                if writes == self._writes:
+                    self._answers[wanted] = found
+        return found
+
+    def _forget(self):
+        with self._lock:
+            self._answers.clear()
+            self._writes += 1
 
 
 def key_of(entry):

@@ -42,13 +42,12 @@ import threading
 import time
 import uuid
 from collections import Counter
-from contextlib import nullcontext
 from urllib.parse import parse_qs, urlsplit
 
-from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
+from moto.moto_server.werkzeug_app import create_backend_app
 from werkzeug.serving import make_server
 
-from tests.support.s3.lists import Lists
+from tests.support.s3.lists import KnownLists, Lists
 
 CONDITIONS = ("HTTP_IF_NONE_MATCH", "HTTP_IF_MATCH")
 REFUSALS = {
@@ -79,11 +78,10 @@ SERVERS_OWN = ("connection", "transfer-encoding", "keep-alive", "server", "date"
 class Faults:
     """The application, with faults around it."""
 
-    def __init__(self, inner, one_writes):
+    def __init__(self, inner, known):
         self._inner = inner
-        self._one_writes = one_writes
+        self._known = known
         self._lock = threading.Lock()
-        self._writing = threading.Lock()
         self._faults = []
         self._seen = []
         self._lists = Lists()
@@ -144,14 +142,20 @@ class Faults:
         raise ConnectionAbortedError
 
     def _answer(self, environ):
-        """Return status, headers and content; one writes at a time where conditions need that."""
-        head = []
-        writes = environ["REQUEST_METHOD"] not in READS
-        if writes:
+        """Return status, headers and content."""
+        if environ["REQUEST_METHOD"] not in READS:
             self._lists.note(environ["PATH_INFO"])
-        with self._writing if writes and self._one_writes else nullcontext():
-            made = self._inner(environ, lambda status, headers, *_: head.extend((status, headers)))
-            content = b"".join(made)
+            if self._known:
+                with self._known.changed():
+                    return self._ask(environ)
+        elif self._known and "list-type=" in environ["QUERY_STRING"]:
+            return self._known.get(environ, self._ask)
+        return self._ask(environ)
+
+    def _ask(self, environ):
+        head = []
+        made = self._inner(environ, lambda status, headers, *_: head.extend((status, headers)))
+        content = b"".join(made)
         return head[0], list(head[1]), content
 
     def _take(self, target, method, is_list):
@@ -223,9 +227,8 @@ class Proxy:
 def application():
     """Return what answers: moto, or what is at the address given."""
     if len(sys.argv) > 2:
-        return Faults(Proxy(sys.argv[2]), one_writes=False)
-    # moto looks at conditions before it puts.
-    return Faults(DomainDispatcherApplication(create_backend_app), one_writes=True)
+        return Faults(Proxy(sys.argv[2]), None)
+    return Faults(create_backend_app("s3"), KnownLists())
 
 
 if __name__ == "__main__":
