@@ -68,11 +68,15 @@ def test_folders_have_few_files():
 
 def texts_in(tree):
     """Yield strings outside of docstrings, with the line; `{}` stands for what an f-string has."""
-    docs = {id(one.value) for one in ast.walk(tree) if isinstance(one, ast.Expr)}
-    for node in ast.walk(tree):
+    docs = set()
+    for node in ast.walk(tree):  # a docstring and an f-string come before what they have
+        if isinstance(node, ast.Expr):
+            docs.add(id(node.value))
+        if not isinstance(node, ast.JoinedStr | ast.Constant):
+            continue
         parts = node.values if isinstance(node, ast.JoinedStr) else [node]
         docs |= {id(part) for part in parts if part is not node}
-        if id(node) in docs or not isinstance(node, ast.JoinedStr | ast.Constant):
+        if id(node) in docs:
             continue
         yield (
             node.lineno,
@@ -137,6 +141,8 @@ def test_the_core_speaks_no_command_line():
 
 
 CONSTANT = re.compile(r"(^|\.)_?[A-Z][A-Z0-9_]+$")
+MAY_PATCH = re.compile(r"(setattr|patch)\(|\._?[A-Z][A-Z0-9_]+\b[^=\n]*=[^=]")
+"""What every file has that patches a constant: the others, half of them, are not parsed."""
 
 
 def patched_in(tree):
@@ -154,6 +160,7 @@ def test_no_test_patches_a_constant():
     found = [
         f"{name_of(file)}: {name}"
         for file in (ROOT / "tests").rglob("*.py")
+        if MAY_PATCH.search(file.read_text())
         for name in patched_in(tree_of(file))
         if CONSTANT.search(name)
     ]
@@ -171,6 +178,7 @@ def test_no_test_patches_a_constant():
     ],
 )
 def test_a_planted_patch_is_found(statement):
+    assert MAY_PATCH.search(statement)
     assert any(CONSTANT.search(name) for name in patched_in(ast.parse(statement)))
 
 
