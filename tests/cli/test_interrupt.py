@@ -66,7 +66,8 @@ LONG = longer("a JVM each: make test-spark")
         pytest.param("a JVM", 1, 2, marks=LONG),
         pytest.param("a context", 0, 1, marks=LONG),
         pytest.param("a context", 2, 1, marks=LONG),
-        ("a context", 5, 2),
+        ("a context", 2, 2),
+        pytest.param("a context", 5, 2, marks=LONG),
     ],
 )
 def test_nothing_stays_and_little_is_said(tables, tmp_path, moment, then_s, times):
