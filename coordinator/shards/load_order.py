@@ -36,8 +36,6 @@ class LoadOrder:
 
     def ask(self, shard: int) -> None:
         """Have a shard loaded before those that were not asked for."""
-        if shard in self._asked:
-            return
         with self._changing:
             self._places += 1
             self._asked.setdefault(shard, self._places)
