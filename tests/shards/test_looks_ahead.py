@@ -145,6 +145,14 @@ def test_each_of_many_nodes_looks_at_few(s3):
     assert len(one.looked) == 4
 
 
+def test_a_shard_that_its_node_has_not_claimed_is_not_looked_at(s3):
+    """Its epoch is 0: the store has nothing of it from that node."""
+    one = Stood(written(s3), {0: 0, 1: 1, 2: 0, 3: 2}, others=2)
+    one.ahead._look_at = lambda shard, _owner: one.looked.append(shard)
+    one.ahead.look("a:1")
+    assert sorted(one.looked) == [1, 3]
+
+
 def test_on_a_disk_nothing_is_looked_at(tmp_path):
     one = Stood(str(tmp_path), {0: 1})
     one.see(FIRST, 0.0, 5.0, 9.0)

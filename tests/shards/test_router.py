@@ -21,6 +21,7 @@ from coordinator.core.events import (
 )
 from coordinator.core.java_hash import place_of
 from coordinator.errors import ErrorCode, GroupError
+from coordinator.errors.status import Status, refusal
 from coordinator.shards.router import Router
 from tests.support.members import join
 
@@ -100,7 +101,25 @@ def test_without_a_shard_lists_are_empty_and_the_rest_is_refused():
     ).result(0)
     assert listed == Result(response=[])
     assert refused == AWAY
-    assert isinstance(audited, GroupError)
+    stands_by = refusal(Status.STANDS_BY)
+    assert (audited.code, str(audited)) == (stands_by.code, str(stands_by))
+
+
+def test_what_is_refused_comes_to_no_shard():
+    """The rest of the batch does, in order, and audits, which are about no group."""
+    shard, audit, asked = Fake(0), RecordAudit(()), []
+
+    def refuse(event):
+        asked.append(event)
+        return AWAY if event.group_id == "stranger" else None
+
+    router = Router(lambda _: shard, lambda: [shard], refuse)
+    first, stranger, last = (Heartbeat(name, "m", 0) for name in ("a", "stranger", "b"))
+    answers = router.submit([first, stranger, audit, last]).result(0)
+    assert answers[1] == AWAY
+    assert [answers[at].response for at in (0, 2, 3)] == [(0, first), (0, audit), (0, last)]
+    assert shard.asked == [[first, audit, last]]
+    assert asked == [first, stranger, last]
 
 
 def test_an_error_of_a_shard_is_that_of_the_whole_list():
