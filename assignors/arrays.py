@@ -71,6 +71,19 @@ def expand_runs(starts: Ints, counts: Ints) -> Longs:
     return np.arange(offsets[-1], dtype=np.int64) + np.repeat(starts - offsets[:-1], counts)
 
 
+def sum_pairs(row: Ints, column: Ints, amount: Ints, width: int) -> tuple[Longs, Longs, Longs]:
+    """Sum `amount` by (row, column), sorted; columns lie in 0 … width − 1."""
+    key: Longs = row.astype(np.int64) * width + column
+    sums: Longs = amount.astype(np.int64)
+    if len(key) and (key[1:] < key[:-1]).any():
+        order = key.argsort(kind="stable")
+        key, sums = key[order], sums[order]
+    head = np.flatnonzero(rank_in_runs(key) == 0)
+    if len(head) < len(key):
+        sums = np.add.reduceat(sums, head)
+    return key[head] // width, key[head] % width, sums
+
+
 def sum_segments(values: Ints, offsets: Longs) -> Longs:
     """Sum each segment values[offsets[s]:offsets[s + 1]]; an empty segment sums to 0."""
     totals = offsets_of(values)

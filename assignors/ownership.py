@@ -17,6 +17,7 @@ from assignors.arrays import (
     offsets_of,
     rank_in_runs,
     sum_by,
+    sum_pairs,
     sum_segments,
 )
 from assignors.compressed_problem import Cells
@@ -102,14 +103,7 @@ class Ownership:
         """Sum owned ranges by (member, topic class), sorted: (member, topic class, owned)."""
         group = self.group
         topics = max(len(self.cells.problem.partitions), 1)
-        key = group.member[rows].astype(np.int64) * topics + self.topic_class[rows]
-        count = group.count[rows].astype(np.int64)
-        if len(key) and (np.diff(key) < 0).any():
-            order = np.argsort(key, kind="stable")
-            key, count = key[order], count[order]
-        head = np.flatnonzero(rank_in_runs(key) == 0)
-        owned = np.add.reduceat(count, head) if len(head) else count
-        return key[head] // topics, key[head] % topics, owned
+        return sum_pairs(group.member[rows], self.topic_class[rows], group.count[rows], topics)
 
     def pair(self, topic_class: Longs, class_: Longs) -> Longs:
         """Look up eligible (topic class, class) pairs; every pair given must be one."""

@@ -19,7 +19,6 @@ from assignors.incremental.known_topics import KnownTopics
 from assignors.incremental.layered_columns import LayeredColumns
 from assignors.incremental.level_counts import FEW
 from assignors.incremental.member_order import Keys, MemberOrder, Texts
-from assignors.incremental.owned_kinds import OwnedKinds
 from assignors.incremental.subscribed_topics import SubscribedTopics
 from assignors.partition_ranges import PartitionRanges
 from assignors.plan import ABOVE_ALL
@@ -98,7 +97,12 @@ class EqualMembers:
 
     @classmethod
     def of_classes(
-        cls, group: GroupSpec, topics: KnownTopics, owned: PartitionRanges, block: int
+        cls,
+        group: GroupSpec,
+        topics: KnownTopics,
+        owned: PartitionRanges,
+        loads: Longs,
+        block: int,
     ) -> tuple[EqualMembers, ...]:
         """Take the members of each class of a group, and what they own.
 
@@ -106,9 +110,11 @@ class EqualMembers:
         ----------
         topics
             Those of the group, in its order.
+        loads
+            The load of each member, or the kind of what it owns.
         """
         keys, racks = order_keys(group.member_ids, group.instance_ids), read_texts(group.racks)
-        loads, lengths = owned.loads(), np.bincount(owned.member, minlength=group.member_count)
+        lengths = np.bincount(owned.member, minlength=group.member_count)
         starts = offsets_of(lengths)
         static = group.instance_ids.is_valid()
         instances = {
@@ -218,16 +224,6 @@ class EqualMembers:
             versions=_list_versions(lengths),
             ranges=LayeredColumns.of(*ranges),
         )
-
-    def counted_by(self, kinds: OwnedKinds) -> tuple[EqualMembers, OwnedKinds]:
-        """Return the same with kinds of what members own instead of loads."""
-        keys, versions = self.order.all()
-        lengths, (topic, _, count) = self.ranges_of(versions)
-        who = np.repeat(np.arange(len(keys)), lengths)
-        kinds, numbers = kinds.find(kinds.of_ranges(len(keys), who, topic, count))
-        racks = self.order.all_racks()
-        order = MemberOrder.of(keys, versions, numbers, self.order.block, racks)
-        return replace(self, order=order), kinds
 
     def all_owned(self) -> Owned:
         """Return all members, and what they own."""

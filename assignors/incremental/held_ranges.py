@@ -25,6 +25,11 @@ class HeldRanges:
         who = np.repeat(np.arange(len(lengths)), lengths)
         return cls(who, topic, first, count.astype(np.int64))
 
+    @classmethod
+    def none(cls) -> HeldRanges:
+        """Return no ranges."""
+        return cls(*np.zeros((4, 0), dtype=np.int64))
+
     def keep_longest(self, entry: Longs, keeps: Longs) -> tuple[HeldRanges, HeldRanges]:
         """Return what is kept, as `assignors.arrays.keep_longest`, and the rest."""
         kept = keep_longest(entry, self.count, keeps)

@@ -107,6 +107,11 @@ class LevelCounts:
         some = np.isin(self.loads, loads).nonzero()[0].tolist()
         return _sum_up([self.blocks[at] for at in some])
 
+    def first_block(self, level: int) -> int:
+        """Return the first block in which a member has a load, given as a row of these counts."""
+        counts = self.blocks[level]
+        return int((counts > 0).argmax()) if len(counts) > 1 else 0
+
     def changed(self, *parts: tuple[Longs, Longs, int]) -> LevelCounts:
         """Return counts with more members, or fewer where the sign is −1: block, load, sign."""
         fresh: dict[int, Longs] = {}

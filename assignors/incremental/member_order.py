@@ -185,6 +185,27 @@ class MemberOrder:
         """Return the last `wanted` places of members with one of these loads."""
         return self._last(wanted, self.counts.among(loads), partial(_are_among, loads))
 
+    def first_of_each(self, levels: Longs) -> Longs:
+        """Return the first place of a member with each of some loads, given as rows of `counts`."""
+        blocks = [self.counts.first_block(level) for level in levels.tolist()]
+        loads = [self.counts.loads[level] for level in levels.tolist()]
+        if len(set(blocks)) < len(blocks) > FEW:
+            return self._first_of_many(np.array(blocks), np.array(loads))
+        found = [
+            (block << INDEX_BITS) | int((self.loads.blocks[block] == load).argmax())
+            for block, load in zip(blocks, loads, strict=True)
+        ]
+        return np.array(found, dtype=np.int64)
+
+    def _first_of_many(self, blocks: Longs, loads: Longs) -> Longs:
+        found = np.empty_like(loads)
+        order = np.argsort(blocks, kind="stable")
+        for block, rows in split_blocks(blocks[order]):
+            levels, first = np.unique(self.loads.blocks[block], return_index=True)
+            some = order[rows]
+            found[some] = (block << INDEX_BITS) | first[np.searchsorted(levels, loads[some])]
+        return found
+
     def _all(self, counts: Longs | None, are_some: _AreSome) -> Longs:
         return _NONE if counts is None else self._places_where(counts.nonzero()[0], are_some)
 

@@ -152,7 +152,7 @@ def _find_drops(held: EqualMembers, order: MemberOrder, total: int, low: int, hi
     counts, none = order.counts, np.zeros(0, dtype=np.int64)
     needed = counts.count_drops(low, high, total)
     if not needed:
-        nothing = HeldRanges(none, none, none, none)
+        nothing = HeldRanges.none()
         return _Drops(None, none, order.at(none), none, none, nothing, nothing)
     height, first = counts.lower(needed)
     above = counts.count_above(height)

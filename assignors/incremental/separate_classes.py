@@ -92,15 +92,16 @@ class SeparateClasses:
     def of(cls, group: GroupSpec, owned: PartitionRanges, block: int) -> SeparateClasses | None:
         """Take a group, and what its members own; None if they own in very many ways."""
         topics = KnownTopics.of(group.topics, group.partitions)
-        classes = dict(enumerate(EqualMembers.of_classes(group, topics, owned, block)))
-        lists = {at: one.topics.names for at, one in classes.items()}
-        directory, statics, kinds = None, classes[0].statics, None
+        loads, kinds = owned.loads(), None
         if len(np.unique(group.class_topics)) < len(group.class_topics):
             kinds = OwnedKinds.of(CompressedProblem.of(group).topic_class)
-            for at, one in classes.items():
-                classes[at], kinds = one.counted_by(kinds)
-            if _are_many(classes, kinds):
-                return None
+            amounts = kinds.sum_ranges(len(loads), owned.member, owned.topic, owned.count)
+            kinds, loads = kinds.find(amounts)
+        classes = dict(enumerate(EqualMembers.of_classes(group, topics, owned, loads, block)))
+        if kinds is not None and _are_many(classes, kinds):
+            return None
+        lists = {at: one.topics.names for at, one in classes.items()}
+        directory, statics = None, classes[0].statics
         if len(classes) > 1:
             keys = order_keys(group.member_ids, group.instance_ids)
             number, none = group.member_class.astype(np.int64), np.zeros(len(keys), dtype=np.int64)
@@ -414,7 +415,7 @@ def _are_many(classes: dict[int, EqualMembers], kinds: OwnedKinds) -> bool:
     """Tell whether to count members by kind is too much, or most kinds are no longer there."""
     orders = [one.order for one in classes.values()]
     used = sum(len(order.counts.loads) for order in orders)
-    cells = sum(order.counts.size for order in orders) + kinds.vectors.size
+    cells = sum(order.counts.size for order in orders) + len(kinds.amounts.topic)
     return cells > _KINDS_MAX or len(kinds) > _UNUSED_MAX * used + _UNUSED_MIN
 
 

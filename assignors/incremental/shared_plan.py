@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from assignors.arrays import LINE_BITS, Ints, Longs, offsets_of, sum_by
+from assignors.arrays import LINE_BITS, Ints, Longs, offsets_of, sum_by, sum_segments
 from assignors.compressed_problem import CompressedProblem
 from assignors.incremental.equal_members import EqualMembers
 from assignors.incremental.held_ranges import HeldRanges
@@ -55,6 +55,9 @@ class SharedPlan:
     kinds: OwnedKinds
     touched: dict[int, Longs]
     moved: int
+
+
+_Parts = list[tuple[Longs, Longs, Longs]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +111,7 @@ def plan_shared(
     numbers = sorted(held, key=lambda number: held[number].order.heads[0])
     classes = [held[number] for number in numbers]
     problem, partitions = list_problem(classes, topics)
-    owned = KeptOwnership(classes, kinds, problem.topic_class)
+    owned = KeptOwnership(classes, kinds, _find_heads(kinds, topics, problem))
     plan = _solve(problem, owned, assignor)
     flows = plan.flows
     if not plan.exact:
@@ -117,7 +120,11 @@ def plan_shared(
     class_of_number = np.full(len(topics.partitions), -1, dtype=np.int64)
     class_of_number[topics.numbers] = plan.cells.problem.topic_class
     kept: list[_Kept] = []
+    nothing = _Kept(np.zeros(0, dtype=np.int64), HeldRanges.none())
     for at, drops in enumerate(_find_drops(owned, plan)):
+        if drops is None:
+            kept.append(nothing)
+            continue
         classes[at], kinds, some, given = _drop(classes[at], kinds, drops, class_of_number)
         kept.append(some)
         pool.append(given)
@@ -146,6 +153,14 @@ def plan_shared(
     )
 
 
+def _find_heads(kinds: OwnedKinds, topics: KnownTopics, problem: CompressedProblem) -> Longs:
+    """Return by topic class of the kinds a topic of it, as a place in the order of names."""
+    heads = np.zeros(kinds.width, dtype=np.int64)
+    places = np.flatnonzero(problem.topic_class >= 0)
+    heads[kinds.topic_class[topics.numbers[places]]] = places
+    return heads
+
+
 def _solve(
     problem: CompressedProblem, owned: KeptOwnership, assignor: UniformAssignor | StickyAssignor
 ) -> Plan:
@@ -155,41 +170,39 @@ def _solve(
     return solve_plan(plan_uniform_cells(problem), owned, assignor.exact_edges)
 
 
-def _find_drops(owned: KeptOwnership, plan: Plan) -> list[_Drops]:
-    """Bring a plan's drops down to members, by class."""
-    parts: list[list[tuple[Longs, Longs, Longs]]] = [[] for _ in owned.classes]
+def _find_drops(owned: KeptOwnership, plan: Plan) -> list[_Drops | None]:
+    """Bring a plan's drops down to members, by class; None: it gives nothing."""
+    parts: list[_Parts] = [[] for _ in owned.classes]
     _drop_crossing(owned, plan, parts)
     _drop_above_level(owned, plan, parts)
     _drop_of_types(owned, plan, parts)
     _drop_below_low(owned, plan, parts)
-    none = np.zeros(0, dtype=np.int64)
-    found = []
+    found: list[_Drops | None] = []
     for some in parts:
-        place, topic, amount = (
-            np.concatenate(column) for column in zip((none, none, none), *some, strict=True)
-        )
+        if not some:
+            found.append(None)
+            continue
+        place, topic, amount = (np.concatenate(column) for column in zip(*some, strict=True))
         order = np.lexsort((topic, place))
         order = order[amount[order] > 0]
         found.append(_Drops(place[order], topic[order], amount[order]))
     return found
 
 
-def _drop_crossing(
-    owned: KeptOwnership, plan: Plan, parts: list[list[tuple[Longs, Longs, Longs]]]
-) -> None:
+def _drop_crossing(owned: KeptOwnership, plan: Plan, parts: list[_Parts]) -> None:
     """Give up everything owned across a border of cells."""
     outside = owned.seen(plan.cells).outside
-    for row in np.flatnonzero(outside.any(axis=1)).tolist():
+    places = owned.kind[:0]
+    last = -1
+    for row, topic, amount in zip(*(column.tolist() for column in outside), strict=True):
         class_ = int(owned.class_[row])
-        places = owned.classes[class_].order.all_of(owned.kind[row : row + 1])
-        for topic in np.flatnonzero(outside[row]).tolist():
-            amount = np.full_like(places, outside[row, topic])
-            parts[class_].append((places, np.full_like(places, topic), amount))
+        if row != last:
+            places, last = owned.classes[class_].order.all_of(owned.kind[row : row + 1]), row
+        part = (places, np.full_like(places, topic), np.full_like(places, amount))
+        parts[class_].append(part)
 
 
-def _drop_above_level(
-    owned: KeptOwnership, plan: Plan, parts: list[list[tuple[Longs, Longs, Longs]]]
-) -> None:
+def _drop_above_level(owned: KeptOwnership, plan: Plan, parts: list[_Parts]) -> None:
     """Lower the fullest members of classes that are alone in their cell."""
     if not plan.drops.any():
         return
@@ -207,20 +220,19 @@ def _drop_above_level(
         parts[class_].append((places, np.full_like(places, only[class_]), amount))
 
 
-def _drop_of_types(
-    owned: KeptOwnership, plan: Plan, parts: list[list[tuple[Longs, Longs, Longs]]]
-) -> None:
+def _drop_of_types(owned: KeptOwnership, plan: Plan, parts: list[_Parts]) -> None:
     """Lay each type's drops end to end; unit j is given up by member j mod w of the type."""
     if plan.flows is None:
         return
     held = plan.flows.held
     lost = held.entry_total - plan.flows.kept
-    for number, rows in enumerate(owned.types_of(held)):
+    types = owned.types_of(held)
+    losing = sum_segments(lost, held.node_entries)[: len(types.offsets) - 1]
+    for number in np.flatnonzero(losing).tolist():
+        rows = types.rows[types.offsets[number] : types.offsets[number + 1]]
         entries = slice(int(held.node_entries[number]), int(held.node_entries[number + 1]))
         amount, topics = lost[entries], held.entry_topic[entries]
-        total, width = int(amount.sum()), int(held.node_members[number])
-        if not total:
-            continue
+        total, width = int(losing[number]), int(held.node_members[number])
         class_ = int(owned.class_[rows[0]])
         order = owned.classes[class_].order
         places = order.first_of(min(total, width), np.sort(owned.kind[rows]))
@@ -230,9 +242,7 @@ def _drop_of_types(
             parts[class_].append((places, np.full_like(places, topic), units))
 
 
-def _drop_below_low(
-    owned: KeptOwnership, plan: Plan, parts: list[list[tuple[Longs, Longs, Longs]]]
-) -> None:
+def _drop_below_low(owned: KeptOwnership, plan: Plan, parts: list[_Parts]) -> None:
     """Take what members at or below low lose (rare) from the last of them in order."""
     if plan.flows is None:
         return
@@ -241,7 +251,7 @@ def _drop_below_low(
     for pair in np.flatnonzero(lost).tolist():
         class_, topic = int(problem.pair_class[pair]), int(problem.pair_topic[pair])
         rows, order = owned.rows_of(class_), owned.classes[class_].order
-        had, kind = seen.owned[rows, topic], owned.kind[rows]
+        had, kind = seen.owned_of(rows, topic), owned.kind[rows]
         some = (seen.load[rows] <= plan.cells.low[class_]) & (had > 0)
         most = min(int(lost[pair]), int(owned.members[rows][some].sum()))
         places = order.last_of(most, kind[some])[::-1]
@@ -263,14 +273,14 @@ def _drop(
     places = np.unique(drops.place)
     versions = held.order.numbers_at(places)
     ranges = HeldRanges.of(*held.ranges_of(versions))
-    if not len(places):
-        return held, kinds, _Kept(places, ranges), [ranges.topic, ranges.first, ranges.count]
-    width = int(class_of_number.max(initial=0)) + 1
-    entry = ranges.who * width + class_of_number[ranges.topic]
-    keeps = sum_by(entry, ranges.count, len(places) * width)
-    keeps[np.searchsorted(places, drops.place) * width + drops.topic] -= drops.amount
+    width = int(class_of_number.max()) + 1
+    key = ranges.who * width + class_of_number[ranges.topic]
+    entries, entry = np.unique(key, return_inverse=True)
+    keeps = sum_by(entry, ranges.count, len(entries))
+    giving = np.searchsorted(places, drops.place) * width + drops.topic
+    keeps[np.searchsorted(entries, giving)] -= drops.amount
     stays, gone = ranges.keep_longest(entry, keeps)
-    kinds, now = kinds.find(kinds.of_ranges(len(places), stays.who, stays.topic, stays.count))
+    kinds, now = kinds.find(kinds.sum_ranges(len(places), stays.who, stays.topic, stays.count))
     lowered = replace(held, order=held.order.put(places, now))
     return lowered, kinds, _Kept(places, stays), [gone.topic, gone.first, gone.count]
 
@@ -280,7 +290,7 @@ def _find_takers(
 ) -> list[tuple[Longs, Longs]]:
     """Fill the emptiest members of each class: places, ascending, and how much each gets."""
     amount = sum_by(plan.cells.problem.pair_class, shares, len(classes))
-    loads = kinds.vectors.sum(axis=1)
+    loads = kinds.loads
     none = np.zeros(0, dtype=np.int64)
     found = []
     for wanted, held in zip(amount.tolist(), classes, strict=True):
@@ -305,6 +315,8 @@ def _rank_wants(touched: list[Longs], taken: list[tuple[Longs, Longs]]) -> Deman
     starts = offsets_of(np.array([len(places) for places in touched], dtype=np.int64))
     member, amount = [starts[:0]], [starts[:0]]
     for at, (places, wants) in enumerate(taken):
+        if not len(places):
+            continue
         order = np.argsort(-wants, kind="stable")
         member.append(starts[at] + np.searchsorted(touched[at], places)[order])
         amount.append(wants[order])
@@ -340,7 +352,6 @@ def _give(
     by_place = np.argsort(key, kind="stable")
     rows = merge_touching(*(column[by_place] for column in (who, topic, first, count)))
     lengths = np.bincount(rows[0], minlength=len(places))
-    owned = kinds.of_ranges(len(places), rows[0].astype(np.int64), rows[1], rows[3])
-    kinds, now = kinds.find(owned)
+    kinds, now = kinds.find(kinds.sum_ranges(len(places), rows[0], rows[1], rows[3]))
     order = held.order.put(places, now, held.next_versions(lengths))
     return held.with_ranges(order, lengths, rows[1:]), kinds

@@ -70,6 +70,29 @@ def test_classes_that_share_topics(name, options, seed, lists, members):
         assert planned.full in {None, FullPlan.SUBSCRIPTIONS}
 
 
+@pytest.mark.parametrize("name", ["uniform", "sticky"])
+def test_very_many_classes_that_share_topics(name):
+    """Each of 1,000 subscribes to a topic of its own, and each two to one in common."""
+    topics = {f"own{at}": 7 for at in range(1000)} | {f"two{at}": 4 for at in range(500)}
+    members = {
+        f"m{at:04d}": {"subscribed": [f"own{at // 2}", f"two{at // 4}"]} for at in range(2000)
+    }
+    assignor = get_assignor(name, **NOT_LONG)
+    planned = PlannedGroup.plan(
+        GroupSpec.from_dict({"topics": topics, "members": members}), assignor, block=8
+    )
+    changes = [
+        GroupChanges(joined=[SubscribedMembers.of("m0400x", subscribed=["own200", "two100"])]),
+        GroupChanges(left=["m1001"], topics={"two0": 9}),
+        GroupChanges(resubscribed=[other("m0004", "own9", "two4")]),
+    ]
+    for change in changes:
+        expected = assignor.assign(change_group(planned.group(), planned.assignment(), change))
+        planned = planned.after(change).planned
+        assert planned.full is None
+        assert planned.assignment() == expected
+
+
 @pytest.mark.parametrize(("name", "options"), LIMITED, ids=str)
 @given(seed=SEEDS, lists=st.integers(1, 5), shared=st.booleans())
 @settings(max_examples=400 if EVERY else 6)
