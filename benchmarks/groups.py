@@ -15,6 +15,8 @@ import pyarrow.compute as pc
 
 from assignors import GroupSpec, PartitionRanges
 from assignors.arrays import LINE_BITS, Ints, Longs, offsets_of, rank_in_runs
+from assignors.loads.load_spec import Floats
+from assignors.loads.parse_loads import RawLoads
 from assignors.partition_ranges import order_canonically, overlay
 
 
@@ -95,8 +97,16 @@ def classes(partitions: int, topics: int, subscriptions: int, more: int) -> Topi
     return Topics(_sizes(partitions, topics), lists)
 
 
-def group_of(topics: Topics, members: Members, past: Past | None = None) -> GroupSpec:
-    """Build the group; with a past, live members still own what it gave them."""
+def group_of(
+    topics: Topics, members: Members, past: Past | None = None, weights: Floats | None = None
+) -> GroupSpec:
+    """Build the group; with a past, live members still own what it gave them.
+
+    Parameters
+    ----------
+    weights
+        Of partitions, topic by topic; None: without any.
+    """
     lengths = np.array([len(item) for item in topics.subscriptions])
     none, names = np.zeros(0, dtype=np.int64), pa.nulls(len(members), pa.string())
     group = GroupSpec.from_columns(
@@ -112,6 +122,7 @@ def group_of(topics: Topics, members: Members, past: Past | None = None) -> Grou
         owned_topic=none,
         owned_first=none,
         owned_count=none,
+        loads=None if weights is None else RawLoads(weight=weights),
     )
     return group if past is None else _owned(group, members, past)
 

@@ -21,11 +21,14 @@ TEXT = """\
 CPU ms of `uniform`, 1,000 topics; all members subscribe alike, or each to one topic. *Continued* is
 `PlannedGroup.after`, which looks at what moves; *from tables* reads the group again and plans it
 from nothing, which gives the same rows. *Aged*: after 1,000 plans in which one member left or
-joined.
+joined. *Drift*: of `weighted`, other weights of 100 of 1,000,000 lognormal ones on 10,000 members.
 """
 APART = "one joins, a subscription for each topic"
-GOALS = {"one joins": 1.0, "one leaves": 1.0, "many join": 60.0, APART: 20.0}
+DRIFT = "weights drift"
+GOALS = {"one joins": 1.0, "one leaves": 1.0, "many join": 60.0, APART: 20.0, DRIFT: 20.0}
 """A hundredth of the members is many."""
+DRIFTING = 100
+"""So many weights change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +85,27 @@ def _all(sizes: Sizes) -> Iterator[Figure]:
     yield Figure.of("one leaves or joins, aged", samples, goal=1.0)
     del planned, done
     yield from _apart(sizes, rng)
+    yield from _drift(sizes, rng)
+
+
+def _drift(sizes: Sizes, rng: np.random.Generator) -> Iterator[Figure]:
+    """Measure a group with weights, a few of which change."""
+    members, each = max(sizes.members // 100, 10), 100
+    topics = groups.equal(members * each, sizes.topics)
+    weights = rng.lognormal(0, 1, int(topics.partitions.sum()))
+    group = groups.group_of(topics, groups.spread_over(members, 1), weights=weights)
+    planned = PlannedGroup.plan(group, get_assignor("weighted"))
+    size = int(topics.partitions[0])
+    at = rng.choice(len(weights), min(DRIFTING, len(weights) // 10), replace=False).tolist()
+    names, drift = group.topics.to_pylist(), dict[str, dict[int, float]]()
+    for place in at:
+        new = float(weights[place] * rng.uniform(0.9, 1.1))
+        drift.setdefault(names[place // size], {})[place % size] = new
+    change = GroupChanges(weights=drift)
+    yield _continued(DRIFT, planned, change)
+    before = planned.group(), planned.assignment()
+    _, samples = cpu_ms(partial(_from_tables, planned, before, change), 0.0, least=3)
+    yield Figure.of(f"{DRIFT}, from tables", samples)
 
 
 def _apart(sizes: Sizes, rng: np.random.Generator) -> Iterator[Figure]:

@@ -16,6 +16,13 @@ from assignors.arrays import Longs, offsets_of
 from assignors.errors import SpecError
 from assignors.group_spec import GroupSpec
 from assignors.incremental.parse_changes import ChangedMembers, parse_changes
+from assignors.loads.change_loads import (
+    NewWeights,
+    carry_loads,
+    locate_weights,
+    put_weights,
+)
+from assignors.loads.parse_loads import RawLoads
 from assignors.parse import parse_json_object, refuse_unknown_topic
 from assignors.parse_tables import parse_topics_table
 from assignors.partition_ranges import PartitionRanges
@@ -82,6 +89,8 @@ class GroupChanges:
     renamed
         Members that stay under another id, with all else that they have: the next incarnation of
         each static member by the id of the one before.
+    weights
+        New weights by topic and partition; None: it is not known any longer.
     """
 
     left: Sequence[str] = ()
@@ -91,6 +100,7 @@ class GroupChanges:
     removed_topics: Sequence[str] = ()
     lists: Sequence[tuple[Collection[str], Collection[str]]] = ()
     renamed: Mapping[str, str] = field(default_factory=dict)
+    weights: NewWeights = field(default_factory=dict)
 
     @classmethod
     def from_dict(cls, changes: Mapping[str, object]) -> Self:
@@ -130,19 +140,15 @@ class GroupChanges:
 def change_group(group: GroupSpec, owned: PartitionRanges, changes: GroupChanges) -> GroupSpec:
     """Return the group after changes, read from tables; members own what `owned` says.
 
+    Capacities, states and constraints stay; who joined has capacity 1 and is active.
+
     Raises
     ------
     SpecError
-        A member that left or changed is unknown, one that joined is not new, a topic is unknown;
-        or the group has weights or constraints.
+        A member that left or changed is unknown, one that joined is not new, or a topic is unknown.
     """
     if changes.renamed:
-        group, owned = _rename(group, owned, changes.renamed)
-    if group.loads is not None:
-        raise SpecError(
-            "the group has weights or constraints, which changes do not carry over: "
-            "build the group again"
-        )
+        group, owned = rename_group(group, owned, changes.renamed)
     topics, partitions = _change_topics(group, changes)
     lists = _list_topics(group, changes, topics)
     subscription = group.member_class.astype(np.int64)
@@ -172,14 +178,50 @@ def change_group(group: GroupSpec, owned: PartitionRanges, changes: GroupChanges
         list_topics=np.concatenate([*lists, np.zeros(0, dtype=np.int64)]),
         topics=topics,
         partitions=partitions,
+        loads=_change_loads(group, changes, at, topics, partitions),
         **_clip_owned(owned, topics, partitions, _find_returned(changes)),
     )
 
 
-def _rename(
+def _change_loads(
+    group: GroupSpec, changes: GroupChanges, stays: Longs, topics: pa.StringArray, counts: Longs
+) -> RawLoads | None:
+    """Return weights, capacities and the like after the changes; None without any.
+
+    Parameters
+    ----------
+    stays
+        Places of the members that stay.
+    topics, counts
+        Names, in order, and partitions after the changes.
+    """
+    if group.loads is None and not changes.weights:
+        return None
+    raw = RawLoads() if group.loads is None else group.loads.given
+    joined = sum(len(members.member_ids) for members in changes.joined)
+    line = np.arange(int(counts.sum()))
+    if changes.topics or changes.removed_topics:
+        before, now = offsets_of(group.partitions), offsets_of(counts)
+        at = _look_up(topics, group.topics)
+        inside = line - np.repeat(now[:-1], counts)
+        known = inside < np.repeat(np.append(group.partitions, 0)[at], counts)
+        line = np.where(known, inside + np.repeat(before[at], counts), -1)
+    raw = carry_loads(raw, stays, joined, line)
+    if not changes.weights:
+        return raw
+    return put_weights(raw, *locate_weights(changes.weights, topics, counts), len(line))
+
+
+def rename_group(
     group: GroupSpec, owned: PartitionRanges, renamed: Mapping[str, str]
 ) -> tuple[GroupSpec, PartitionRanges]:
-    """Return the group, and what its members own, under their new ids; in the order of before."""
+    """Return the group, and what its members own, under their new ids; in the order of before.
+
+    Raises
+    ------
+    SpecError
+        A member is unknown, or its new id is not new.
+    """
     old, new = (pa.array(names, pa.string()) for names in (renamed.keys(), renamed.values()))
     _find(group.member_ids, old)
     if len(set(renamed.values())) < len(renamed):

@@ -6,6 +6,7 @@ sense of a group (unknown members, topics that are not there) is refused when it
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,7 +22,9 @@ from assignors.parse import (
     show,
 )
 
-CHANGE_KEYS = ("left", "joined", "resubscribed", "topics", "removed_topics", "lists", "renamed")
+CHANGE_KEYS = (
+    "left", "joined", "resubscribed", "topics", "removed_topics", "lists", "renamed", "weights",
+)  # fmt: skip
 """Fields of changes, as those of `GroupChanges`."""
 _JOINED_KEYS, _RESUBSCRIBED_KEYS = ("subscribed", "instance_id", "rack"), ("subscribed",)
 _MEMBER = '{"subscribed": [topic, …]}'
@@ -67,7 +70,33 @@ def parse_changes(changes: Mapping[str, object]) -> dict[str, Any]:
         "lists": [_parse_lists(at, pair) for at, pair in enumerate(lists)],
         "renamed": dict(zip(renamed, parse_names(renamed.values(), "member id").to_pylist(),
                             strict=True)),
+        "weights": _parse_weights(fields.get("weights", {})),
     }  # fmt: skip
+
+
+def _parse_weights(value: object) -> dict[str, dict[int, float | None]]:
+    """Read weights by topic and partition; in JSON, partitions are texts."""
+    found: dict[str, dict[int, float | None]] = {}
+    for topic, some in check_mapping(value, "weights", "{topic: {partition: weight}}").items():
+        what = f"weights of topic {show(topic)}"
+        found[topic] = {}
+        for partition, weight in check_mapping(some, what, "{partition: weight}").items():
+            if isinstance(weight, bool) or not isinstance(weight, int | float | None):
+                raise SpecError(
+                    f"{what}: partition {show(partition)} has {show(weight)}, "
+                    f"{kind_of(weight)}: give a number, or null if it is unknown"
+                )
+            found[topic][_parse_partition(partition, what)] = weight
+    return found
+
+
+def _parse_partition(value: object, what: str) -> int:
+    """Read the number of a partition: an integer, or its digits."""
+    if isinstance(value, str) and re.fullmatch("0|[1-9][0-9]{0,9}", value):
+        return int(value)
+    if type(value) is int:
+        return value
+    raise SpecError(f"{what}: partition {show(value)}: give the number of a partition")
 
 
 def _parse_members(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TypeGuard
 
@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from assignors.group_spec import GroupSpec
 from assignors.incremental.changes import GroupChanges, change_group
+from assignors.incremental.drifting_weights import DriftingWeights
 from assignors.incremental.full_plan import FullPlan
 from assignors.incremental.member_order import BLOCK
 from assignors.incremental.resolve_changes import PAIRS_MAX, ResolvedChanges, resolve_changes
@@ -22,6 +23,7 @@ from assignors.plan import bound_equal_loads
 from assignors.registry import Assignor
 from assignors.sticky import StickyAssignor, parse_imbalance
 from assignors.uniform import UniformAssignor
+from assignors.weighted.assignor import WeightedAssignor
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,6 +45,7 @@ class PlannedGroup:
     full: FullPlan | None
     _whole: tuple[GroupSpec, PartitionRanges] | None
     _held: SeparateClasses | None
+    _weighed: DriftingWeights | None = None
 
     @classmethod
     def plan(
@@ -73,18 +76,20 @@ class PlannedGroup:
         block: int = BLOCK,
     ) -> PlannedGroup:
         """Take the plan that an assignor has made for a group; the rest as `plan`."""
-        held = None
-        if _find_obstacle(group, assignor) is None:
+        held, weighed = None, None
+        if isinstance(assignor, WeightedAssignor):
+            weighed = DriftingWeights.of(group, ranges, assignor)
+        elif _find_obstacle(group, assignor) is None:
             held = SeparateClasses.of(group, ranges, block)
-        whole = (group, ranges) if held is None else None
-        return cls(assignor, ranges.verdict, why, whole, held)
+        whole = (group, ranges) if held is None and weighed is None else None
+        return cls(assignor, ranges.verdict, why, whole, held, weighed)
 
     def find_obstacle(self, changes: GroupChanges) -> FullPlan | None:
         """Return why the plan after some changes would look at all members; None: it would not.
 
         It would too if a change names a member that is unknown, or one as new that is not.
         """
-        found = self._resolve(changes)
+        found = self.follow(changes) if self._weighed is not None else self._resolve(changes)
         return found if isinstance(found, FullPlan) else None
 
     def after(self, changes: GroupChanges) -> PlannedChange:
@@ -100,6 +105,8 @@ class PlannedGroup:
 
     def follow(self, changes: GroupChanges) -> PlannedChange | FullPlan:
         """Return the same if the plan continues from this one; else why it does not."""
+        if self._weighed is not None:
+            return self._follow_weights(self._weighed, changes)
         found = self._resolve(changes)
         if isinstance(found, FullPlan):
             return found
@@ -115,11 +122,24 @@ class PlannedGroup:
         changed = plans.held.ranges_of(join_owned(plans.touched), verdict)
         return PlannedChange(planned, changed)
 
+    def _follow_weights(
+        self, weighed: DriftingWeights, changes: GroupChanges
+    ) -> PlannedChange | FullPlan:
+        """Leave all as it is, if a plan from nothing does."""
+        assert isinstance(self.assignor, WeightedAssignor)
+        after = weighed.follow(changes, self.assignor)
+        if isinstance(after, FullPlan):
+            return after
+        planned = PlannedGroup(self.assignor, Verdict(), None, None, None, after)
+        return PlannedChange(planned, after.owned_by(()))
+
     def _resolve(self, changes: GroupChanges) -> ResolvedChanges | FullPlan:
         if self._held is None:
             assert self._whole is not None
             return _find_obstacle(self._whole[0], self.assignor) or FullPlan.KINDS
         assert isinstance(self.assignor, UniformAssignor | StickyAssignor)
+        if changes.weights:
+            return FullPlan.LOADS
         if self.verdict.partial:  # classes that nothing touches have more to move
             return FullPlan.MOVES
         found = resolve_changes(self._held, changes)
@@ -129,11 +149,7 @@ class PlannedGroup:
         return FullPlan.LONG if long else found
 
     def _plan_all(self, changes: GroupChanges, why: FullPlan) -> PlannedChange:
-        if self._held is not None:
-            before = self._held.group_and_owned()
-        else:
-            assert self._whole is not None
-            before = self._whole
+        before = self._held.group_and_owned() if self._held is not None else self._all()
         group = change_group(*before, changes)
         planned = PlannedGroup.plan(group, self.assignor, why)
         return PlannedChange(planned, planned.assignment())
@@ -142,14 +158,22 @@ class PlannedGroup:
         """Return who owns what, all of it: as many steps as there are ranges."""
         if self._held is not None:
             return self._held.ranges_of(self._held.all_owned(), self.verdict)
+        return replace(self._all()[1], verdict=self.verdict)
+
+    def _all(self) -> tuple[GroupSpec, PartitionRanges]:
+        """Return the group as planned, where that is kept as a whole, and who owns what."""
+        if self._weighed is not None:
+            return self._weighed.known_group(), self._weighed.ranges
         assert self._whole is not None
-        return self._whole[1]
+        return self._whole
 
     def assignment_of(self, member_ids: Sequence[str]) -> PartitionRanges:
         """Return what some members own; those that the group does not have are left out.
 
         As many steps as they have ranges, where plans continue from their last one.
         """
+        if self._weighed is not None:
+            return replace(self._weighed.owned_by(member_ids), verdict=self.verdict)
         if self._held is None:
             ids = pa.array(member_ids, pa.string())
             ranges = self.assignment()
@@ -161,6 +185,8 @@ class PlannedGroup:
 
         Only where plans continue from their last one.
         """
+        if self._weighed is not None:
+            return self._weighed.subscriptions_of(member_ids)
         assert self._held is not None
         return self._held.subscriptions_of(member_ids)
 
@@ -169,6 +195,9 @@ class PlannedGroup:
 
         Only where plans continue from their last one.
         """
+        if self._weighed is not None:
+            assert not len(ranges), "weights that drift move nothing"
+            return None
         assert self._held is not None
         return self._held.find_unsubscribed(ranges)
 
@@ -176,6 +205,8 @@ class PlannedGroup:
         """Return the instance id of each of some members; null: it has none, or is not there."""
         if self._held is not None:
             return self._held.instances_of(member_ids)
+        if self._weighed is not None:
+            return self._weighed.instances_of(member_ids)
         group = self.group()
         at = pc.index_in(pa.array(member_ids, pa.string()), value_set=group.member_ids)
         return group.instance_ids.take(at)
@@ -184,8 +215,7 @@ class PlannedGroup:
         """Return the group, with what its members own: as many steps as there are ranges."""
         if self._held is not None:
             return self._held.group()
-        assert self._whole is not None
-        return change_group(*self._whole, GroupChanges())
+        return change_group(*self._all(), GroupChanges())
 
     def _bounds(self, partitions: int, members: int) -> tuple[int, int]:
         allowed: int | Fraction = 0
@@ -213,10 +243,10 @@ class PlannedChange:
 
 def _find_obstacle(group: GroupSpec, assignor: Assignor) -> FullPlan | None:
     """Return what keeps plans of a group from being continued."""
-    if not _continues(assignor):
-        return FullPlan.ASSIGNOR
     if group.loads is not None:
         return FullPlan.LOADS
+    if not _continues(assignor):
+        return FullPlan.ASSIGNOR
     partitions = int(group.partitions[group.subscribed_topics()].sum())
     if keeps_long(group.member_count, partitions, assignor.long_ranges):
         return FullPlan.LONG

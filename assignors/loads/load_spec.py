@@ -8,12 +8,16 @@ and the same everywhere.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from assignors.arrays import Bools, Ints, Longs, expand_runs
 from assignors.errors import SpecError
+
+if TYPE_CHECKING:
+    from assignors.loads.parse_loads import RawLoads
 
 Floats = npt.NDArray[np.float64]
 
@@ -102,6 +106,8 @@ class LoadSpec:
         Rules in force.
     idle
         Rules that are not, each with the cause.
+    given
+        What all of this was made of, members in member order.
     """
 
     capacity: Longs
@@ -115,6 +121,7 @@ class LoadSpec:
     rack_sets: tuple[tuple[str, ...], ...]
     constraints: tuple[Constraint, ...]
     idle: tuple[str, ...]
+    given: RawLoads
 
     def has_equal_loads(self, subscribed: Bools) -> bool:
         """Tell whether partitions weigh the same and members are alike, and no rule says other.

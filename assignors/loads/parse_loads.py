@@ -82,6 +82,16 @@ class RawLoads:
         idle = self.state is not None and bool(pc.any(pc.not_equal(self.state, ACTIVE)).as_py())
         return idle or bool(self.constraints) or bool(self.named)
 
+    def of_members(self, rows: Longs) -> RawLoads:
+        """Return the same with some rows of members, in their order."""
+        at = pa.array(rows)
+        return replace(
+            self,
+            capacity=None if self.capacity is None else self.capacity[rows],
+            state=None if self.state is None else self.state.take(at),
+            process=None if self.process is None else self.process.take(at),
+        )
+
 
 def _with(raw: RawLoads, name: str, values: Any) -> RawLoads:  # noqa: ANN401 - a column
     """Return what was given with one more column."""
@@ -395,21 +405,18 @@ def resolve_loads(
         Capacities differ too much.
     """
     total, start = int(counts.sum()), offsets_of(counts)
-    ones = np.ones(len(order))
-    capacity = ones if raw.capacity is None else raw.capacity[order]
-    state = None if raw.state is None else raw.state.take(pa.array(order))
+    raw = raw.of_members(order)
+    capacity = np.ones(len(order)) if raw.capacity is None else raw.capacity
     active = np.ones(len(order), dtype=np.bool_)
-    if state is not None:
-        active = np.asarray(pc.fill_null(pc.equal(state, ACTIVE), fill_value=True))
-    weight, known = _find_weights(raw, start, subscribed)
+    if raw.state is not None:
+        active = np.asarray(pc.fill_null(pc.equal(raw.state, ACTIVE), fill_value=True))
+    weight, known = find_weights(raw, start, subscribed)
     cost = weight if raw.move_cost is None else np.where(
         np.isnan(raw.move_cost), weight, raw.move_cost
     )  # fmt: skip
     units, unit = quantise_weights(weight)
     sizes, size_unit = quantise_capacities(capacity, member_ids.to_pylist())
-    process = pa.nulls(len(order), pa.string())
-    if raw.process is not None:
-        process = raw.process.take(pa.array(order))
+    process = pa.nulls(len(order), pa.string()) if raw.process is None else raw.process
     constraints: tuple[Constraint, ...] = ()
     idle: tuple[str, ...] = ()
     if raw.constraints or raw.named:
@@ -428,11 +435,18 @@ def resolve_loads(
         rack_sets=raw.rack_sets,
         constraints=constraints,
         idle=idle,
+        given=raw,
     )
 
 
-def _find_weights(raw: RawLoads, start: Longs, subscribed: Bools) -> tuple[Floats, int]:
-    """Return all weights, (partitions,), and how many were given."""
+def find_weights(raw: RawLoads, start: Longs, subscribed: Bools) -> tuple[Floats, int]:
+    """Return all weights, (partitions,), and how many were given.
+
+    Parameters
+    ----------
+    start
+        int64 (topics + 1,): where each topic begins on the line.
+    """
     total = int(start[-1])
     weight, known = np.ones(total), total
     if raw.weight is not None:

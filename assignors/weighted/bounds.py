@@ -71,20 +71,51 @@ def find_lower_bound(
     """
     if not len(weight):
         return LowerBound(0, 1, SHARE)
-    types, cells = allowed.shape
-    amount = sum_by(type_, weight, types)
-    open_ = cell >= 0
-    size = sum_by(cell[open_], capacity[open_], cells)
-    share = max(
-        find_share(amount, size, allowed), _find_fullest(weight, capacity, home), key=_divide
-    )
-    largest = np.zeros(cells, dtype=np.int64)
-    np.maximum.at(largest, cell[open_], capacity[open_])
+    types = len(allowed)
     heaviest = np.zeros(types, dtype=np.int64)
     if types == 1:
         heaviest[0] = weight.max()
     else:
         np.maximum.at(heaviest, type_, weight)
+    sizes = measure_cells(capacity, cell, allowed.shape[1])
+    fullest = _find_fullest(weight, capacity, home)
+    return bound_types(sum_by(type_, weight, types), heaviest, sizes, allowed, fullest)
+
+
+def measure_cells(capacity: Longs, cell: Longs, cells: int) -> tuple[Longs, Longs]:
+    """Return the capacity of each cell in all, and that of its largest member.
+
+    Parameters
+    ----------
+    capacity, cell
+        As for `find_lower_bound`.
+    """
+    open_ = cell >= 0
+    largest = np.zeros(cells, dtype=np.int64)
+    np.maximum.at(largest, cell[open_], capacity[open_])
+    return sum_by(cell[open_], capacity[open_], cells), largest
+
+
+def bound_types(
+    amount: Longs,
+    heaviest: Longs,
+    sizes: tuple[Longs, Longs],
+    allowed: Bools,
+    fullest: tuple[int, int] = (0, 1),
+) -> LowerBound:
+    """Return the greatest of the bounds, from sums.
+
+    Parameters
+    ----------
+    amount, heaviest
+        int64 (types,): weight in all, and of the heaviest unit.
+    sizes
+        Of cells, as `measure_cells` returns them.
+    fullest
+        Weight and capacity of the member that is fullest with what only it may have.
+    """
+    size, largest = sizes
+    share = max(find_share(amount, size, allowed), fullest, key=_divide)
     best = np.where(allowed, largest, 0).max(axis=1)
     alone = max(
         (Fraction(int(one), int(by)), int(one), int(by))

@@ -69,11 +69,16 @@ def raise_least(problem: WeightedProblem, found: Solution, share: Fraction) -> S
 
 def find_lack(problem: WeightedProblem, load: Longs, share: Fraction) -> Longs:
     """Return the weight that each member lacks of its share, (members,)."""
-    open_ = problem.cell >= 0
-    least = int(problem.weight.sum()) * share
-    capacity = int(problem.capacity[open_].sum()) or 1
-    level = (least.numerator << BITS) // (least.denominator * capacity)
-    return np.where(open_, np.maximum(room_under(level, problem.capacity) - load, 0), 0)
+    total = int(problem.weight.sum())
+    return measure_lack(total, problem.capacity, problem.cell >= 0, load, share)
+
+
+def measure_lack(total: int, capacity: Longs, open_: Bools, load: Longs, share: Fraction) -> Longs:
+    """Return the same, from the weight in all and which members may have something."""
+    least = total * share
+    size = int(capacity[open_].sum()) or 1
+    level = (least.numerator << BITS) // (least.denominator * size)
+    return np.where(open_, np.maximum(room_under(level, capacity) - load, 0), 0)
 
 
 def _raise_once(problem: WeightedProblem, found: Solution, share: Fraction) -> Solution | None:

@@ -42,6 +42,7 @@ def write(changes):
                 for before, after in changes.lists
             ],
             "renamed": dict(changes.renamed),
+            "weights": dict(changes.weights),
         }
     )
 
@@ -99,8 +100,22 @@ def test_the_report_says_whose_partitions_were_free():
         ('{"lists": [{"before": ["x"]}]}', "row 0 of lists: 'after' is missing"),
         ('{"lists": [{"before": ["x"], "after": "y"}]}', "after of row 0 of lists is 'y', text"),
         ('{"renamed": {"a": 3}}', "member id 3 is a number: expected text"),
+        ('{"weights": {"x": [1]}}', r"weights of topic 'x' is \[1\], expected an object"),
+        ('{"weights": {"x": {"0": "1"}}}', "partition '0' has '1', text: give a number, or null"),
+        ('{"weights": {"x": {"0": true}}}', "partition '0' has True"),
+        ('{"weights": {"x": {"00": 1}}}', "partition '00': give the number of a partition"),
+        ('{"weights": {"x": {"-1": 1}}}', "partition '-1': give the number of a partition"),
     ],
 )
 def test_changes_of_another_form_are_refused(text, message):
     with pytest.raises(SpecError, match=message):
         GroupChanges.from_json(text)
+
+
+def test_weights_are_read_by_partition():
+    read = GroupChanges.from_json('{"weights": {"x": {"0": 2, "3": 1.5, "1": null}}}')
+    assert read.weights == {"x": {0: 2, 3: 1.5, 1: None}}
+    group = GroupSpec.from_dict(GROUP)
+    after = change_group(group, group.owned(), read)
+    assert after.loads.known == 2
+    assert (after.loads.weight * after.loads.weight_unit).tolist()[:4] == [2, 1.75, 1.75, 1.5]
