@@ -27,6 +27,7 @@ from coordinator.core.state.span_columns import SpanRows, to_array
 
 if TYPE_CHECKING:
     from coordinator.core.state.groups import Member
+    from coordinator.core.state.row_dict import MemberIndex
 
 META_FIELDS = MemberMetadata.__struct_fields__[2:]
 """What columns have of a member besides its group and its id."""
@@ -161,18 +162,18 @@ class HeldRows:
 
     Attributes
     ----------
-    first
-        The serial of the first row; the others follow in order.
+    index
+        Which row each member has.
     place
         Where each row's partitions are; NOTHING where it has none.
     numbers
         Each row's member epoch, the one before, and its state.
     """
 
-    __slots__ = ("_shared", "assigned", "first", "numbers", "pending", "place")
+    __slots__ = ("_shared", "assigned", "index", "numbers", "pending", "place")
 
-    def __init__(self, first: int) -> None:
-        self.first = first
+    def __init__(self, index: MemberIndex) -> None:
+        self.index = index
         self.place = array("i")
         self.numbers = [array("i"), array("i"), array("i")]
         none = np.zeros(0, np.int32)
@@ -185,6 +186,20 @@ class HeldRows:
         self.place.extend(to_array(np.full(count, NOTHING, np.int32)))
         for column, start in zip(self.numbers, (0, 0, STABLE), strict=True):
             column.extend(to_array(np.full(count, start, np.int32)))
+
+    def on(self, index: MemberIndex, rows: Longs) -> HeldRows:
+        """Return the same for another index: of each row there, the one here; below 0 is new."""
+        other = HeldRows(index)
+
+        def move(column: array[int], start: int) -> array[int]:
+            return to_array(np.append(np.asarray(column), np.int32(start))[rows])
+
+        rows = np.where(rows < 0, len(self.place), rows)
+        other.place = move(self.place, NOTHING)
+        other.numbers = list(map(move, self.numbers, (0, 0, STABLE)))
+        other.assigned, other.pending = self.assigned, self.pending
+        other._shared = self._shared
+        return other
 
     def are_new(self, rows: Longs) -> bool:
         """Whether none of some members has had anything."""
@@ -209,7 +224,7 @@ class HeldRows:
 
     def row(self, member: Member) -> int:
         """Return where a member is."""
-        return member.serial - self.first
+        return self.index.places[member.meta.member_id]
 
     def current(self, member: Member) -> CurrentMember:
         """Return the record of a member."""

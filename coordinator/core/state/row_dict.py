@@ -203,6 +203,21 @@ class TargetNumbers(RowValues["Spans | int | None"]):
         other.numbers, other._given = self.numbers[:], self._given
         return other
 
+    def move(self, index: MemberIndex, rows: Longs, some: Longs) -> tuple[TargetNumbers, Bools]:
+        """Return the numbers of some rows by another index, and which of them have a row there.
+
+        Parameters
+        ----------
+        rows
+            Of each row there, the one here; NO_ROW: it had none.
+        """
+        other, had = TargetNumbers(index), np.flatnonzero(rows != NO_ROW)
+        places = np.full(len(self.index), NO_ROW)
+        places[rows[had]] = had
+        there = places[some] != NO_ROW
+        other.set(places[some[there]], self.at(some[there]))
+        return other, there
+
     def set(self, rows: Sequence[int] | Longs, numbers: Longs) -> None:
         """Have numbers for the targets of some rows, each once, other ones or the first."""
         self.numbers.extend(to_array(np.zeros(len(self.index) - len(self.numbers), np.int32)))
@@ -255,6 +270,19 @@ class RowDict(SharedDict[str, V], Generic[V]):
                 len(changed),
             )
 
+    @classmethod
+    def beside(cls, rows: RowValues[V], own: dict[str, V], gone: set[str], size: int) -> Self:
+        """Return rows and what is beside them: the values that are no rows, and who is gone.
+
+        Parameters
+        ----------
+        size
+            How many values these are.
+        """
+        found = cls(rows)
+        found._new, found._gone, found._size = own, gone, size
+        return found
+
     def copy(self) -> Self:
         """Return a copy that no later change reaches."""
         return self.based_on(self.rows)
@@ -284,13 +312,14 @@ class RowDict(SharedDict[str, V], Generic[V]):
 
     def fold(self, keys: Iterable[str]) -> None:
         """Let values be rows again that are what their rows say: no reader sees it."""
+        if type(self._new) is not dict:  # shared: it would be copied for each 32nd that goes
+            self.tidy()
         for key in keys:
             del self._new[key]
 
     def tidy(self) -> None:
         """Let go of the room that values had which are rows again."""
-        if len(self._new) < SHARED_LEAST:
-            self._new = dict(self._new.items())
+        self._new = self._new.items().mapping.copy()
 
     def look_up(self, keys: Sequence[str]) -> Longs:
         """Return the row of each key whose value is one, NO_ROW for the others."""

@@ -7,7 +7,7 @@ beside it are the targets of single members that came after it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 import pyarrow as pa
@@ -418,6 +418,21 @@ class Targets(Mapping[str, Spans]):
     def apart(self) -> int:
         """How many targets stay apart from the rows."""
         return len(self._own.own) if isinstance(self._own, RowDict) else 0
+
+    def base_on(self, index: MemberIndex, rows: Longs) -> None:
+        """Let targets be rows of another index, each of whose rows had one of these, or NO_ROW."""
+        own = self._own
+        if isinstance(own, RowDict):
+            assert isinstance(own.rows, TargetNumbers)
+            given, places = self._find_rows(own)
+            numbers, there = own.rows.move(index, rows, given)
+            for row, place in zip(given[~there].tolist(), places[~there].tolist(), strict=True):
+                own.own[own.rows.index.ids[row].as_py()] = self._rows.spans(place)
+            self._own = RowDict.beside(numbers, own.own, set(), len(own))
+        elif self.whole is None:
+            apart = cast("dict[str, Spans | int | None]", own)
+            self._own = RowDict.beside(TargetNumbers(index), apart, set(), len(own))
+            self._rows = no_rows() if self._rows is _NO_ROWS else self._rows
 
     def fold(self, index: MemberIndex, member_ids: Sequence[str], start: int) -> None:
         """Let targets of members be rows; no reader sees it but by their order, and no copy.

@@ -57,8 +57,9 @@ class FoldedWalk(Walk):
         before, held = count_objects(group), copy_members(group.members)
         metas, targets = group.copy_metas(), group.targets.copy()
         kept = [(key, one.current) for key, one in held.items()], [*metas.items()], [*targets.own()]
-        if self.choice.random() < 0.5:
-            fold_group(group)
+        is_whole = self.choice.random() < 0.5
+        if is_whole:
+            fold_group(group, new_rows=self.choice.random() < 0.3)
         else:
             self.folder.note("g")
             for _ in range(self.choice.randint(1, 6)):  # a pass may go on behind the next event
@@ -68,6 +69,7 @@ class FoldedWalk(Walk):
         )  # fmt: skip
         assert metas == group.metas
         self.folded += before - count_objects(group)
+        assert isinstance(group.members, MemberDict) or not group.members or not is_whole
 
     def go(self, turns):
         for _ in range(turns):
@@ -81,8 +83,8 @@ class FoldedWalk(Walk):
             records = list(records_of(self.states[2]))
             self.states = [State(), State(), State()]
             replay_all(self.plain, records)
-            for state in self.states[1:]:
-                replay_as_rows(state, records)
+            replay_as_rows(self.states[1], records)
+            (replay_as_rows if self.choice.random() < 0.5 else replay_all)(self.states[2], records)
         plain, rows, folded = map(listed, self.states)
         assert plain == rows == folded
         kept = [sorted(records_of(one), key=repr) for one in self.states]  # rows come first

@@ -2,7 +2,8 @@
 
 A member that a request touches becomes an object. Once these are many, and most members of the
 group are STABLE, a pass looks at all rows, a thousand at a time, and lets those be rows again whose
-member has nothing to do. It changes how the state is kept, never what it says.
+member has nothing to do. Where most objects have no row, as in a group that grew while it was
+served, all members get new rows first. It changes how the state is kept, never what it says.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from coordinator.core.state.partition_spans import MANY
 from coordinator.core.state.records import CurrentMember, MemberMetadata, MemberState
 from coordinator.core.state.row_dict import RowDict, to_texts
 from coordinator.core.state.rows.member_table import MemberDict
+from coordinator.core.state.rows.row_build import RowBuild
 
 AT_ONCE = 1_024
 """Rows that are looked at together: a few ms where all of them are objects."""
@@ -31,14 +33,38 @@ def is_worth_it(group: Group, left: int) -> bool:
         How many the last pass left, which would leave them again.
     """
     limit = max(LEAST, len(group.members) // SHARE)
-    unstable = len(group.members) - sum(group.stable_at.values())
-    return count_objects(group) - left > limit and unstable <= limit // 2
+    stable_at = group.stable_at
+    resting = sum(stable_at.values()) - stable_at.get(0, 0)  # newcomers are about to get something
+    return count_objects(group) - left > limit and len(group.members) - resting <= limit // 2
 
 
 def count_objects(group: Group) -> int:
     """Return how many members and targets are objects that may be rows."""
     members = group.members
-    return len(members.own) + group.targets.apart if isinstance(members, MemberDict) else 0
+    apart = members.own if isinstance(members, MemberDict) else members
+    return len(apart) + group.targets.apart
+
+
+class Pass:
+    """One pass through the members of a group.
+
+    Attributes
+    ----------
+    build
+        The rows that its members get, as long as they are made.
+    row
+        The next row to look at.
+    has_built
+        Whether members have got new rows in this pass.
+    """
+
+    __slots__ = ("build", "group", "has_built", "row")
+
+    def __init__(self, group: Group) -> None:
+        self.group = group
+        self.build: RowBuild | None = None
+        self.row = 0
+        self.has_built = False
 
 
 class RowFolder:
@@ -59,8 +85,7 @@ class RowFolder:
         self._at_once = at_once
         self._state: State | None = None
         self._noted: set[str] = set()
-        self._passes: dict[str, int] = {}
-        """The next row of each group through which a pass goes."""
+        self._passes: dict[str, Pass] = {}
         self._left: dict[str, int] = {}
 
     def note(self, group_id: str | None) -> None:
@@ -75,25 +100,37 @@ class RowFolder:
         for group_id in self._noted - self._passes.keys():
             group = state.groups.get(group_id)
             if group is not None and self._is_due(group, self._left.get(group_id, 0)):
-                self._passes[group_id] = 0
+                self._passes[group_id] = Pass(group)
         self._noted.clear()
-        for group_id, start in self._passes.items():
-            self._go_on(state.groups.get(group_id), group_id, start)
+        for group_id, found in self._passes.items():
+            if state.groups.get(group_id) is not found.group:
+                del self._passes[group_id]
+                self._left.pop(group_id, None)
+            elif not self._go_on(found):
+                del self._passes[group_id]
             return True
         return False
 
-    def _go_on(self, group: Group | None, group_id: str, start: int) -> None:
-        """Look at the next piece of a group, or end its pass."""
-        end = 0 if group is None else _count_rows(group)
-        if group is not None and start < end:
-            fold_piece(group, range(start, min(start + self._at_once, end)))
-            self._passes[group_id] = start + self._at_once
-            return
-        del self._passes[group_id]
-        self._left.pop(group_id, None)
-        if group is not None:
-            tidy(group)
-            self._left[group_id] = count_objects(group)
+    def _go_on(self, found: Pass) -> bool:
+        """Look at the next piece of a group; False where its pass ends."""
+        group = found.group
+        if found.build is not None:
+            if found.build.add(self._at_once):
+                return True
+            found.has_built = found.build.finish()
+            found.build = None
+            return found.has_built  # else too much has changed: the next pass begins again
+        end = _count_rows(group)
+        if found.row < end:
+            fold_piece(group, range(found.row, min(found.row + self._at_once, end)))
+            found.row += self._at_once
+            return True
+        tidy(group)
+        if group.members and not found.has_built and self._is_due(group, 0):
+            found.build, found.row = RowBuild(group), 0
+            return True
+        self._left[group.group_id] = count_objects(group)
+        return False
 
 
 def _count_rows(group: Group) -> int:
@@ -141,14 +178,12 @@ def _fold_members(
         member = own.get(who)
         if member is None or who in members.gone or who in metas.own:
             continue
-        if member.serial != table.first + row or member.listed is not table.list_of(row):
+        if member.serial != table.serials[row] or member.listed is not table.list_of(row):
             continue
         held = member.held
         if isinstance(held, CurrentMember) and _rests(held):
             found.append((row, held))
-        elif held is not table.held:
-            continue
-        fold.append(who)
+            fold.append(who)
     if found:
         table.held.have(found)
     members.fold(fold)
@@ -176,7 +211,12 @@ def tidy(group: Group) -> None:
             held.compact()
 
 
-def fold_group(group: Group) -> None:
-    """Let all of a group's members be rows that may."""
+def fold_group(group: Group, *, new_rows: bool = False) -> None:
+    """Let all members of a group be rows that may, after new rows were made, if there are none."""
+    if group.members and (new_rows or not isinstance(group.members, MemberDict)):
+        build = RowBuild(group)
+        while build.add(AT_ONCE):
+            pass
+        build.finish()
     fold_piece(group, range(_count_rows(group)))
     tidy(group)

@@ -27,6 +27,7 @@ from coordinator.core.state.owner_columns import Runs
 from coordinator.core.state.partition_owners import claim_runs, part_by_topic
 from coordinator.core.state.row_dict import NO_ROW, MemberIndex, RowDict
 from coordinator.core.state.rows.member_table import NAMES, MemberDict, MemberValues, MetaValues
+from coordinator.core.state.span_columns import to_array
 
 FEW = 8
 """For fewer members, arrays of their own take longer to make than to look each of them up."""
@@ -43,13 +44,15 @@ def come_as_rows(rows: MemberRows, state: State) -> bool:
     members, metas = _rows_of_group(group)
     if members is None or metas is None or group.changes is not None:
         return False
-    table, index, start = members.rows, members.rows.index, len(members)
-    if table.first + start != group.serials + 1 or not index.add(rows.member_ids):
+    table = members.rows
+    if not table.index.add(rows.member_ids):
         return False
     state.groups[group.group_id], group.members, group.metas = group, members, metas
     count = len(rows)
     table.metas.add(rows)
     table.held.grow(count)
+    serials = np.arange(group.serials + 1, group.serials + 1 + count, dtype=np.int32)
+    table.serials.extend(to_array(serials))
     members.came(count)
     metas.came(count)
     group.serials += count
@@ -68,7 +71,7 @@ def _rows_of_group(group: Group) -> tuple[MemberDict | None, RowDict[Any] | None
     if group.members:
         return None, None
     values = MetaValues(group.group_id, MemberIndex())
-    members = MemberDict(MemberValues(values, HeldRows(group.serials + 1), []))
+    members = MemberDict(MemberValues(values, HeldRows(values.index), []))
     return members, RowDict(values)
 
 
@@ -170,7 +173,7 @@ def _find_rows(members: MemberDict, ids: pa.StringArray) -> Longs | None:
 
 
 def _claim(group: Group, rows: CurrentRows, table: MemberValues, places: Longs) -> bool:
-    spans, serials = rows.assigned, (table.first + places).astype(np.int32)
+    spans, serials = rows.assigned, np.asarray(table.serials)[places]
     if len(rows.pending.topic):
         spans, serials = spans.copy(), np.concatenate([serials, serials])
         spans.extend(rows.pending)

@@ -162,8 +162,8 @@ class MemberValues(RowValues[Member]):
 
     Attributes
     ----------
-    first
-        The serial of the first row; the others follow in order.
+    serials
+        The serial of each row, rising.
     listed
         The shared list of each distinct list of names.
     """
@@ -173,7 +173,7 @@ class MemberValues(RowValues[Member]):
         self.metas = metas
         self.held = held
         self.listed = listed
-        self.first = held.first
+        self.serials = array("i")
         self._codes: array[int] | None = None
 
     def share_lists(self, listed: list[NameList]) -> None:
@@ -188,21 +188,21 @@ class MemberValues(RowValues[Member]):
 
     def value(self, key: str, row: int) -> Member:
         """Return the member of a row."""
-        member = Member(self.metas.value(key, row), self.list_of(row), self.first + row)
+        member = Member(self.metas.value(key, row), self.list_of(row), self.serials[row])
         member.held = self.held
         return member
 
     def copy(self) -> MemberValues:
         """Return the same, to be read while members advance."""
         other = MemberValues(self.metas, self.held.copy(), self.listed)
-        other._codes = self._codes
+        other.serials, other._codes = self.serials, self._codes
         return other
 
 
-def copy_member(member: Member, rows: HeldRows | None = None) -> Member:
-    """Return a member that no later change reaches; where it has rows, they are these."""
+def copy_member(member: Member) -> Member:
+    """Return a member, which is no row, that no later change reaches."""
     copy = Member(member.meta, member.listed, member.serial)
-    copy.held = rows if isinstance(member.held, HeldRows) else member.held
+    copy.held = member.held
     return copy
 
 
@@ -240,13 +240,18 @@ def list_unstable(members: Shareable[str, Member]) -> list[Member]:
 
 
 class MemberDict(RowDict[Member]):
-    """Members by id."""
+    """Members by id: each is a row, or an object that has its own record."""
 
     __slots__ = ()
     rows: MemberValues
 
+    def __setitem__(self, key: str, value: Member) -> None:
+        if isinstance(value.held, HeldRows):
+            value.held = value.held.current(value)  # its row no longer counts
+        super().__setitem__(key, value)
+
     def snapshot(self) -> MemberDict:
         """Return members that no later change reaches."""
         copy = self.based_on(self.rows.copy())
-        copy.own.update((key, copy_member(one, copy.rows.held)) for key, one in copy.own.items())
+        copy.own.update((key, copy_member(one)) for key, one in copy.own.items())
         return copy
