@@ -25,7 +25,6 @@ from coordinator.cli.service import (
     Stop,
     check_single_log,
     check_store,
-    check_takeover,
     check_web,
     explain_address,
     open_in_thread,
@@ -35,6 +34,7 @@ from coordinator.cli.service import (
 from coordinator.cli.terminal import log_to_stderr
 from coordinator.config import KAFKA, Config, ConfigError
 from coordinator.runtime.threads_left import end_process
+from coordinator.storage.lease import Takeover
 
 if TYPE_CHECKING:
     from coordinator.gateway.cluster import KafkaBehind
@@ -57,7 +57,7 @@ def gateway(
         typer.Option(help="The lowest id of the cluster's brokers [gateway.first_broker_id]."),
     ] = None,
     store: StoreOrNone = None,
-    takeover: TakeoverOption = "wait",
+    takeover: TakeoverOption = Takeover.WAIT,
     http: HttpOption = None,
     web: WebOption = None,
     insecure: InsecureOption = False,
@@ -68,7 +68,6 @@ def gateway(
 
     Example: `muster gateway --kafka localhost:9092 --store trial`
     """
-    check_takeover(takeover)
     settings = with_addresses(load_config(config), http, web, insecure=insecure)
     server, own = settings.server, settings.gateway
     if first_broker_id is not None:
@@ -116,7 +115,7 @@ def _look_behind(kafka: str, settings: Config) -> KafkaBehind:
 
 
 def _serve(
-    settings: Config, store: str | None, behind: KafkaBehind, kafka: str, takeover: str
+    settings: Config, store: str | None, behind: KafkaBehind, kafka: str, takeover: Takeover
 ) -> None:
     """Stand by until this process has the store, then serve until stopped or fenced."""
     from coordinator.gateway.gateway import Gateway  # noqa: PLC0415

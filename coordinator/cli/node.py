@@ -7,6 +7,7 @@ import signal
 import sys
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
@@ -22,6 +23,7 @@ from coordinator.cli.options import (
     JsonOption,
     LogLevelOption,
     WebOption,
+    one_of,
 )
 from coordinator.cli.service import check_web, with_addresses
 from coordinator.cli.terminal import Terminal, log_to_stderr
@@ -37,21 +39,31 @@ if TYPE_CHECKING:
     from coordinator.kraft.node_files import NodeFiles
     from coordinator.member.client_settings import ClientSettings
 
-RUN, CHECK, JOIN, LEAD, YIELD, LEAVE = "run", "check", "join", "lead", "yield", "leave"
-ACTIONS = (RUN, CHECK, JOIN, LEAD, YIELD, LEAVE)
 DONE_S, SYNC_S = 60.0, 600.0
 T = TypeVar("T")
 
 
+class Action(StrEnum):
+    """What to do with a node."""
+
+    RUN = "run"
+    CHECK = "check"
+    JOIN = "join"
+    LEAD = "lead"
+    YIELD = "yield"
+    LEAVE = "leave"
+
+
 def node(
     action: Annotated[
-        str,
+        Action,
         typer.Argument(
+            parser=one_of("the action", Action),
             help="run: be a node, until stopped. check: what is in the way; changes nothing. join: "
             "get partitions. lead: coordinate their groups. yield: let brokers do so. leave: give "
-            "them back, and unregister."
+            "them back, and unregister.",
         ),
-    ] = RUN,
+    ] = Action.RUN,
     cluster: Annotated[
         str | None, typer.Option(help="kafka://host:port,… of some brokers.")
     ] = None,
@@ -88,25 +100,23 @@ def node(
 
     Example: `muster node check --cluster kafka://localhost:9092 --store node1 --node-id 1001`
     """
-    if action not in ACTIONS:
-        raise ConfigError(f"the action is {action!r}: give one of {', '.join(ACTIONS)}")
     if store is None:
         raise ConfigError("--store is missing: name a folder, for the node's ids and logs")
     settings = with_addresses(load_config(config), http, web, insecure=insecure)
     log_to_stderr(log_level or settings.server.log_level, settings.server.log_format)
     asked = _Asked(cluster, store, node_id, rack, settings, is_sure=yes)
     numbers = None if partitions is None else parse_partitions(partitions)
-    if action == RUN:
+    if action == Action.RUN:
         if settings.web.listen:
             check_web(settings, store)
         _run(asked, listen)
-    elif action == CHECK:
+    elif action == Action.CHECK:
         _check(asked, json_=json_)
-    elif action == JOIN:
+    elif action == Action.JOIN:
         _join(asked, _needed(numbers, "get"))
-    elif action == LEAD:
+    elif action == Action.LEAD:
         _lead(asked, _needed(numbers, "lead"))
-    elif action == YIELD:
+    elif action == Action.YIELD:
         _yield(asked, numbers)
     else:
         _leave(asked, numbers)

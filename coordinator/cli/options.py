@@ -2,10 +2,44 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Annotated, TypeAlias
+from typing import Annotated, Any, TypeAlias, TypeVar, get_args
 
 import typer
+
+from coordinator.cli.main import BAD_INPUT, exit_with_error
+from coordinator.config.settings import LogLevel
+from coordinator.storage.lease import Takeover
+
+T = TypeVar("T", bound=str)
+
+
+def one_of(name: str, choices: Iterable[T]) -> Callable[[str], T]:
+    """Return what reads an option of a few values, and refuses any other in one line.
+
+    Parameters
+    ----------
+    name
+        Of the option, as users write it.
+    choices
+        The values: an enum's members, or texts.
+    """
+    known = {str(one): one for one in choices}
+
+    def read(given: str) -> T:
+        if given not in known:
+            exit_with_error(f"{name} is {given!r}: give one of {', '.join(known)}", BAD_INPUT)
+        return known[given]
+
+    return read
+
+
+def choice(name: str, choices: Iterable[str], text: str) -> Any:  # noqa: ANN401 - as typer.Option
+    """Declare an option of a few values: its help lists them, and any other is refused."""
+    known = list(choices)
+    return typer.Option(name, help=text, parser=one_of(name, known), metavar="|".join(known))
+
 
 GroupArgument: TypeAlias = Annotated[str, typer.Argument(help="The group's id.")]
 StoreOption: TypeAlias = Annotated[str, typer.Option(help="The folder of the store, or its URL.")]
@@ -29,7 +63,12 @@ ReasonOption: TypeAlias = Annotated[
     str, typer.Option(help="Why; shown in the log and in the view plans.")
 ]
 TakeoverOption: TypeAlias = Annotated[
-    str, typer.Option(help="If another process has the store: wait, refuse or force.")
+    Takeover,
+    choice(
+        "--takeover",
+        Takeover,
+        "If another process has the store: wait for it, refuse to start, or force it out.",
+    ),
 ]
 AdvertisedOption: TypeAlias = Annotated[
     str | None,
@@ -48,6 +87,6 @@ InsecureOption: TypeAlias = Annotated[
     typer.Option("--insecure", help="Allow other addresses than loopback without TLS and login."),
 ]
 LogLevelOption: TypeAlias = Annotated[
-    str | None,
-    typer.Option(help="The lowest level to log: debug, info, warning or error [server.log_level]."),
+    LogLevel | None,
+    choice("--log-level", get_args(LogLevel), "The lowest level to log [server.log_level]."),
 ]

@@ -25,6 +25,7 @@ from coordinator.cli.options import (
     JsonOption,
     ReasonOption,
     StoreOption,
+    choice,
 )
 from coordinator.cli.terminal import Terminal
 from coordinator.clock import wall_ms
@@ -39,6 +40,7 @@ from coordinator.history.findings import Finding, examine, find_end
 from coordinator.history.former_targets import read_basis, read_former_targets
 from coordinator.history.log_reader import LogReader, open_logs
 from coordinator.history.log_rows import LogRows
+from coordinator.history.plan_view import STATUSES
 from coordinator.history.view_rows import list_rows
 from coordinator.runtime.ask_coordinator import ask_coordinator, user_name
 from coordinator.runtime.plan_tasks.plan_weights import read_plan_loads
@@ -229,7 +231,8 @@ def plans(
     store: StoreOption,
     group: Annotated[str | None, typer.Argument(help="Only plans of this group.")] = None,
     status: Annotated[
-        str | None, typer.Option(help="Only plans that are waiting, applied, rejected, …")
+        str | None,
+        choice("--status", STATUSES, "Only plans of this status."),
     ] = None,
     json_: JsonOption = False,
 ) -> None:

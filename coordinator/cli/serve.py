@@ -29,7 +29,6 @@ from coordinator.cli.service import (
     Service,
     Stop,
     check_store,
-    check_takeover,
     check_web,
     explain_address,
     open_in_thread,
@@ -40,6 +39,7 @@ from coordinator.cli.terminal import log_to_stderr
 from coordinator.config import Config, ConfigError
 from coordinator.display.printable import as_json
 from coordinator.runtime.threads_left import end_process
+from coordinator.storage.lease import Takeover
 from coordinator.storage.record_log import Unreachable
 from coordinator.storage.shards import (
     NEEDS_ONE,
@@ -87,7 +87,7 @@ def serve(
         int | None,
         typer.Option(help="Start this many nodes here, with consecutive ids and ports."),
     ] = None,
-    takeover: TakeoverOption = "wait",
+    takeover: TakeoverOption = Takeover.WAIT,
     http: HttpOption = None,
     push: Annotated[
         list[str] | None,
@@ -104,7 +104,6 @@ def serve(
     """
     from coordinator.wire.listener import load_access  # noqa: PLC0415
 
-    check_takeover(takeover)
     settings = load_config(config)
     workers = (*settings.push.workers, *(push or ()))
     settings = replace(
@@ -136,11 +135,11 @@ def _serve_shards(
     store: str,
     shards: Shards,
     topics: dict[str, int] | str | None,
-    takeover: str,
+    takeover: Takeover,
     processes: int | None,
 ) -> None:
     """Be a node of a store of shards, or start several."""
-    if takeover != "wait":
+    if takeover != Takeover.WAIT:
         raise ConfigError(f"--takeover {takeover} {NEEDS_ONE.format(store)}")
     refuse_with_shards(settings, store)
     if processes is None:
@@ -249,7 +248,7 @@ def _serve_node(
 
 
 def _serve(
-    settings: Config, store: str | None, topics: dict[str, int] | str | None, takeover: str
+    settings: Config, store: str | None, topics: dict[str, int] | str | None, takeover: Takeover
 ) -> None:
     """Stand by until this process has the store, then serve until stopped or fenced."""
     server = settings.server
@@ -278,7 +277,7 @@ def _open(
     settings: Config,
     store: str | None,
     topics: dict[str, int] | str | None,
-    takeover: str,
+    takeover: Takeover,
     stop: Stop,
 ) -> tuple[Coordinator, str] | None:
     """Return a coordinator that has the store, and the address to listen on; None after a stop.

@@ -24,7 +24,6 @@ from coordinator.errors.status import LOST, WAITS, Status
 from coordinator.extras import require
 from coordinator.runtime.metrics import make_stand_by_metrics
 from coordinator.runtime.threads_left import leave
-from coordinator.storage.lease import TAKEOVERS
 from coordinator.storage.record_log import LogError
 from coordinator.storage.shards import refuse_shards
 from coordinator.storage.tables.filesystem import Filesystem
@@ -249,12 +248,6 @@ def _explain_end(status: str, store: str | None) -> str:
     if status == Status.BROKEN.value:
         return f"the disk of {store} did not confirm a commit: check the disk, then restart"
     return f"the coordinator of {store} has failed: see its log, then restart"
-
-
-def check_takeover(takeover: str) -> None:
-    """Refuse an unknown way to take a store over."""
-    if takeover not in TAKEOVERS:
-        raise ConfigError(f"--takeover is {takeover!r}: give one of {', '.join(TAKEOVERS)}")
 
 
 def with_addresses(config: Config, http: str | None, web: str | None, *, insecure: bool) -> Config:

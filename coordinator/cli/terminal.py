@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import logging
-from typing import Any, get_args
+from typing import Any
 
 from rich.console import Console
 from rich.text import Text
 
-from coordinator.config import ConfigError, LogFormat, LogLevel
+from coordinator.config import LogFormat, LogLevel
 from coordinator.display.printable import JsonFormatter, VisibleFormatter, visible_lines
-
-LOG_LEVELS = get_args(LogLevel)
 
 
 class Terminal(Console):
@@ -25,16 +23,8 @@ class Terminal(Console):
         return super().render_str(visible_lines(text), **how)
 
 
-def log_to_stderr(level: str, as_format: LogFormat = "text") -> None:
-    """Write Muster's log to stderr from a level on; of libraries, warnings.
-
-    Raises
-    ------
-    ConfigError
-        The level does not exist.
-    """
-    if level not in LOG_LEVELS:
-        raise ConfigError(f"--log-level is {level!r}: give one of {', '.join(LOG_LEVELS)}")
+def log_to_stderr(level: LogLevel, as_format: LogFormat = "text") -> None:
+    """Write Muster's log to stderr from a level on; of libraries, warnings."""
     to_stderr = logging.StreamHandler()
     text = VisibleFormatter("%(asctime)s %(levelname)s %(message)s")
     to_stderr.setFormatter(JsonFormatter() if as_format == "json" else text)

@@ -16,13 +16,13 @@ from coordinator.cli.options import (
     LogLevelOption,
     TakeoverOption,
     WebOption,
+    choice,
 )
 from coordinator.cli.service import (
     Service,
     Stop,
     check_single_log,
     check_store,
-    check_takeover,
     check_web,
     open_in_thread,
     warn_of_readers,
@@ -32,6 +32,8 @@ from coordinator.cli.terminal import log_to_stderr
 from coordinator.config import KAFKA, Config, ConfigError
 from coordinator.display.times import format_time
 from coordinator.runtime.threads_left import end_process
+from coordinator.storage.lease import Takeover
+from coordinator.watcher.follow_by import FollowBy
 
 if TYPE_CHECKING:
     from coordinator.runtime.coordinator import Coordinator
@@ -52,12 +54,14 @@ def watch(
         typer.Option(help="A dump of __consumer_offsets, instead of a cluster (guide: watch)."),
     ] = None,
     by: Annotated[
-        str,
-        typer.Option(
-            help="How: topic reads __consumer_offsets, describe asks every few seconds, where that "
-            "topic may not be read [watch.poll_ms]."
+        FollowBy,
+        choice(
+            "--by",
+            FollowBy,
+            "How: topic reads __consumer_offsets, describe asks every few seconds, where that "
+            "topic may not be read [watch.poll_ms].",
         ),
-    ] = "topic",
+    ] = FollowBy.TOPIC,
     compacted: Annotated[
         bool,
         typer.Option(
@@ -66,7 +70,7 @@ def watch(
     ] = False,
     web: WebOption = None,
     http: HttpOption = None,
-    takeover: TakeoverOption = "wait",
+    takeover: TakeoverOption = Takeover.WAIT,
     insecure: InsecureOption = False,
     log_level: LogLevelOption = None,
     config: ConfigOption = None,
@@ -75,7 +79,6 @@ def watch(
 
     Example: `muster watch kafka://localhost:9092 --store watched`
     """
-    check_takeover(takeover)
     if store is None:
         raise ConfigError("--store is missing: name a folder, or the URL of a bucket's folder")
     settings = with_addresses(load_config(config), http, web, insecure=insecure)
@@ -91,15 +94,15 @@ def watch(
 
 
 def _find_source(
-    cluster: str | None, records: Path | None, settings: Config, by: str, *, compacted: bool
+    cluster: str | None, records: Path | None, settings: Config, by: FollowBy, *, compacted: bool
 ) -> Source:
     from coordinator.watcher.records_file import RecordsFile  # noqa: PLC0415
-    from coordinator.watcher.watch import TOPIC, open_source  # noqa: PLC0415
+    from coordinator.watcher.watch import open_source  # noqa: PLC0415
 
     if (cluster is None) == (records is None):
         raise ConfigError("give a cluster (kafka://broker:9092) or --records FILE, one of them")
     if records is not None:
-        if by != TOPIC:
+        if by != FollowBy.TOPIC:
             raise ConfigError(f"--by {by} asks a cluster: leave --records out")
         return RecordsFile(records, is_compacted=compacted)
     if compacted:
@@ -109,7 +112,7 @@ def _find_source(
     return open_source(cluster, settings, by)
 
 
-def _run(source: Source, named: str, store: str, settings: Config, takeover: str) -> None:
+def _run(source: Source, named: str, store: str, settings: Config, takeover: Takeover) -> None:
     """Stand by until this process has the store, then follow the source until stopped."""
     from coordinator.watcher.watch import Watch, open_store  # noqa: PLC0415
 

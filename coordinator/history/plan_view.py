@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from coordinator.core.plans.decide import APPLIED, EXPIRED, REJECTED, SUPERSEDED
 from coordinator.core.state.records import PlanDecided, PlanMade
 from coordinator.history.incarnations import Incarnations
 from coordinator.history.keyed_rows import (
@@ -21,7 +22,7 @@ from coordinator.history.log_rows import LogRows
 from coordinator.history.view_schemas import VIEW_SCHEMAS
 
 WAITING = "waiting"
-STATUSES = (WAITING, "applied", "rejected", "expired", "superseded")
+STATUSES = (WAITING, APPLIED, REJECTED, EXPIRED, SUPERSEDED)
 COLUMNS = (
     *("position", "at", "kind", "tombstone", "group_id", "plan_id", "group_epoch", "decision"),
     *("assignor", "owner", "reason", "expires_ms", "summary", "planned_moves"),

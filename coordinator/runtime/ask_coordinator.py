@@ -13,6 +13,7 @@ from coordinator.core.state.records import PlanMade
 from coordinator.engines.plan_answers import ask_about_plan
 from coordinator.storage.holders import watch_holder
 from coordinator.storage.inbox import Inbox
+from coordinator.storage.lease import Takeover
 from coordinator.storage.tables.table_io import BusyError
 
 LOOK_S = 0.1
@@ -76,7 +77,7 @@ def _serve_request(store: str, config: Config, request_id: str) -> None:
     from coordinator.runtime.coordinator import Coordinator  # noqa: PLC0415 - takes its time
 
     try:
-        coordinator = Coordinator.open(store, config=config, takeover="refuse")
+        coordinator = Coordinator.open(store, config=config, takeover=Takeover.REFUSE)
     except BusyError:
         return
     with coordinator:

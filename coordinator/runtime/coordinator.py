@@ -32,7 +32,7 @@ from coordinator.runtime.plan_tasks.kafka_weights import KafkaWeights, open_weig
 from coordinator.runtime.plan_tasks.weight_source import WeightSource
 from coordinator.runtime.service_requests import ServiceRequests
 from coordinator.runtime.topic_catalog import TopicCatalog, catalog_for
-from coordinator.storage.lease import Lease
+from coordinator.storage.lease import Lease, Takeover
 from coordinator.storage.record_log import RecordLog
 from coordinator.storage.store_claim import StandBy, claim_store, sleep
 from coordinator.storage.tables.patience import Patience
@@ -208,7 +208,7 @@ class Coordinator(ServiceRequests):
         """Load the log that was claimed, and serve; what was begun for it ends with it."""
         processor.metrics.watch(lambda: processor.state, lambda: processor.status.value)
         loop = EventLoop(processor, engine)
-        patience = Patience(processor.log.store, waits=takeover != "refuse")
+        patience = Patience(processor.log.store, waits=takeover != Takeover.REFUSE)
         found = cls(processor, loop, _start(loop, BackgroundTasks(loop, lease, weights), patience))
         if stop is not None:
             found.when_closed(stop.pop_all().close)

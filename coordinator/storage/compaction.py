@@ -25,7 +25,7 @@ from coordinator.storage.data_files import list_parts
 from coordinator.storage.delta_log import DeltaLog, find_root, open_log_table
 from coordinator.storage.holders import FindHolder, watch_holder
 from coordinator.storage.inbox import Compact, Inbox
-from coordinator.storage.lease import Lease
+from coordinator.storage.lease import Lease, Takeover
 from coordinator.storage.log_scan import scan_all_groups
 from coordinator.storage.record_log import AS_BEFORE, LogError
 from coordinator.storage.state_loader import pack_log
@@ -101,7 +101,7 @@ def _compact_log(store: str, config: Config, now_ms: int, patience_s: float) -> 
             _ask_coordinator(store, find_holder, patience_s)
         return "coordinator"
     lease = Lease(store, f"compact-{os.getpid()}-{uuid.uuid4().hex[:8]}", "", config.lease, wall_ms)
-    lease.wait("refuse")
+    lease.wait(Takeover.REFUSE)
     try:
         log = DeltaLog.open(store, config.log)
         lease.publish_epoch(log.claim("compact", "", AS_BEFORE))

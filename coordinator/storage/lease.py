@@ -16,6 +16,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime
+from enum import StrEnum
 
 import msgspec
 
@@ -35,9 +36,15 @@ LOOKED_AT = 2
 """For how many renewals a lease is looked at whose date has passed when it is first seen."""
 TAKES = 20
 """How often a lease is tried for that others write meanwhile."""
-TAKEOVERS = ("wait", "refuse", "force")
-"""What to do about the lease of another coordinator."""
 logger = logging.getLogger("muster.coordinator")
+
+
+class Takeover(StrEnum):
+    """What to do about the lease of another: wait until it ends, refuse, or take it by force."""
+
+    WAIT = "wait"
+    REFUSE = "refuse"
+    FORCE = "force"
 
 
 class Holder(msgspec.Struct, frozen=True):
@@ -150,20 +157,20 @@ class Lease:
         held, _ = self._read()
         return None if held is None or held.expires_ms <= self._clock() else held
 
-    def wait(self, takeover: str = "wait", patience: Patience | None = None) -> None:
+    def wait(self, takeover: Takeover = Takeover.WAIT, patience: Patience | None = None) -> None:
         """Return once we hold the lease, and may claim the log.
 
         Parameters
         ----------
         takeover
-            "wait" until it is free; "refuse" when it is not; "force" it from its holder.
+            Wait until it is free; refuse when it is not; or force it from its holder.
         patience
             Bears with a store that does not answer.
 
         Raises
         ------
         BusyError
-            Another coordinator holds it, and takeover is "refuse".
+            Another coordinator holds it, and takeover is REFUSE.
         OSError
             The lease cannot be read or written, and nothing bears with that.
         """
@@ -172,7 +179,7 @@ class Lease:
             try:
                 if self._has_waited:
                     self._check_store()
-                held = self._take(force=takeover == "force")
+                held = self._take(force=takeover == Takeover.FORCE)
             except OSError as error:
                 if patience is None:
                     raise
@@ -183,7 +190,7 @@ class Lease:
             if patience is not None:
                 patience.stands_by(held)
             first = first or held
-            if takeover == "refuse" and (held != first or held.expires_ms > self._clock()):
+            if takeover == Takeover.REFUSE and (held != first or held.expires_ms > self._clock()):
                 raise BusyError(
                     f"{self._store} is held by {held}: "
                     f"wait for its end, stop it, or take over by force"

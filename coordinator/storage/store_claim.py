@@ -18,7 +18,7 @@ from coordinator.config import Config, LogConfig, folder_mode
 from coordinator.display import progress
 from coordinator.errors import ErrorCode, GroupError
 from coordinator.storage.delta_log import DeltaLog, find_root, make_root
-from coordinator.storage.lease import TAKEOVERS, Holder, Lease
+from coordinator.storage.lease import Holder, Lease, Takeover
 from coordinator.storage.log_ahead import LogAhead
 from coordinator.storage.record_log import MemoryLog, MemoryRecords, RecordLog, WriterFenced
 from coordinator.storage.shards import refuse_shards
@@ -85,10 +85,9 @@ def claim_store(
     stand_by
         Waits while another has the store; what it raises ends the waiting.
     """
-    if takeover not in TAKEOVERS:
-        raise GroupError(
-            ErrorCode.INVALID_REQUEST, f"takeover is {takeover!r}: give wait, refuse or force"
-        )
+    if takeover not in list(Takeover):
+        why = f"takeover is {takeover!r}: give one of {', '.join(Takeover)}"
+        raise GroupError(ErrorCode.INVALID_REQUEST, why)
     owner = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
     root = None if store is None else find_root(store)
     if root is None or root.startswith(f"{MEMORY}:"):
@@ -103,7 +102,7 @@ def claim_store(
         stand_by(seconds, lease.seen)
 
     lease = Lease(root, owner, address, config.lease, clock, wait, disk)
-    patience = Patience(root, waits=takeover != "refuse")
+    patience = Patience(root, waits=takeover != Takeover.REFUSE)
     taken = False
 
     def claim() -> DeltaLog:
@@ -114,7 +113,7 @@ def claim_store(
         refuse_shards(root)
         while True:
             with progress.task("waiting until no other coordinator has the store"):
-                lease.wait(takeover, patience)
+                lease.wait(Takeover(takeover), patience)
             taken = True
             with ExitStack() as opened:
                 with lease.kept():

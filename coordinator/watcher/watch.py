@@ -18,13 +18,12 @@ from coordinator.history.watched import read_watched
 from coordinator.runtime.coordinator import Coordinator
 from coordinator.storage.store_claim import has_log
 from coordinator.watcher.describe_source import DescribeSource
+from coordinator.watcher.follow_by import FollowBy
 from coordinator.watcher.kafka_source import KafkaSource
 from coordinator.watcher.records_file import RecordsFile
 from coordinator.watcher.source import Source
 from coordinator.watcher.watched_store import WatchedStore
 
-TOPIC, DESCRIBE = "topic", "describe"
-"""How a cluster is followed."""
 ASK_AGAIN_S = 1.0
 logger = logging.getLogger("muster.watch")
 
@@ -87,7 +86,7 @@ def watch(
     source: str | Path | Source,
     store: str | Path | None,
     *,
-    by: str = TOPIC,
+    by: str = FollowBy.TOPIC,
     config: Config | None = None,
     takeover: str = "wait",
 ) -> Watch:
@@ -128,14 +127,14 @@ def watch(
     return Watch(opened, followed)
 
 
-def open_source(source: str | Path, config: Config, by: str = TOPIC) -> Source:
+def open_source(source: str | Path, config: Config, by: str = FollowBy.TOPIC) -> Source:
     """Return what a source names: a cluster or a file."""
-    if by not in {TOPIC, DESCRIBE}:
-        raise ConfigError(f"--by (by=) is {by!r}: give {TOPIC} or {DESCRIBE}")
+    if by not in list(FollowBy):
+        raise ConfigError(f"by is {by!r}: give one of {', '.join(FollowBy)}")
     if not str(source).startswith(KAFKA):
         return RecordsFile(source)
     settings = config.watch
-    if by == DESCRIBE:
+    if by == FollowBy.DESCRIBE:
         return DescribeSource(
             str(source), settings.kafka, poll_ms=settings.poll_ms, lag_ms=settings.lag_ms
         )

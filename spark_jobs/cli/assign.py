@@ -16,7 +16,7 @@ from assignors.groups.assign_groups import GroupsAssignment
 from assignors.parse import parse_json_objects
 from assignors.registry import BUILT_IN
 from coordinator.cli.main import load_config
-from coordinator.cli.options import ConfigOption
+from coordinator.cli.options import ConfigOption, choice
 from coordinator.cli.report import plot, plot_path, print_groups, print_report, print_totals
 from coordinator.cli.terminal import Terminal
 from coordinator.clock import wall_ms
@@ -130,7 +130,7 @@ ChangesPath = Annotated[
 ]
 PairsOrLists = Annotated[
     PartitionFormat,
-    typer.Option("--format", help="Print partitions one by one, or as [first, count]."),
+    choice("--format", PartitionFormat, "Print partitions one by one, or as [first, count]."),
 ]
 AllowEmpty = Annotated[bool, typer.Option("--allow-empty", help="Accept a group without members.")]
 MaxForgotten = Annotated[
@@ -152,7 +152,7 @@ DEFAULT = ASSIGNORS[0]
 AssignorName = Annotated[
     str | None, typer.Option(help=f"{', '.join(BUILT_IN)}, …", show_default=DEFAULT)
 ]
-EngineName = Annotated[EngineChoice, typer.Option(help="Where to compute: local, spark or auto.")]
+EngineName = Annotated[EngineChoice, choice("--engine", EngineChoice, "Where to compute.")]
 Report = Annotated[bool, typer.Option("--report", help="Print loads, moves and their reasons.")]
 Plot = Annotated[str | None, typer.Option(help="Draw loads and moves to FILE.png or FILE.svg.")]
 Title = Annotated[str | None, typer.Option(help="The title of the plot.", show_default="assignor")]

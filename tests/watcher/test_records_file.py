@@ -141,6 +141,6 @@ def test_a_line_without_end_is_refused(tmp_path):
 
 
 def test_a_way_that_is_none_is_refused_in_python_too(tmp_path):
-    with pytest.raises(ConfigError, match="give topic or describe"):
+    with pytest.raises(ConfigError, match="by is 'ear': give one of topic, describe"):
         watch("kafka://127.0.0.1:1", tmp_path / "store", by="ear")
     assert not (tmp_path / "store").exists()

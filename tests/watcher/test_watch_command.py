@@ -57,7 +57,10 @@ def test_a_dump_is_written_and_read_by_the_other_commands(tmp_path):
         (("--records", "nothing", "--store", "s"), "cannot be read"),
         (("--records", DUMP, "--store", "s", "--takeover", "now"), "--takeover"),
         (("--records", DUMP, "--store", "s", "--by", "describe"), "--by describe"),
-        (("kafka://127.0.0.1:1", "--store", "s", "--by", "ear"), "topic or describe"),
+        (
+            ("kafka://127.0.0.1:1", "--store", "s", "--by", "ear"),
+            "--by is 'ear': give one of topic, describe",
+        ),
     ],
 )
 def test_what_cannot_be_watched_is_refused(tmp_path, arguments, said):
