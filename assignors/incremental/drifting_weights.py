@@ -196,7 +196,8 @@ class DriftingWeights:
         """Return what some members own, in member order; unknown ones are left out."""
         at = self._find(member_ids)
         known = np.sort(at[at >= 0])
-        low, high = self.ranges.member.searchsorted([known, known + 1])
+        ends = np.stack([known, known + 1]).astype(self.ranges.member.dtype)
+        low, high = self.ranges.member.searchsorted(ends)
         rows = expand_runs(low, high - low)
         return PartitionRanges(
             self.ranges.member_ids.take(pa.array(known)),

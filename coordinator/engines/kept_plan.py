@@ -17,9 +17,10 @@ from assignors import GroupSpec, PartitionRanges
 from assignors.incremental.changes import GroupChanges, SubscribedMembers
 from assignors.incremental.full_plan import FullPlan
 from assignors.incremental.planned_group import PlannedChange, PlannedGroup
+from assignors.registry import knows_loads
 from coordinator.core.state.groups import ChangePlace, TopicList
 from coordinator.core.state.partition_spans import Spans, count_partitions, subtract_spans
-from coordinator.core.state.records import MemberMetadata, Record, TargetMember
+from coordinator.core.state.records import LoadsNoted, MemberMetadata, Record, TargetMember
 from coordinator.core.state.rows.member_table import code_fields
 from coordinator.core.state.target_candidate import TargetCandidate
 from coordinator.core.targets.assignor_options import AssignorOptions
@@ -27,6 +28,7 @@ from coordinator.core.targets.basis import AssignorInput, Basis
 from coordinator.core.targets.compute_here import keep_topics, list_spans
 from coordinator.core.targets.validate import check_moves, refusal
 from coordinator.engines.changed_topics import ChangedTopics
+from coordinator.engines.changed_weights import ChangedWeights, find_changed_weights
 
 COMPARED_LEAST = 1_000
 """So many members are compared with a plan however small the group is."""
@@ -55,6 +57,8 @@ class KeptPlan:
         The targets that it changed: it is a group's plan once they are the group's.
     before
         The plan before it, which is the group's until then.
+    loads
+        The weights that it was made with; None where it knows none.
     """
 
     options: AssignorOptions
@@ -64,6 +68,7 @@ class KeptPlan:
     planned: PlannedGroup
     proposed: Mapping[str, Spans]
     before: KeptPlan | None = None
+    loads: LoadsNoted | None = None
 
     @classmethod
     def of(
@@ -75,7 +80,7 @@ class KeptPlan:
     ) -> KeptPlan | None:
         """Keep a plan that was made from nothing; None where none can be made from it."""
         found = basis.input
-        if not _is_plain(found) or found.prepared is None or basis.options.waits:
+        if not _is_plain(basis) or found.prepared is None or basis.options.waits:
             return None
         planned = PlannedGroup.of(spec, basis.options.make_assignor(), ranges)
         if planned.find_obstacle(GroupChanges()) is not None:
@@ -83,14 +88,17 @@ class KeptPlan:
         proposed = _list_proposed(changes)
         ((names, _),) = code_fields(found.metas, ["subscribed_topic_names"])
         lists = frozenset({id(listed): listed for listed in names}.values())
-        return cls(basis.options, found.listed, found.prepared, lists, planned, proposed)
+        return cls(
+            basis.options, found.listed, found.prepared, lists, planned, proposed,
+            loads=_find_loads(basis),
+        )  # fmt: skip
 
     def is_brief(self, basis: Basis) -> bool:
         """Tell whether few members changed since this plan, and no topic."""
         found = basis.input
         named = self.mark.until(found.restored)
         few = named is not None and len(named) + len(self.proposed) <= BRIEF_MOST
-        return few and found.topics is self.topics
+        return few and found.topics is self.topics and _find_loads(basis) is self.loads
 
     def follow(self, basis: Basis) -> tuple[TargetCandidate, KeptPlan] | None:
         """Compute the next target from this plan; None: compute it from nothing.
@@ -101,7 +109,7 @@ class KeptPlan:
             INVALID_ASSIGNMENT: what the plan gave is not valid.
         """
         found = basis.input
-        if found.prepared is None or not _is_plain(found):
+        if found.prepared is None or not _is_plain(basis):
             return None
         starts = (self, self.before) if self._is_installed(found) else (self.before,)
         for start in starts:
@@ -129,6 +137,7 @@ class KeptPlan:
             done.planned,
             _list_proposed(records),
             replace(self, before=None),
+            _find_loads(basis),
         )
         return basis.candidate(moved, changes=records), kept
 
@@ -145,7 +154,8 @@ class KeptPlan:
         found = basis.input
         named = self.mark.until(found.restored)
         topics = ChangedTopics.of(self.topics, found.listed, self.lists)
-        if named is None or topics is None or basis.options != self.options:
+        weights = self._list_weights(basis)
+        if named is None or topics is None or weights is None or basis.options != self.options:
             return None
         names = {*named, *(one for one in self.proposed if found.targets.get(one) is None)}
         if len(names) > max(COMPARED_LEAST, len(found.metas) // COMPARED_PART):
@@ -184,8 +194,7 @@ class KeptPlan:
                 renamed[before] = member_id
                 heir_metas[before] = meta
         known = {meta.member_id: meta for meta in stays} | heir_metas
-        had_names = self.planned.subscriptions_of([*known])
-        pairs = list(zip(known.values(), had_names, strict=True))
+        pairs = list(zip(known.values(), self.planned.subscriptions_of([*known]), strict=True))
         moving = [
             meta for meta, names in pairs if not subscriptions.is_of(meta, topics.relist(names))
         ]
@@ -206,9 +215,22 @@ class KeptPlan:
             removed_topics=sorted(topics.removed),
             lists=topics.relisted(),
             renamed=renamed,
+            weights=weights,
         )
         named_now = {meta.subscribed_topic_names for meta in chain(joined, known.values())}
         return Since(changes, topics, frozenset(named_now))
+
+    def _list_weights(self, basis: Basis) -> ChangedWeights | None:
+        """Return which weights changed; None if more than weights did that decides with them."""
+        loads = _find_loads(basis)
+        if loads is None and self.loads is None:
+            return {}
+        found = basis.input
+        if found.topics is not self.topics and found.topics != self.topics:
+            return None  # their racks count, too
+        if loads is not None and loads.capacities and self.mark.until(found.restored):
+            return None  # who changed may have another capacity
+        return find_changed_weights(self.loads, loads, found.listed)
 
     def check(self, since: Since, done: PlannedChange) -> None:
         """Check the members whose ranges a plan changed (K-47)."""
@@ -274,9 +296,15 @@ def _list_proposed(changes: Sequence[Record]) -> dict[str, Spans]:
     return {one.member_id: one.spans for one in changes if isinstance(one, TargetMember)}
 
 
-def _is_plain(found: AssignorInput) -> bool:
-    """Tell whether nothing but members' names and partitions decide about the group's targets."""
-    return found.loads is None and not found.regexes
+def _is_plain(basis: Basis) -> bool:
+    """Tell whether members' names, partitions and weights decide alone about a group's targets."""
+    found = basis.input
+    return not found.regexes and (found.loads is None or not found.loads.drained)
+
+
+def _find_loads(basis: Basis) -> LoadsNoted | None:
+    """Return the weights that a group's assignor knows."""
+    return basis.input.loads if knows_loads(basis.options.assignor) else None
 
 
 def _list_records(

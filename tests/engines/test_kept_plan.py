@@ -8,12 +8,15 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from assignors.loads.constraints import parse_constraints
 from coordinator.config import Config, PlanConfig
 from coordinator.core.state.groups import State
 from coordinator.core.state.partition_spans import TopicKey
+from coordinator.core.state.plan_values import MemberLoad, TopicWeights
 from coordinator.core.state.records import (
     ComputationPrepared,
     GroupMetadata,
+    LoadsNoted,
     MemberMetadata,
     TargetMember,
     Tombstone,
@@ -45,7 +48,7 @@ class LivingGroup:
         self.draw, self.assignor, self.calm = random.Random(seed), assignor, calm
         most = 0 if calm else self.draw.choice([0, 0, 0, 20 * 128])  # up to 20 members
         self.config = Config(plan=PlanConfig(long_ranges=most))
-        self.state, self.engine = State(), TwinEngine()
+        self.state, self.engine, self.settings = State(), TwinEngine(), SETTINGS
         self.lists = lists
         self.sizes = {"a": self.draw.randint(1, 40), "b": self.draw.randint(1, 9)}
         for topic in self.sizes:
@@ -165,11 +168,12 @@ class LivingGroup:
         return name
 
     def basis(self, name):
-        found = restore_input(self.group, self.group.computation)
+        loads = self.state.loads.get("g")
+        found = restore_input(self.group, self.group.computation, loads)
         return Basis.of(
             ("g", 2),
             self.assignor,
-            SETTINGS,
+            self.settings,
             found,
             self.config,
             is_target=True,
@@ -235,3 +239,85 @@ def test_a_plan_that_gives_a_partition_twice_is_refused(monkeypatch):
     monkeypatch.setattr(type(kept.planned), "follow", lose_some)
     with pytest.raises(GroupError, match="do not own together"):
         kept.follow(basis)
+
+
+class WeighingGroup(LivingGroup):
+    """A group whose weights drift; most members are static, and come back under other ids."""
+
+    def __init__(self, seed, calm=False):
+        super().__init__(seed, "weighted", calm=True, lists=LISTS[seed % 2 * 4])
+        self.settings = {"consumer.assignor.improvement": "40%" if calm else "10%"}
+        self.odd = not calm
+        self.weights = {topic: [self._draw_weight() for _ in range(60)] for topic in "ab"}
+        self._note()
+
+    def _draw_weight(self):
+        return float(f"{self.draw.lognormvariate(0, 0.5):.6g}")
+
+    def _note(self, **more):
+        found = tuple(TopicWeights(name, tuple(some)) for name, some in self.weights.items())
+        replay(self.state, LoadsNoted("g", **{"weights": found} | more))
+
+    def drift(self):
+        for _ in range(self.draw.randint(1, 5)):
+            topic = self.draw.choice("ab")
+            at = self.draw.randrange(self.sizes[topic])
+            new = self.weights[topic][at] * self.draw.choice(
+                [0.9, 1.05, 1.1, 1.1 if not self.odd else 2.0]
+            )
+            self.weights[topic][at] = float(f"{new:.6g}")
+        self._note()
+
+    def do_odd(self):
+        """What a weighted plan does not continue with."""
+        what = self.draw.randrange(6)
+        if what == 0:
+            self.weights["a"][self.draw.randrange(3)] = -1.0
+            self._note()
+        elif what == 1:
+            name = self.draw.choice(list(self.group.members))
+            self._note(capacities=(MemberLoad(name, self.draw.choice([2.0, 3.0])),))
+        elif what == 2:
+            rule = {"kind": "pin", "selector": "a/0", "value": next(iter(self.group.members))}
+            self._note(constraints=tuple(parse_constraints([rule])))
+        elif what == 3:
+            self._note(weights=())
+        else:
+            self.draw.choice([self.join, self.leave, self.grow])()
+
+    def change(self, most=4):
+        for _ in range(self.draw.randint(0, most)):
+            odd = self.odd and self.draw.random() < 0.1
+            usual = self.draw.choice([self.drift, self.drift, self.return_static])
+            self.do_odd() if odd else usual()
+
+
+@given(seed=st.integers(0, 2**32))
+@settings(max_examples=400 if EVERY else 30)
+def test_a_target_with_weights_is_the_same_from_the_last_plan_and_from_nothing(seed):
+    group = WeighingGroup(seed)
+    for _ in range(8):
+        group.change()
+        group.compute()
+
+
+def test_weights_that_drift_are_continued_from_the_last_plan():
+    """Where they drift further than the plan allows, the target is computed from nothing."""
+    followed = []
+    for seed in range(20):
+        group = WeighingGroup(seed, calm=True)
+        group.compute(chance=1)
+        for _ in range(8):
+            group.change()
+            followed.append(group.compute(chance=1))
+    assert followed.count(True) > len(followed) // 2
+
+
+def test_a_brief_computation_has_the_weights_of_the_plan():
+    """What is computed while others wait does not look at weights one by one."""
+    group = WeighingGroup(7, calm=True)
+    group.compute(chance=1)
+    kept = group.engine._before["g"]
+    assert kept.is_brief(group.basis(group.prepare()))
+    group._note()
+    assert not kept.is_brief(group.basis(group.prepare()))
