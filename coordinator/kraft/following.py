@@ -17,6 +17,7 @@ from coordinator.kraft.partition_log import (
     PartitionLog,
     ReplicaLogError,
 )
+from coordinator.watcher.record_batches import BatchError
 
 OFFSET_OUT_OF_RANGE, NOT_LEADER, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH = 1, 6, 74, 75
 UNKNOWN_TOPIC_ID, INCONSISTENT_TOPIC_ID = 100, 103
@@ -80,7 +81,7 @@ def decide(log: PartitionLog, leader_epoch: int, found: Any) -> Decision:  # noq
         return Truncate(find_common(log, EpochEnd(diverging.epoch, diverging.end_offset)))
     try:
         accepted = log.check(bytes(found.records or b""), leader_epoch)
-    except ReplicaLogError as error_found:
+    except (ReplicaLogError, BatchError) as error_found:
         return Wait(str(error_found))
     return Append(accepted, found.high_watermark, found.log_start_offset)
 

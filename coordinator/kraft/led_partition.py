@@ -16,9 +16,9 @@ from coordinator.kraft.batch_writer import BatchTooLargeError, Change, write_bat
 from coordinator.kraft.leading import Fetched, IsrChange, Leadership, Standing
 from coordinator.kraft.log_files import LogFile
 from coordinator.kraft.metadata_image import Partition
-from coordinator.kraft.partition_log import Accepted, EpochEnd, split_batches
+from coordinator.kraft.partition_log import Accepted, EpochEnd
 from coordinator.storage.record_log import CommitFailed, WriterFenced
-from coordinator.watcher.record_batches import RecordBatch, read_batches
+from coordinator.watcher.record_batches import RecordBatch, read_batches, split_batches
 
 READ_BYTES = 4 << 20
 NOT_LEADER = 6

@@ -18,13 +18,11 @@ import msgspec
 from coordinator.clock import wall_ms
 from coordinator.kraft.partition_log import (
     Accepted,
-    Batch,
     BatchPlace,
     PartitionLog,
-    ReplicaLogError,
-    split_batches,
 )
 from coordinator.storage.tables.filesystem import Filesystem
+from coordinator.watcher.record_batches import BatchError, RawBatch, split_batches
 
 BATCHES, MARKS = "batches.log", "marks.json"
 CHUNK_BYTES = 8 << 20
@@ -207,7 +205,7 @@ def _read_marks(folder: str) -> Marks | None:
         return None
 
 
-def _sound_batches(file: int) -> Iterator[Batch]:
+def _sound_batches(file: int) -> Iterator[RawBatch]:
     """Yield the batches of a file, up to the first that is damaged or out of order."""
     rest, at, end = b"", 0, -1
     while chunk := os.pread(file, CHUNK_BYTES, at):
@@ -220,7 +218,7 @@ def _sound_batches(file: int) -> Iterator[Batch]:
                     return
                 used, end = used + len(one.raw), one.last_offset + 1
                 yield one
-        except ReplicaLogError:
+        except BatchError:
             return
         rest = rest[used:]
 

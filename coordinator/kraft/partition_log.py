@@ -8,20 +8,18 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
-from crc32c import crc32c
-
 from coordinator.kraft.transactions.spans import TransactionSpans
-from coordinator.watcher.record_batches import CHECKED_FROM, HEAD, LENGTH, MAGIC
+from coordinator.watcher.record_batches import RawBatch, split_batches
 
 NO_EPOCH = NO_OFFSET = -1
 
 
 class ReplicaLogError(Exception):
-    """What a leader sent does not belong at the end of the log, or is damaged."""
+    """What a leader sent does not belong at the end of the log."""
 
 
 class EpochStart(NamedTuple):
@@ -36,15 +34,6 @@ class EpochEnd(NamedTuple):
 
     epoch: int
     end_offset: int
-
-
-class Batch(NamedTuple):
-    """A batch as bytes, and what its head says."""
-
-    base_offset: int
-    last_offset: int
-    leader_epoch: int
-    raw: bytes
 
 
 class BatchPlace(NamedTuple):
@@ -65,36 +54,13 @@ class Accepted(NamedTuple):
         earlier, as the cleaner leaves them. None otherwise.
     """
 
-    batches: list[Batch]
+    batches: list[RawBatch]
     restarts_at: int | None
 
     @property
     def data(self) -> bytes:
         """The bytes to write."""
         return b"".join(one.raw for one in self.batches)
-
-
-def split_batches(data: bytes) -> Iterator[Batch]:
-    """Yield whole batches; one that is cut at the end is left out.
-
-    Raises
-    ------
-    ReplicaLogError
-        A batch is damaged, or of a format before Kafka 0.11.
-    """
-    at = 0
-    while len(data) - at >= HEAD.size:
-        base, length, epoch, magic, checksum, _, last_delta = HEAD.unpack_from(data, at)[:7]
-        end = at + LENGTH.size + length
-        if length < HEAD.size - LENGTH.size or last_delta < 0 or base < 0:
-            raise ReplicaLogError(f"the batch at offset {base} is damaged: so is its head")
-        if end > len(data):
-            return
-        raw = data[at:end]
-        if magic != MAGIC or crc32c(raw[CHECKED_FROM:]) != checksum:
-            raise ReplicaLogError(f"the batch at offset {base} is damaged: its checksum differs")
-        yield Batch(base, base + last_delta, epoch, raw)
-        at = end
 
 
 class PartitionLog:
@@ -148,9 +114,11 @@ class PartitionLog:
         Raises
         ------
         ReplicaLogError
-            They are damaged, or do not follow the end.
+            They do not follow the end.
+        BatchError
+            They are damaged.
         """
-        accepted: list[Batch] = []
+        accepted: list[RawBatch] = []
         restarts_at, end = None, self.end
         for one in split_batches(data):
             if one.leader_epoch > leader_epoch:
@@ -179,7 +147,7 @@ class PartitionLog:
             self.transactions.note(one.raw)
             self.end = one.last_offset + 1
 
-    def recover(self, one: Batch) -> None:
+    def recover(self, one: RawBatch) -> None:
         """Note that this batch is next in the file.
 
         An epoch begins where the one before it ended, of which the last batch is always there: the

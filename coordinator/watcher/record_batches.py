@@ -19,6 +19,7 @@ HEAD = struct.Struct(">qiibIhiqqqhii")
 """Base offset, length, leader epoch, magic, CRC, attributes, last offset delta, first and last
 timestamp, producer id, producer epoch, base sequence, and how many records."""
 LENGTH = struct.Struct(">qi")
+"""What stands before the bytes that the length counts."""
 CHECKED_FROM = 21
 """The checksum is of all that stands after it."""
 MAGIC = 2
@@ -69,6 +70,15 @@ def keep_last(kept: dict[bytes, KafkaRecord], records: Iterable[KafkaRecord]) ->
             kept[record.key] = record
 
 
+class RawBatch(NamedTuple):
+    """A batch as bytes, and what its head says."""
+
+    base_offset: int
+    last_offset: int
+    leader_epoch: int
+    raw: bytes
+
+
 class RecordBatch(NamedTuple):
     """A batch, with its records.
 
@@ -94,37 +104,50 @@ class RecordBatch(NamedTuple):
     records: list[KafkaRecord]
 
 
+def split_batches(data: bytes) -> Iterator[RawBatch]:
+    """Yield the whole batches of a file, or of a Fetch's answer; one that is cut at the end is not.
+
+    Raises
+    ------
+    BatchError
+        A batch is damaged, or is of a format before Kafka 0.11.
+    """
+    at = 0
+    while len(data) - at >= HEAD.size:
+        base, length, epoch, magic, checksum, _, last_delta = HEAD.unpack_from(data, at)[:7]
+        end = at + LENGTH.size + length
+        where = f"the batch at offset {base}"
+        if length < HEAD.size - LENGTH.size or last_delta < 0 or base < 0:
+            raise BatchError(f"{where} is damaged: so is its head")
+        if end > len(data):
+            return
+        raw = data[at:end]
+        if magic != MAGIC:
+            raise BatchError(
+                f"{where} has format {magic}: Muster reads {MAGIC}, of Kafka 0.11 or later"
+            )
+        if crc32c(raw[CHECKED_FROM:]) != checksum:
+            raise BatchError(f"{where} is damaged: its checksum differs")
+        yield RawBatch(base, base + last_delta, epoch, raw)
+        at = end
+
+
 def read_batches(data: bytes) -> Iterator[RecordBatch]:
-    """Yield the whole batches of a Fetch's answer; one that is cut at the end is left out.
+    """Yield the whole batches, with their records; one that is cut at the end is not.
 
     Raises
     ------
     BatchError
         A batch is damaged, is of a format before Kafka 0.11, or is compressed by what is unknown.
     """
-    at = 0
-    while len(data) - at >= HEAD.size:
-        base_offset, length = LENGTH.unpack_from(data, at)
-        end = at + LENGTH.size + length
-        if length < HEAD.size - LENGTH.size:
-            raise BatchError(f"the batch at offset {base_offset} has {length} bytes: it is damaged")
-        if end > len(data):
-            return
-        yield _read_batch(data[at:end])
-        at = end
+    return map(_read_records_of, split_batches(data))
 
 
-def _read_batch(raw: bytes) -> RecordBatch:
+def _read_records_of(batch: RawBatch) -> RecordBatch:
+    base_offset, last_offset, leader_epoch, raw = batch
     head = HEAD.unpack_from(raw)
-    base_offset, _, leader_epoch, magic, checksum, attributes, last_delta = head[:7]
-    first_ms, last_ms, producer_id, producer_epoch, _, count = head[7:]
+    attributes, _, first_ms, last_ms, producer_id, producer_epoch, _, count = head[5:]
     where = f"the batch at offset {base_offset}"
-    if magic != MAGIC:
-        raise BatchError(
-            f"{where} has format {magic}: Muster reads {MAGIC}, of Kafka 0.11 or later"
-        )
-    if crc32c(raw[CHECKED_FROM:]) != checksum:
-        raise BatchError(f"{where} is damaged: its checksum differs")
     body = inflate(raw[HEAD.size :], attributes & COMPRESSION, where)
     stamped = last_ms if attributes & LOG_APPEND_TIME else None
     try:
@@ -133,7 +156,7 @@ def _read_batch(raw: bytes) -> RecordBatch:
         raise BatchError(f"{where} is damaged: its records are cut short") from None
     return RecordBatch(
         base_offset,
-        base_offset + last_delta,
+        last_offset,
         leader_epoch,
         producer_id,
         producer_epoch,

@@ -18,10 +18,11 @@ from coordinator.kraft.leader import LeaderOf
 from coordinator.kraft.leading import Standing
 from coordinator.kraft.metadata_image import TOPIC as TOPICS
 from coordinator.kraft.metadata_image import Endpoint
-from coordinator.kraft.partition_log import Accepted, split_batches
+from coordinator.kraft.partition_log import Accepted
 from coordinator.kraft.registration import list_protocols
 from coordinator.kraft.replicas import Replicas
 from coordinator.kraft.served import read_listeners
+from coordinator.watcher.record_batches import split_batches
 
 from .test_membership import NODE, TOPIC, give
 from .test_replicas import Leader as OtherLeader

@@ -7,7 +7,8 @@ import pytest
 from coordinator.kraft.following import Append, Truncate, decide
 from coordinator.kraft.leading import Leadership, find_alive
 from coordinator.kraft.metadata_image import Partition
-from coordinator.kraft.partition_log import Accepted, EpochEnd, PartitionLog, split_batches
+from coordinator.kraft.partition_log import Accepted, EpochEnd, PartitionLog
+from coordinator.watcher.record_batches import split_batches
 
 from .batches import batch
 from .recorded import answer

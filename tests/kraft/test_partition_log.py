@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from uuid import UUID
 
@@ -11,17 +12,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from coordinator.kraft.following import Wait, decide
 from coordinator.kraft.log_files import BATCHES, MARKS, LogFile, Marks
 from coordinator.kraft.partition_log import (
     Accepted,
     EpochEnd,
     PartitionLog,
     ReplicaLogError,
-    split_batches,
 )
+from coordinator.watcher.record_batches import BatchError, read_batches, split_batches
 
 from .batches import batch
-from .recorded import EPOCHS, OFFSETS, split
+from .recorded import EPOCHS, OFFSETS, answer, split
 
 TOPIC_ID = UUID(int=77)
 FOREVER_MS = float("inf")
@@ -57,14 +59,41 @@ def test_an_epoch_ends_where_the_next_begins():
         (batch(9, 1), "sent offsets 9 to 9, but the log ends at 10"),
         (batch(8, 1, 4), "sent offsets 8 to 11"),
         (batch(10, 1, 2) + batch(11, 1), "sent offsets 11 to 11, but the log ends at 12"),
-        (batch(10, 1)[:-1] + b"y", "offset 10 is damaged: its checksum"),
-        (batch(10, 1)[:16] + b"\1" + batch(10, 1)[17:], "offset 10 is damaged"),
     ],
 )
 def test_what_does_not_belong_at_the_end_is_refused(sent, words):
     log = filled((0, 1, 10))
     with pytest.raises(ReplicaLogError, match=words):
         log.check(sent, 1)
+    assert log.end == 10
+
+
+def changed(at, value):
+    raw = batch(10, 1)
+    return raw[:at] + value + raw[at + len(value) :]
+
+
+@pytest.mark.parametrize(
+    ("sent", "words"),
+    [
+        (changed(-1 % len(batch(10, 1)), b"y"), "offset 10 is damaged: its checksum differs"),
+        (changed(16, b"\1"), "offset 10 has format 1: Muster reads 2"),
+        (changed(8, b"\0\0\0\1"), "offset 10 is damaged: so is its head"),
+        (changed(8, b"\xff\xff\xff\xff"), "offset 10 is damaged: so is its head"),
+        (changed(23, b"\xff\xff\xff\xff"), "offset 10 is damaged: so is its head"),
+        (changed(0, b"\xff"), "is damaged: so is its head"),
+    ],
+    ids=["checksum", "format", "short", "no length", "last offset", "base offset"],
+)
+def test_damaged_batches_are_refused_by_who_writes_and_by_who_reads_them(sent, words):
+    log = filled((0, 1, 10))
+    with pytest.raises(BatchError, match=words):
+        log.check(sent, 1)
+    with pytest.raises(BatchError, match=words):
+        next(read_batches(sent))
+    wait = decide(log, 1, answer(sent))
+    assert isinstance(wait, Wait)
+    assert re.search(words, wait.why)
     assert log.end == 10
 
 

@@ -19,9 +19,9 @@ from coordinator.core.events import (
 from coordinator.core.state.transactions import Producer
 from coordinator.errors import GroupError
 from coordinator.kraft.batch_writer import BatchKind, Change, KeyValue, write_batch, write_batches
-from coordinator.kraft.partition_log import Accepted, PartitionLog, split_batches
+from coordinator.kraft.partition_log import Accepted, PartitionLog
 from coordinator.watcher.partition_changes import PartitionLoad
-from coordinator.watcher.record_batches import COMMIT, read_batches
+from coordinator.watcher.record_batches import COMMIT, read_batches, split_batches
 from tests.support.longer import EVERY
 
 from .recorded import TRANSACTIONS, split

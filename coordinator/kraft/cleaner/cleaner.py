@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from coordinator.clock import wall_ms
 from coordinator.kraft.cleaner.sweep import Sweep
 from coordinator.kraft.log_files import BATCHES, LogFile, sync_folder, write_whole
-from coordinator.kraft.partition_log import BatchPlace, ReplicaLogError, split_batches
-from coordinator.watcher.record_batches import BatchError, read_batches
+from coordinator.kraft.partition_log import BatchPlace, ReplicaLogError
+from coordinator.watcher.record_batches import BatchError, read_batches, split_batches
 
 CLEANED = "batches.cleaned"
 CHUNK_BYTES = 4 << 20

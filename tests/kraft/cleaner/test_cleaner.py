@@ -15,8 +15,14 @@ from coordinator.clock import wall_ms
 from coordinator.kraft.batch_writer import Change, KeyValue, write_batch
 from coordinator.kraft.cleaner.cleaner import CLEANED, clean, is_worth_it
 from coordinator.kraft.log_files import BATCHES, LogFile
-from coordinator.kraft.partition_log import Accepted, split_batches
-from coordinator.watcher.record_batches import HEAD, TRANSACTIONAL, keep_last, read_batches
+from coordinator.kraft.partition_log import Accepted
+from coordinator.watcher.record_batches import (
+    HEAD,
+    TRANSACTIONAL,
+    keep_last,
+    read_batches,
+    split_batches,
+)
 
 TOPIC_ID, WEEK_MS = UUID(int=7), 7 * 86_400_000
 OLD_MS = 1_000
