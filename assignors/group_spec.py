@@ -167,6 +167,11 @@ class GroupSpec:
 
         What is not JSON is refused, and so is a key given twice.
 
+        Parameters
+        ----------
+        text
+            One object, as `from_dict` reads it.
+
         Raises
         ------
         SpecError
@@ -216,7 +221,13 @@ class GroupSpec:
         return cls.from_columns(**columns, loads=loads)
 
     def to_arrow(self) -> tuple[pa.Table, pa.Table, pa.Table]:
-        """Return the group as the tables that `from_arrow` reads: members, topics, owned."""
+        """Return the group as the tables that `from_arrow` reads.
+
+        Returns
+        -------
+        members, topics, owned
+            In member order, by name, and in canonical order. Loads and constraints are in none.
+        """
         lists = pa.LargeListArray.from_arrays(
             self.class_offsets, self.topics.take(pa.array(self.class_topics))
         )

@@ -140,7 +140,14 @@ class PartitionRanges:
         return replace(rows, member_ids=self.member_ids.filter(some), member=member)
 
     def explode(self) -> tuple[Longs, Longs, Longs]:
-        """Return one entry per partition: (member, topic, partition), in canonical order."""
+        """Return one entry per partition, in canonical order.
+
+        Returns
+        -------
+        member, topic, partition
+            Three int64 arrays of as many entries as partitions are owned: indexes into
+            `member_ids` and `topics`, and the partition's number.
+        """
         counts = self.count.astype(np.int64)
         return (
             np.repeat(self.member.astype(np.int64), counts),
@@ -155,6 +162,11 @@ class PartitionRanges:
         ----------
         lists
             True: each topic's partitions one by one; False: as [first, count] pairs.
+
+        Returns
+        -------
+        dict
+            Of plain Python values, ready for JSON. A member without partitions has {}.
         """
         out: dict[str, dict[str, list[object]]] = {m: {} for m in self.member_ids.to_pylist()}
         members, topics = self.member_ids.to_pylist(), self.topics.to_pylist()
@@ -202,6 +214,18 @@ class PartitionRanges:
     @classmethod
     def from_arrow(cls, member_ids: pa.StringArray, topics: pa.StringArray, rows: pa.Table) -> Self:
         """Read an assignment table back, against the names of its group.
+
+        Parameters
+        ----------
+        member_ids, topics
+            The group's names: members in member order, topics sorted.
+        rows
+            Of `ARROW_SCHEMA`, in any order: member_id, topic, first_partition, partition_count.
+
+        Returns
+        -------
+        PartitionRanges
+            With the rows in canonical order, and a verdict that claims nothing.
 
         Raises
         ------

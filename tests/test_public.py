@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import doctest
 import importlib
+import inspect
 import re
 import subprocess
 import sys
@@ -41,6 +42,21 @@ def test_a_name_is_what_its_room_defines(name):
     module = importlib.import_module(room)
     assert found is getattr(module, there)
     assert getattr(found, "__doc__", None)
+
+
+@pytest.mark.parametrize("name", sorted(set(NAMES) - {"__version__", "assignor_names"}))
+def test_a_function_says_what_it_takes_returns_and_raises(name):
+    """In NumPy's sections; that of `assignor_names` takes nothing, and its line says the rest."""
+    function = getattr(public, name)
+    if not inspect.isfunction(function):
+        return
+    doc = inspect.getdoc(function)
+    sections = re.findall(r"^(\w+)\n-+$", doc, re.MULTILINE)
+    assert sections == ["Parameters", "Returns", "Raises"]
+    named = re.split(r"^(?:Parameters|Returns)\n-+\n", doc, flags=re.MULTILINE)[1]
+    given = re.findall(r"^(\w[\w, *]*)$", named, re.MULTILINE)
+    taken = [one.replace("*", "").strip() for line in given for one in line.split(",")]
+    assert sorted(taken) == sorted(inspect.signature(function).parameters)
 
 
 def test_type_checkers_see_what_is_imported():

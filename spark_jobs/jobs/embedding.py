@@ -55,6 +55,11 @@ def embed(
     store, config, topics, takeover, address
         As for `Coordinator.open`.
 
+    Returns
+    -------
+    Coordinator
+        Open: members may join. `with` closes it, and the session goes on.
+
     Raises
     ------
     ConfigError
@@ -103,6 +108,12 @@ def embed_node(
         `server.node_id` and `server.listen` are its own, for clients and the other nodes.
     topics
         As for `Coordinator.open`.
+
+    Returns
+    -------
+    Node
+        It serves clients at `node.address`, host:port, and claims its shards meanwhile. `with`
+        closes it, and the session goes on.
 
     Raises
     ------

@@ -66,6 +66,11 @@ def foreach_partition_owner(
         Takes a DataFrame and the batch's number. It raises Fenced if the member does not own a
         partition with new rows: restart the stream with those that it owns. ValueError: the rows,
         or the table, cannot be written like that.
+
+    Raises
+    ------
+    ValueError
+        The table is a URL, or has a character in its path that Delta would read otherwise.
     """
     path = str(table)
     if "://" in path:

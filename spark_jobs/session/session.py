@@ -78,6 +78,12 @@ def spark_session(
     conf
         Spark settings that override Muster's.
 
+    Returns
+    -------
+    SparkSession
+        The active one as it is, where there is one: `app_name`, `master` and `conf` change nothing.
+        Else what Spark's `getOrCreate` makes of them; `stop()` ends it.
+
     Raises
     ------
     JarsMissingError

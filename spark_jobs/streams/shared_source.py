@@ -351,6 +351,11 @@ def shared_source(
     tls, login
         As for `Member`; executors log in as well, and take their certificates from options.
 
+    Returns
+    -------
+    SharedSource
+        Its `run` reads, until the member leaves; nothing is read before.
+
     Raises
     ------
     ValueError
@@ -359,16 +364,9 @@ def shared_source(
     if not isinstance(member, Member):
         raise ValueError(f"member is {member!r}: give a Member")  # noqa: TRY004 - as all values
     found = read_options(
-        kafka,
-        starting=starting,
-        max_records=max_records,
-        weights=weights,
-        batch_s=batch_s,
-        interval_s=interval_s,
-        options=options,
-        tls=tls,
-        login=login,
-    )
+        kafka, starting=starting, max_records=max_records, weights=weights, batch_s=batch_s,
+        interval_s=interval_s, options=options, tls=tls, login=login,
+    )  # fmt: skip
     return SharedSource(spark, member, found)
 
 

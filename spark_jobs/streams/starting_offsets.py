@@ -33,11 +33,10 @@ def starting_offsets(
 ) -> str:
     """Return the offsets that a group committed, as Spark's option `startingOffsets` takes them.
 
-    >>> offsets = starting_offsets("kafka:9092", "billing", "clicks")  # doctest: +SKIP
-    >>> reader = spark.readStream.format("kafka")  # doctest: +SKIP
-    >>> reader = reader.option("startingOffsets", offsets)  # doctest: +SKIP
+    >>> first = starting_offsets("kafka:9092", "billing", "clicks")  # doctest: +SKIP
+    >>> spark.readStream.format("kafka").option("startingOffsets", first)  # doctest: +SKIP
 
-    Spark heeds them when a query starts with a new checkpoint, and in batches.
+    Spark heeds them in batches, and when a query starts with a new checkpoint.
 
     Parameters
     ----------
@@ -51,6 +50,11 @@ def starting_offsets(
         Where to begin partitions without a committed offset: "earliest" or "latest".
     tls, login
         As for `Member`.
+
+    Returns
+    -------
+    str
+        JSON, {topic: {partition: offset}}; −2 or −1 where none is committed: `otherwise`.
 
     Raises
     ------
