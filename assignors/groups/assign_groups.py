@@ -2,8 +2,9 @@
 
 In a group whose members all subscribe alike, an assignor's plan is arithmetic on its only class.
 Such groups, side by side, are one group of many classes that share nothing, so one run gives the
-rows of each. Where members of a group compete, or partitions have weights, a flow or a search
-decides; what it finds among equals could depend on other groups, so each runs by itself.
+rows of each. Where members of a group compete, a flow or a search decides; what it finds among
+equals could depend on other groups, so each runs by itself. Weighted groups that begin, and those
+that go on with a few partitions without an owner, are solved by rows, each as it would be alone.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from assignors.errors import SpecError
 from assignors.group_spec import GroupSpec
 from assignors.groups.fresh_groups import assign_fresh
 from assignors.groups.group_set import GroupSet
+from assignors.groups.next_groups import assign_next
 from assignors.long_ranges.keep_long import ANY_SIZE, keeps_long
 from assignors.option_values import LONG_RANGES
 from assignors.partition_ranges import ARROW_SCHEMA, PartitionRanges, Verdict
@@ -215,7 +217,7 @@ def assign_groups(groups: GroupSet, assignor: Assignor) -> GroupsAssignment:
     """
     plain = _find_plain(groups, assignor)
     found = _assign_plain(groups, assignor, plain)
-    rest = _assign_fresh(groups, assignor, np.flatnonzero(~plain), found)
+    rest = _assign_weighted(groups, assignor, np.flatnonzero(~plain), found)
     _assign_one_by_one(groups, assignor, rest, found)
     ranges = _in_order(groups.whole, found)
     whose = np.repeat(np.arange(len(groups)), np.diff(groups.members))
@@ -300,19 +302,20 @@ def _count_moved(groups: GroupSet, ranges: PartitionRanges) -> Longs:
     return sum_segments(moved, groups.members)
 
 
-def _assign_fresh(groups: GroupSet, assignor: Assignor, places: Longs, found: _Found) -> Longs:
-    """Assign weighted groups that begin; return those that are left."""
+def _assign_weighted(groups: GroupSet, assignor: Assignor, places: Longs, found: _Found) -> Longs:
+    """Assign weighted groups side by side that begin, or go on; return those that are left."""
     if groups.loads is None or not isinstance(assignor, WeightedAssignor) or not len(places):
         return places
     if assignor.worth()[1]:
         return places
-    rows = assign_fresh(groups, assignor)
-    for place, proof in zip(rows.places.tolist(), rows.proofs, strict=True):
-        found.proofs[place] = proof
-    columns = ("member", "topic", "first", "count")
-    for name in columns:
-        setattr(found, name, np.concatenate([getattr(found, name), getattr(rows, name)]))
-    return np.setdiff1d(places, rows.places, assume_unique=True)
+    for rows in (assign_fresh(groups, assignor), assign_next(groups, assignor, places)):
+        for place, proof in zip(rows.places.tolist(), rows.proofs, strict=True):
+            found.proofs[place] = proof
+        found.moved[rows.places] = rows.moved
+        for name in ("member", "topic", "first", "count"):
+            setattr(found, name, np.concatenate([getattr(found, name), getattr(rows, name)]))
+        places = np.setdiff1d(places, rows.places, assume_unique=True)
+    return places
 
 
 def _assign_one_by_one(groups: GroupSet, assignor: Assignor, places: Longs, found: _Found) -> None:

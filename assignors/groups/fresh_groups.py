@@ -7,10 +7,10 @@ is left to its own run.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Self
+from typing import Self, TypeAlias
 
 import numpy as np
 import pyarrow.compute as pc
@@ -46,8 +46,14 @@ UNITS_MAX = 100_000
 _ROUGH = 31
 
 
+Ranges: TypeAlias = tuple[Ints, Ints, Ints, Ints]
+"""Member, topic, first and count, of the whole."""
+Part: TypeAlias = tuple[Longs, list[Certificate], Longs, Ranges]
+"""Which groups, what each is worth, how many partitions each moves, and the ranges of all."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
-class FreshRows:
+class GroupRows:
     """Ranges of the groups that were assigned, members and topics of the whole.
 
     Attributes
@@ -56,18 +62,31 @@ class FreshRows:
         int64: which groups.
     proofs
         What each is worth.
+    moved
+        int64: how many partitions of each have another owner.
     """
 
     places: Longs
     proofs: list[Certificate]
+    moved: Longs
     member: Ints
     topic: Ints
     first: Ints
     count: Ints
 
+    @classmethod
+    def join(cls, parts: Sequence[Part]) -> Self:
+        """Put batches of groups together."""
+        whole, none = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int32)
+        empty: Part = (whole, [], whole, (none, none, none, none))
+        places, proofs, moved, ranges = zip(empty, *parts, strict=True)
+        columns = (np.concatenate(column) for column in zip(*ranges, strict=True))
+        listed = [proof for some in proofs for proof in some]
+        return cls(np.concatenate(places), listed, np.concatenate(moved), *columns)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Units:
+class Units:
     """Some groups of like size: one row per group, padded.
 
     Attributes
@@ -92,7 +111,7 @@ class _Units:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Whole:
+class Whole:
     """Where things are in all groups.
 
     Attributes
@@ -114,13 +133,12 @@ class _Whole:
 
     @classmethod
     def of(cls, groups: GroupSet, line: Longs) -> Self:
+        """Look up where things are; `line` is as above."""
         sizes = groups.whole.partitions
         topic = np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
         return cls(line, groups.members, topic, offsets_of(sizes))
 
-    def list_ranges(
-        self, groups: Longs, units: Longs, key: Longs, bits: int
-    ) -> tuple[Ints, Ints, Ints, Ints]:
+    def list_ranges(self, groups: Longs, units: Longs, key: Longs, bits: int) -> Ranges:
         """Return the ranges of groups, canonical.
 
         Parameters
@@ -144,40 +162,33 @@ class _Whole:
         return member[at].astype(np.int32), topic[at], first.astype(np.int32), count
 
 
-def assign_fresh(groups: GroupSet, assignor: WeightedAssignor) -> FreshRows:
+def assign_fresh(groups: GroupSet, assignor: WeightedAssignor) -> GroupRows:
     """Assign what can be assigned side by side.
 
     Returns
     -------
-    FreshRows
+    GroupRows
         Of the groups that were; the others need a run of their own.
     """
     line = offsets_of(groups.whole.partitions)[groups.topics]
-    places = np.flatnonzero(_find_fresh(groups, np.diff(line)))
+    owned = np.diff(groups.whole.member_ranges[groups.members])
+    places = np.flatnonzero(find_plain_weights(groups, np.diff(line)) & (owned == 0))
     order = np.argsort(np.diff(line)[places], kind="stable")
-    done = [places[:0]]
-    none = np.zeros(0, dtype=np.int32)
-    ranges: list[tuple[Ints, Ints, Ints, Ints]] = [(none, none, none, none)]
-    proofs: dict[int, Certificate] = {}
-    whole = _Whole.of(groups, line)
-    for some in _batch(places[order], np.diff(line)):
-        units = _read_units(groups, some, line)
-        good, found = _fill(units, assignor, whole, ranges)
-        done.append(good)
-        proofs |= found
-    taken = np.sort(np.concatenate(done))
-    columns = [np.concatenate([one[at] for one in ranges]) for at in range(4)]
-    return FreshRows(taken, [proofs[one] for one in taken.tolist()], *columns)
+    whole = Whole.of(groups, line)
+    return GroupRows.join(
+        [
+            _fill(read_units(groups, some, line), assignor, whole)
+            for some in batch_groups(places[order], np.diff(line))
+        ]
+    )
 
 
-def _find_fresh(groups: GroupSet, units: Longs) -> Bools:
+def find_plain_weights(groups: GroupSet, units: Longs) -> Bools:
     """Tell which groups have nothing but weights and capacities, all of them known."""
     raw, whole = groups.loads, groups.whole
     assert raw is not None
     members = np.diff(groups.members)
     out: Bools = (members > 1) & (units > 0) & (units <= UNITS_MAX) & (np.diff(groups.classes) == 1)
-    ranges = np.diff(whole.member_ranges[groups.members])
-    out &= ranges == 0
     if groups.constraints:
         out &= np.array([not rules for rules in groups.constraints], dtype=np.bool_)
     topics = sum_segments(whole.subscribed_topics().astype(np.int64), groups.topics)
@@ -195,7 +206,7 @@ def _find_fresh(groups: GroupSet, units: Longs) -> Bools:
     return out
 
 
-def _batch(places: Longs, units: Longs) -> Iterator[Longs]:
+def batch_groups(places: Longs, units: Longs) -> Iterator[Longs]:
     """Yield groups, sorted by size, so that padded rows fit."""
     begin = 0
     while begin < len(places):
@@ -207,7 +218,7 @@ def _batch(places: Longs, units: Longs) -> Iterator[Longs]:
         begin = end
 
 
-def _read_units(groups: GroupSet, places: Longs, line: Longs) -> _Units:
+def read_units(groups: GroupSet, places: Longs, line: Longs) -> Units:
     """Return weights and capacities as integers, as `resolve_loads` and `pose_problem` do."""
     raw = groups.loads
     assert raw is not None
@@ -222,7 +233,7 @@ def _read_units(groups: GroupSet, places: Longs, line: Longs) -> _Units:
     planned = np.where((units > SMALL)[:, None], round_to_grid(planned), planned)
     least = np.where(capacity > 0, capacity, np.inf).min(axis=1)  # a capacity is above 0
     narrow = CAPACITY_BITS - np.frexp(capacity.max(axis=1))[1].astype(np.int64)
-    return _Units(
+    return Units(
         places, units, members, planned, exact,
         np.rint(np.ldexp(capacity, narrow[:, None])).astype(np.int64),
         np.ldexp(1.0, -shift), np.ldexp(1.0, -narrow),
@@ -239,13 +250,8 @@ def _pad(values: Floats | None, start: Longs, size: Longs) -> Floats:
     return out
 
 
-def _fill(
-    units: _Units,
-    assignor: WeightedAssignor,
-    whole: _Whole,
-    ranges: list[tuple[Ints, Ints, Ints, Ints]],
-) -> tuple[Longs, dict[int, Certificate]]:
-    """Fill the groups of a batch; add ranges of those that are done, and return them."""
+def _fill(units: Units, assignor: WeightedAssignor, whole: Whole) -> Part:
+    """Fill the groups of a batch; return those that are done."""
     bits = units.weight.shape[1].bit_length()
     own = np.arange(units.weight.shape[1]) < units.units[:, None]
     real = np.arange(units.capacity.shape[1]) < units.members[:, None]
@@ -263,12 +269,12 @@ def _fill(
         for at, proof in _judge(units, assignor, level, held, own, real)
     }
     good = np.isin(units.places, list(proofs))
-    mine = key[own & good[:, None]]
-    ranges.append(whole.list_ranges(units.places[good], units.units[good], mine, bits))
-    return units.places[good], proofs
+    mine, places = key[own & good[:, None]], units.places[good]
+    ranges = whole.list_ranges(places, units.units[good], mine, bits)
+    return places, [proofs[at] for at in places.tolist()], places * 0, ranges
 
 
-def _choose(sorted_: Longs, units: _Units) -> tuple[Longs, Longs]:
+def _choose(sorted_: Longs, units: Units) -> tuple[Longs, Longs]:
     """Fill members with what weighs something, then, by number, with what does not."""
     some = np.count_nonzero(sorted_, axis=1)
     chosen, load = fill_many(sorted_, some, units.capacity, units.members)
@@ -281,7 +287,7 @@ def _choose(sorted_: Longs, units: _Units) -> tuple[Longs, Longs]:
     return chosen, load
 
 
-def _sum_held(units: _Units, own: Bools, key: Longs, bits: int) -> Floats:
+def _sum_held(units: Units, own: Bools, key: Longs, bits: int) -> Floats:
     """Add up exact weights, (groups, members), by keys of member and place."""
     row = np.repeat(np.arange(len(units.units)), units.units)
     mine = key[own]
@@ -292,7 +298,7 @@ def _sum_held(units: _Units, own: Bools, key: Longs, bits: int) -> Floats:
 
 
 def _judge(
-    units: _Units,
+    units: Units,
     assignor: WeightedAssignor,
     level: Longs,
     held: Floats,
@@ -319,7 +325,7 @@ def _judge(
     for at in np.flatnonzero(fine).tolist():
         total, top, size, large, weight, most, reached, load, by = listed[at]
         amount, room = (top, large) if top * size > total * large else (total, size)
-        if reached > _level_above(amount, room, near):
+        if reached > level_above(amount, room, near):
             continue
         alone = most * size > weight * large
         bound = most / large if alone else weight / size
@@ -334,7 +340,7 @@ def _judge(
         )  # fmt: skip
 
 
-def _level_above(load: int, capacity: int, share: Fraction) -> int:
+def level_above(load: int, capacity: int, share: Fraction) -> int:
     """Return `LowerBound.level`, without fractions."""
     wanted = load * (share.denominator + share.numerator)
     return -(-(wanted << BITS) // (capacity * share.denominator))

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from assignors.arrays import Bools, Longs
-from assignors.weighted.levels import SMALL, levels_of
+from assignors.arrays import Longs
+from assignors.weighted.levels import SMALL, levels_of, room_under
 from assignors.weighted.placement import Placement
 from assignors.weighted.problem import WeightedProblem
 
 _STEPS_MAX = 400
-_NEVER = np.iinfo(np.int64).max
+_SAMPLED = 16
+"""One in so many units is swapped by way of trial; only what is no worse is then looked at."""
+_NEVER = int(np.iinfo(np.int64).max)
 
 
 def improve_by_exchange(problem: WeightedProblem, placed: Placement, goal: int) -> None:
@@ -21,17 +23,15 @@ def improve_by_exchange(problem: WeightedProblem, placed: Placement, goal: int) 
     fit = np.flatnonzero(problem.cell >= 0)
     if not len(fit) or len(placed.owner) > SMALL:
         return
-    units, members = np.arange(len(placed.owner)), np.arange(problem.member_count)
-    may_go = problem.admits(units[:, None], members)
     for _ in range(_STEPS_MAX):
         level = levels_of(placed.load, problem.capacity)
         full = int(np.argmax(level))
         own = np.flatnonzero((placed.owner == full) & (problem.apart < 0))
         if int(level[full]) <= goal or not len(own):
             return
-        moved, gain = _find_move(problem, placed, own, full, may_go)
-        swapped, swap_gain = _find_swap(problem, placed, own, full, may_go)
-        if min(gain, swap_gain) >= int(level[full]):
+        moved, gain = _find_move(problem, placed, own, full, int(level[full]))
+        swapped, swap_gain = _find_swap(problem, placed, own, full, int(level[full]))
+        if min(gain, swap_gain) == _NEVER:
             return
         unit, other = moved if gain <= swap_gain else swapped
         target = other if gain <= swap_gain else int(placed.owner[other])
@@ -43,39 +43,73 @@ def improve_by_exchange(problem: WeightedProblem, placed: Placement, goal: int) 
 
 
 def _find_move(
-    problem: WeightedProblem, placed: Placement, own: Longs, full: int, may_go: Bools
+    problem: WeightedProblem, placed: Placement, own: Longs, full: int, top: int
 ) -> tuple[tuple[int, int], int]:
-    """Return the best (unit, member), and the greater level of the two afterwards."""
-    weight, capacity = problem.weight[own][:, None], problem.capacity
-    there = levels_of(placed.load[None, :] + weight, capacity)
-    here = levels_of(placed.load[full] - weight, capacity[full])
-    open_ = may_go[own]
-    if problem.limited:
-        open_ = open_ & (placed.used + problem.count[own][:, None] <= problem.most)
-    after = np.where(open_, np.maximum(there, here), _NEVER)
-    after[:, full] = _NEVER
+    """Return the best (unit, member), and the greater level of the two afterwards.
+
+    Parameters
+    ----------
+    top
+        The level of the fullest member: only what leads below it is looked at.
+    """
+    weight, bound = problem.weight[own], room_under(top - 1, problem.capacity)
+    fits = weight[:, None] <= bound - placed.load
+    fits[weight < placed.load[full] - bound[full]] = False
+    fits[:, full] = False
+    row, member = np.nonzero(fits)
+    unit = own[row]
+    if not problem.is_free:
+        fine = problem.admits(unit, member)
+        if problem.limited:
+            fine &= placed.used[member] + problem.count[unit] <= problem.most[member]
+        unit, member = unit[fine], member[fine]
+    if not len(unit):
+        return (0, 0), _NEVER
+    after = _lift(problem, placed, full, member, problem.weight[unit])
     at = int(np.argmin(after))
-    row, member = divmod(at, after.shape[1])
-    return (int(own[row]), member), int(after[row, member])
+    return (int(unit[at]), int(member[at])), int(after[at])
 
 
 def _find_swap(
-    problem: WeightedProblem, placed: Placement, own: Longs, full: int, may_go: Bools
+    problem: WeightedProblem, placed: Placement, own: Longs, full: int, top: int
 ) -> tuple[tuple[int, int], int]:
-    """Return the best (unit, other unit), and the greater level of the two owners afterwards."""
+    """Return the best (unit, other unit), and the greater level of the two owners afterwards.
+
+    Parameters
+    ----------
+    top
+        As for `_find_move`.
+    """
     others = np.flatnonzero((placed.owner != full) & (problem.apart < 0))
-    if not len(others):
-        return (0, 0), int(_NEVER)
-    whose, capacity = placed.owner[others], problem.capacity
+    whose = placed.owner[others]
+    if problem.is_free:
+        some = slice(None, None, _SAMPLED)
+        lifts = problem.weight[own][:, None] - problem.weight[others[some]]
+        after = _lift(problem, placed, full, whose[some], lifts)
+        top = min(top, int(after.min(initial=top)) + 1)  # the best is not above the best of some
+    bound = room_under(top - 1, problem.capacity)
     more = problem.weight[own][:, None] - problem.weight[others]
-    there = levels_of(placed.load[whose] + more, capacity[whose])
-    here = levels_of(placed.load[full] - more, capacity[full])
-    open_ = may_go[own][:, whose] & may_go[others, full]
-    if problem.limited:
-        extra = problem.count[own][:, None] - problem.count[others]
-        fits = placed.used[whose] + extra <= problem.most[whose]
-        open_ = open_ & fits & (placed.used[full] - extra <= problem.most[full])
-    after = np.where(open_, np.maximum(there, here), _NEVER)
+    least = placed.load[full] - bound[full]
+    row, column = np.nonzero((more >= least) & (more <= (bound - placed.load)[whose]))
+    unit, other, member = own[row], others[column], whose[column]
+    if not problem.is_free:
+        fine = problem.admits(unit, member) & problem.admits(other, np.array([full]))
+        if problem.limited:
+            extra = problem.count[unit] - problem.count[other]
+            fine &= placed.used[member] + extra <= problem.most[member]
+            fine &= placed.used[full] - extra <= problem.most[full]
+        unit, other, member = unit[fine], other[fine], member[fine]
+    if not len(unit):
+        return (0, 0), _NEVER
+    lifts = problem.weight[unit] - problem.weight[other]
+    after = _lift(problem, placed, full, member, lifts)
     at = int(np.argmin(after))
-    row, column = divmod(at, after.shape[1])
-    return (int(own[row]), int(others[column])), int(after[row, column])
+    return (int(unit[at]), int(other[at])), int(after[at])
+
+
+def _lift(
+    problem: WeightedProblem, placed: Placement, full: int, member: Longs, more: Longs
+) -> Longs:
+    """Return the greater level of two members after the fullest has given the other so much."""
+    there = levels_of(placed.load[member] + more, problem.capacity[member])
+    return np.maximum(there, levels_of(placed.load[full] - more, problem.capacity[full]))

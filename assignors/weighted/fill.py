@@ -23,7 +23,7 @@ from assignors.weighted.levels import (
 
 Number = TypeVar("Number", int, Longs)
 _ALIKE_SHIFT = 4  # weights of a chunk of slots differ by 1/16 at the most
-_ROUNDS = 16
+ROUNDS = 16
 LIGHT = 4  # light: the least member's share of what is left is so many times the weight
 
 
@@ -104,7 +104,7 @@ def match_rooms(weight: Longs, room: Longs, left: Longs | None = None) -> Longs:
     left = None if left is None else left.copy()
     while at < len(weight):
         open_ = np.arange(len(room)) if left is None else np.flatnonzero(left > 0)
-        step = min(len(weight) - at, max(len(open_) // _ROUNDS, 1))
+        step = min(len(weight) - at, max(len(open_) // ROUNDS, 1))
         chosen = open_[np.argsort(-room[open_], kind="stable")[:step]]
         out[at : at + step] = chosen
         room[chosen] -= weight[at : at + step]

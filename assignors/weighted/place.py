@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from assignors.arrays import Longs, offsets_of, sum_by
+from assignors.arrays import Bools, Longs, offsets_of, sum_by
 from assignors.errors import SpecError
 from assignors.network_flow import ArcBlocks
 from assignors.weighted.apart import place_apart, place_one_apart
@@ -170,6 +170,11 @@ def _fill_cell(
 def is_few(units: int, weight: int, load: Longs) -> bool:
     """Tell whether units are few and light, against what members have."""
     return units <= _FEW * len(load) and weight * _LITTLE <= int(load.sum())
+
+
+def are_few(units: Longs, weight: Longs, members: Longs, held: Longs) -> Bools:
+    """Tell the same of many groups, from how many members they have, and how much in all."""
+    return np.asarray((units <= _FEW * members) & (weight * _LITTLE <= held))
 
 
 def place_few(weight: Longs, load: Longs, capacity: Longs, left: Longs | None, level: int) -> Longs:

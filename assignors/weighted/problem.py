@@ -94,6 +94,12 @@ class WeightedProblem:
         return len(self.capacity)
 
     @property
+    def is_free(self) -> bool:
+        """Whether every unit may be on every member, in any number."""
+        open_ = bool(self.allowed.all()) and bool((self.cell >= 0).all())
+        return open_ and self.named is None and not self.limited
+
+    @property
     def home(self) -> Longs | None:
         """int64 (units,): the one member that a list names, −1 for none; None without lists."""
         return None if self.named is None else self.named.home
