@@ -27,11 +27,14 @@ from assignors.arrays import (
 from assignors.group_spec import GroupSpec
 from assignors.long_ranges.defragment import swap_ranges
 from assignors.long_ranges.keep_long import (
+    SCATTERED,
     Givers,
     LineRanges,
     Pieces,
     Takers,
+    complete_windows,
     give_windows,
+    join_ranges,
     keeps_long,
     take_ends,
 )
@@ -87,12 +90,11 @@ def materialize(
     load = sum_by(group.member, stays.count, len(before)) if long else drops.subtract(before)
     pool = _build_pool(group, line, stays)
     takers = _find_takers(holdings, load, share_pools(plan, pool, new))
-    ends = NewRanges.none()
+    ends, completing = NewRanges.none(), np.zeros(0, dtype=np.int64)
     if long:
-        pool, ends = _take_ends(holdings, line, stays, pool, takers)
-    gained = ends.and_(
-        match_demand(split_by_class(plan, pool, takers.shares), _rank_wants(holdings, takers))
-    )
+        pool, ends, completing = _take_ends(holdings, plan, line, stays, pool, takers)
+    wants = _rank_wants(holdings, takers, completing)
+    gained = ends.and_(match_demand(split_by_class(plan, pool, takers.shares), wants))
     partial = False
     if max_moves is not None and int((before - load).sum()) > max_moves:
         partial = True
@@ -323,9 +325,15 @@ def _find_takers(holdings: Ownership, load: Longs, shares: Longs) -> Takers:
 
 
 def _take_ends(
-    holdings: Ownership, line: PartitionLine, stays: Stays, pool: Pool, takers: Takers
-) -> tuple[Pool, NewRanges]:
-    """Give ends of pieces to their neighbours; return what is left, and what they got."""
+    holdings: Ownership, plan: Plan, line: PartitionLine, stays: Stays, pool: Pool, takers: Takers
+) -> tuple[Pool, NewRanges, Longs]:
+    """Give ends of pieces to their neighbours, and choose who gets one more best.
+
+    Returns
+    -------
+    pool, ends, completing
+        What is left; what neighbours got; and of those who may get one more, who should.
+    """
     group, topic_class = holdings.group, holdings.cells.problem.topic_class
     rows = _order_on_line(group, line)
     ranges = _place_ranges(group, line, stays, rows[stays.count[rows] > 0])
@@ -336,20 +344,41 @@ def _take_ends(
         takers,
         lambda topic, class_: holdings.pair(topic_class[topic], class_),
     )
-    return Pool(left.start, left.count, np.zeros_like(left.start)), NewRanges(
-        who, got.start, got.count
-    )
+    old = (ranges.whose, ranges.start, ranges.count, ranges.topic)
+    new = (who, got.start, got.count, got.topic)
+    columns = (np.concatenate(both) for both in zip(old, new, strict=True))
+    scattered = _count_scattered(plan, topic_class[left.topic], left.count)
+    completing = complete_windows(join_ranges(*columns), takers, scattered)
+    pool = Pool(left.start, left.count, np.zeros_like(left.start))
+    return pool, NewRanges(who, got.start, got.count), completing
 
 
-def _rank_wants(holdings: Ownership, takers: Takers) -> Demand:
-    """Return who gets how much of the pool, the greatest wants of each class first."""
-    wants = takers.want.copy()
-    wants[select_first_of_class(holdings, takers.may, takers.more)] += 1
+def _count_scattered(plan: Plan, topic_class: Longs, count: Longs) -> Longs:
+    """Return per class how many partitions the short pieces of its pool have; 0 in shared cells."""
+    problem, cells, classes = plan.cells.problem, plan.cells, len(plan.cells.of_class)
+    alone = np.flatnonzero(cells.alone[cells.of_class[problem.pair_class]])
+    short = np.where(count <= SCATTERED, count, 0)
+    of_topic = sum_by(topic_class, short, len(problem.partitions))
+    return sum_by(problem.pair_class[alone], of_topic[problem.pair_topic[alone]], classes)
+
+
+def _rank_wants(holdings: Ownership, takers: Takers, completing: Longs) -> Demand:
+    """Return who gets how much of the pool, the greatest wants of each class first.
+
+    Those who complete windows come last, and so get the shortest pieces.
+    """
+    wants, may = takers.want.copy(), takers.may.copy()
+    may[completing] = False
+    more = takers.more - count_by(takers.class_[completing], len(takers.more))
+    wants[select_first_of_class(holdings, may, more)] += 1
+    wants[completing] += 1
     who = np.flatnonzero(wants)
-    if holdings.group.class_count == 1:
+    if holdings.group.class_count == 1 and not len(completing):
         order = np.argsort(-wants[who], kind="stable")
     else:
-        order = np.lexsort((who, -wants[who], holdings.class_[who]))
+        late = np.zeros(len(wants), dtype=np.bool_)
+        late[completing] = True
+        order = np.lexsort((who, late[who], -wants[who], holdings.class_[who]))
     return Demand(who[order], wants[who[order]])
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from assignors.arrays import Bools, Longs
-from assignors.long_ranges.keep_long import LineRanges
+from assignors.long_ranges.keep_long import LineRanges, join_ranges
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,9 +149,4 @@ def _carry_out(ranges: LineRanges, given: _Offers, taken: _Offers, is_end: Bools
     whose = np.concatenate([whose, owner])
     start, count = np.concatenate([start, cut]), np.concatenate([count, size])
     topic = np.concatenate([ranges.topic, ranges.topic[row]])
-    order = np.argsort(start)
-    whose, start, count, topic = whose[order], start[order], count[order], topic[order]
-    begins = np.append(True, (start[1:] != (start + count)[:-1]) | (whose[1:] != whose[:-1]))
-    begins[1:] |= topic[1:] != topic[:-1]
-    head = np.flatnonzero(begins)
-    return LineRanges(whose[head], start[head], np.add.reduceat(count, head), topic[head])
+    return join_ranges(whose, start, count, topic)

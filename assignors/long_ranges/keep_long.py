@@ -22,6 +22,8 @@ ANY_SIZE = 1 << 62
 """So many partitions at the most: ranges of groups of any size are kept long."""
 WINDOW_ROUNDS = 8
 """How often windows are looked for, each time among what the windows before left."""
+SCATTERED = 6
+"""Free pieces of up to so many partitions are for who completes a window, as windows are longer."""
 ROUNDS = 3
 """How often neighbours are offered the ends of each free piece."""
 
@@ -137,18 +139,8 @@ def _choose_cells(ranges: LineRanges, rows: Longs, givers: Givers) -> _Cells:
     """Return what windows of some ranges give, one cell of each giver at most."""
     certain = givers.certain
     cells = _list_cells(ranges, rows, np.maximum(certain, 1))
-    start = ranges.start[cells.row] + np.where(
-        cells.is_tail, ranges.count[cells.row] - cells.size, 0
-    )
     whose = ranges.whose[cells.row]
-    is_free, most = certain[whose] == 0, givers.more[givers.class_[whose]]
-    chosen, window = _choose_windows(
-        whose, start, cells.size, ranges.topic[cells.row], cells.is_whole, is_free, most
-    )
-    fits = _find_first(is_free[chosen], givers.class_[whose[chosen]], givers.more)
-    if len(chosen):
-        whole = np.bincount(window, weights=~fits)[window] == 0  # others may fit later, if shorter
-        chosen, window = chosen[whole], window[whole]
+    chosen, window = _choose_windows(ranges, cells, certain == 0, givers.class_, givers.more)
     if len(chosen):
         is_whole, sure = cells.is_whole[chosen], certain[whose[chosen]]
         worth = np.where(is_whole & (sure == 0), WORTH, 1 + (is_whole | (sure > 1)))
@@ -187,18 +179,34 @@ def _find_first(free: Bools, class_: Longs, most: Longs) -> Bools:
 
 
 def _choose_windows(
-    whose: Longs, start: Longs, size: Longs, topic: Longs, is_whole: Bools, free: Bools, most: Longs
+    ranges: LineRanges, cells: _Cells, free: Bools, class_: Longs, most: Longs
 ) -> tuple[Longs, Longs]:
     """Return cells that make long runs, one of each giver at most; and the run of each.
 
-    Runs of adjacent cells are cut into the longest windows without a giver twice, and of which at
-    most as many are free as `most` says. Each giver picks the best window that it is in: that of
+    Runs of adjacent cells are cut into the longest windows without a giver twice, and with at most
+    `most` givers of a class that are free. Each giver picks the best window that it is in: that of
     most cells, then one that ends with whole ranges, then the first. Windows that all their givers
-    pick are taken, the best one first.
+    pick are taken, the best one first, as long as there are no more free ones.
     """
-    cells = len(start)
-    if not cells:
+    whose = ranges.whose[cells.row]
+    if not len(whose):
         return (np.zeros(0, dtype=np.int64),) * 2
+    at_end = np.where(cells.is_tail, ranges.count[cells.row] - cells.size, 0)
+    start, topic = ranges.start[cells.row] + at_end, ranges.topic[cells.row]
+    chosen, window = _find_windows(
+        whose, start, cells.size, topic, cells.is_whole, free[whose], most[class_[whose]]
+    )
+    giver = whose[chosen]
+    fits = _find_first(free[giver], class_[giver], most)
+    whole = np.bincount(window, weights=~fits)[window] == 0  # others may fit later, if shorter
+    return chosen[whole], window[whole]
+
+
+def _find_windows(
+    whose: Longs, start: Longs, size: Longs, topic: Longs, is_whole: Bools, free: Bools, most: Longs
+) -> tuple[Longs, Longs]:
+    """Return the cells of windows that all their givers pick; and the window of each."""
+    cells = len(start)
     at = np.arange(cells)
     begins = np.append(True, (start[1:] != (start + size)[:-1]) | (np.diff(topic) != 0))
     by_giver = np.argsort(whose, kind="stable")
@@ -322,6 +330,47 @@ def take_ends(
     some = count > 0
     who, *columns = (np.concatenate(column) for column in zip(*got, strict=True))
     return who, Pieces(*columns), Pieces(start[some], count[some], pieces.topic[some])
+
+
+def complete_windows(ranges: LineRanges, takers: Takers, scattered: Longs) -> Longs:
+    """Return who gets one more best, of those who may: members who complete windows.
+
+    All owners of such a window then have one more than others, so it can go to one member later.
+
+    Parameters
+    ----------
+    ranges
+        What members have, in line order; those of one member do not touch.
+    scattered
+        Per class, how many partitions the pieces have that are too short to be a window.
+    """
+    class_, found = takers.class_, [np.zeros(0, dtype=np.int64)]
+    most = np.minimum(scattered, takers.more)
+    able = takers.want == 0
+    one = np.ones(len(class_), dtype=np.int64)
+    for _ in range(WINDOW_ROUNDS):
+        able &= (most > 0)[class_]
+        cells = _list_cells(ranges, np.flatnonzero(able[ranges.whose]), one)
+        chosen, window = _choose_windows(ranges, cells, takers.may, class_, most)
+        if len(chosen):
+            chosen = chosen[np.bincount(window)[window] >= WORTH]
+        if not len(chosen):
+            break
+        who = ranges.whose[cells.row[chosen]]
+        able[who] = False
+        found.append(who[takers.may[who]])
+        most = most - count_by(class_[found[-1]], len(most))
+    return np.concatenate(found)
+
+
+def join_ranges(whose: Longs, start: Longs, count: Longs, topic: Longs) -> LineRanges:
+    """Return ranges in line order, those that touch as one."""
+    order = np.argsort(start)
+    whose, start, count, topic = whose[order], start[order], count[order], topic[order]
+    begins = np.append(True, (start[1:] != (start + count)[:-1]) | (whose[1:] != whose[:-1]))
+    begins[1:] |= topic[1:] != topic[:-1]
+    head = np.flatnonzero(begins[: len(start)])
+    return LineRanges(whose[head], start[head], np.add.reduceat(count, head), topic[head])
 
 
 def _find_neighbours(ranges: LineRanges, pieces: Pieces) -> tuple[Longs, Longs]:

@@ -66,12 +66,22 @@ def list_cells(ranges, certain, may, more, ended):
 
 def choose_cells(cells, certain, more):
     """Return which cells one round gives, and who gives freely."""
+    taken, freely = [], set()
+    for window, free in pick_windows(cells, lambda one: not certain[one], more):
+        if sum(weigh_cell(cells[at][3], certain[cells[at][1]]) for at in window) >= 3:
+            freely |= free
+            taken += window
+    return taken, freely
+
+
+def pick_windows(cells, is_free, more):
+    """Return the windows that all their owners pick, and who of these is free."""
     windows = []
     for start in sorted(cells):
         window, at = [], start
         while at in cells and cells[at][2] == cells[start][2]:
             owners = [cells[seen][1] for seen in [*window, at]]
-            if len(set(owners)) < len(owners) or sum(not certain[one] for one in owners) > more:
+            if len(set(owners)) < len(owners) or sum(map(is_free, owners)) > more:
                 break
             window.append(at)
             at = cells[at][0]
@@ -82,17 +92,15 @@ def choose_cells(cells, certain, more):
     for window in windows:
         for at in window:
             best.setdefault(cells[at][1], window)
-    taken, freely, spent = [], set(), 0
+    picked, spent = [], 0
     for window in windows:
         if any(best[cells[at][1]] != window for at in window):
             continue
-        free = {cells[at][1] for at in window if not certain[cells[at][1]]}
+        free = {cells[at][1] for at in window if is_free(cells[at][1])}
         spent += len(free)
-        worth = sum(weigh_cell(cells[at][3], certain[cells[at][1]]) for at in window)
-        if worth >= 3 and not (free and spent > more):
-            freely |= free
-            taken += window
-    return taken, freely
+        if not (free and spent > more):
+            picked.append((window, free))
+    return picked
 
 
 def weigh_cell(whole, certain):
@@ -157,6 +165,21 @@ def make_deals(owner, pieces, takers, barred):
             more -= not takers.want[member]
             deals.append((member, number, side, size))
     return deals
+
+
+def slow_complete(ranges, takers, scattered):
+    """Return who completes windows, in the order in which they are found."""
+    found, left = [], min(scattered, int(takers.more[0]))
+    able = {member for member in range(12) if not takers.want[member]}
+    for _ in range(keep_long.WINDOW_ROUNDS):
+        ours = [one for one in ranges if one[0] in able]
+        cells = list_cells(ours, [1] * 12, takers.may, left, {}) if left else {}
+        for window, free in pick_windows(cells, lambda one: takers.may[one], left):
+            if len(window) >= 3:
+                able -= {cells[at][1] for at in window}
+                found += free
+        left = min(scattered, int(takers.more[0])) - len(found)
+    return found
 
 
 def random_line(rng, members=12, topics=3):
@@ -241,6 +264,41 @@ def check_ends(seed):
     assert {p for s, c in zip(left.start, left.count, strict=True) for p in range(s, s + c)} == rest
     for one in ("want", "may", "more", "shares"):
         assert getattr(ours, one).tolist() == getattr(theirs, one).tolist()
+
+
+def test_who_completes_windows_is_whom_the_twin_finds():
+    completing = [check_completing(seed) for seed in SEEDS]
+    assert sum(completing) > len(SEEDS) / 2
+
+
+def check_completing(seed):
+    rng = random.Random(seed)
+    rows, _ = random_line(rng, members=12, topics=2)
+    may = np.array([rng.random() < 0.6 for _ in range(12)])
+    want = np.array([rng.choice([0, 0, 0, 1]) for _ in range(12)])
+    more = np.array([rng.randrange(int(may.sum()) + 1)])
+    takers = keep_long.Takers(want, may, more, np.zeros(12, dtype=np.int64), np.array([99, 99]))
+    scattered = rng.randrange(12)
+    found = keep_long.complete_windows(as_ranges(rows), takers, np.array([scattered])).tolist()
+    assert sorted(found) == sorted(slow_complete(rows, takers, scattered))
+    assert len(set(found)) == len(found) <= min(scattered, more[0])
+    assert all(may[one] and not want[one] for one in found)
+    return len(found)
+
+
+def test_one_more_goes_to_those_with_whom_a_window_is_complete():
+    """The window of b, c, d is complete if c and d get the two that are free; b has one more."""
+    whole = {"a": (0, 3), "b": (3, 1), "c": (4, 1), "d": (5, 1), "e": (6, 3), "c2": (9, 2)}
+    owned = [(name[0], "t", first, count) for name, (first, count) in whole.items()]
+    owned += [("b", "u", 0, 3), ("d", "u", 4, 2)]
+    members = {name: ["t", "u"] for name in "abcde"}
+    topics = {"t": 11, "u": 7}
+    long, short = (
+        UniformAssignor(**most).assign(spec_of(members, topics, owned)) for most in (LONG, SHORT)
+    )
+    loads = dict(zip("abcde", long.loads().tolist(), strict=True))
+    assert loads == {"a": 3, "b": 4, "c": 4, "d": 4, "e": 3}
+    assert short.loads().tolist() != long.loads().tolist()
 
 
 # Whole groups ------------------------------------------------------------------------------------
