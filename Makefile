@@ -108,7 +108,10 @@ sim: $(READY)    ## simulate coordinators under faults: 21,000 seeds, of groups 
 	  tests/history/test_frames.py tests/history/test_followed_log.py \
 	  tests/watcher/test_batches_and_commits.py tests/storage/test_store_settings.py \
 	  tests/storage/test_store_modes.py tests/storage/remote/test_unreachable_store.py \
-	  tests/web/test_access.py
+	  tests/web/test_access.py tests/engines tests/trace/test_trace_fuzz.py tests/assignors/test_group_spec.py \
+	  tests/assignors/test_many_rules.py tests/assignors/incremental tests/core/test_span_columns.py \
+	  tests/storage/test_record_log.py tests/storage/test_member_rows.py tests/wire/test_codec.py \
+	  tests/watcher/test_unread_groups.py tests/runtime/test_batch_heartbeats.py
 	@$(BIN)/python -m tests.sim
 	@$(BIN)/python -m tests.sim --classic --seeds 5000
 	@$(BIN)/python -m tests.sim --mixed --seeds 2000

@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, settings
 
 from tests.support import processes
 from tests.support.coordinator_core import group
+from tests.support.longer import EVERY
 from tests.support.processes import run_here
 from tests.support.s3.client import S3Server
 from tests.support.spark import class_archive
@@ -29,6 +30,7 @@ GOLDEN = ROOT / "tests" / "golden" / "kafka-4.4.0"
 
 settings.register_profile(
     "muster",
+    max_examples=100 if EVERY else 50,
     deadline=None,  # machines are shared and noisy
     print_blob=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from assignors import GroupSpec, SpecError, get_assignor
 from assignors.parse import parse_json_object, parse_json_objects, parse_json_rows
 from tests.support import twins
+from tests.support.longer import EVERY
 
 
 def group(**changes):
@@ -219,7 +220,7 @@ json_values = st.recursive(
 
 
 @given(json_values)
-@settings(max_examples=300)
+@settings(max_examples=300 if EVERY else 80)
 def test_any_json_is_accepted_or_refused(value):
     """Nothing else ever escapes, and the message is one line."""
     try:
@@ -229,7 +230,7 @@ def test_any_json_is_accepted_or_refused(value):
 
 
 @given(st.integers(0, 2**32), st.data())
-@settings(max_examples=300)
+@settings(max_examples=300 if EVERY else 80)
 def test_a_damaged_spec_is_accepted_or_refused(seed, data):
     """One value anywhere in a good spec is replaced by any other."""
     spec = json.loads(json.dumps(twins.random_spec(seed)))
@@ -255,7 +256,7 @@ def test_a_damaged_spec_is_accepted_or_refused(seed, data):
 
 
 @given(st.text(max_size=30) | st.binary(max_size=30))
-@settings(max_examples=300)
+@settings(max_examples=300 if EVERY else 80)
 def test_text_that_is_no_group_is_refused_in_one_line(text):
     with pytest.raises(SpecError, match=r"\A.+\Z"):
         GroupSpec.from_json(text)
@@ -265,7 +266,7 @@ PIECES = (b'"', b"}", b",", b"NaN", b"\xff", b"\\ud800", b" ")
 
 
 @given(st.integers(0, 2**32), st.data())
-@settings(max_examples=300)
+@settings(max_examples=300 if EVERY else 80)
 def test_damaged_text_is_refused_in_one_line_or_is_the_group_that_json_reads(seed, data):
     """Bytes are cut out of a good spec, or put into it; what is left may be another good one."""
     text = json.dumps(twins.random_spec(seed)).encode()

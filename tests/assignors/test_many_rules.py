@@ -14,6 +14,7 @@ from scipy.optimize import linear_sum_assignment
 from assignors import GroupSpec, SpecError, get_assignor, quality, solvers
 from assignors.loads.held_rules import find_held
 from tests.assignors import weighted_twins
+from tests.support.longer import EVERY
 
 MEMBERS, TOPICS, EACH = 6_000, 3, 6_000
 
@@ -168,7 +169,7 @@ def holds(rule, rules, owner):
 
 
 @given(seed=st.integers(0, 2**32))
-@settings(max_examples=150)
+@settings(max_examples=150 if EVERY else 50)
 def test_all_rules_at_once_are_judged_as_one_by_one(seed):
     draw = random.Random(seed)
     spec = weighted_twins.random_spec(seed)

@@ -22,6 +22,7 @@ from coordinator.storage.record_log import LostTarget
 from coordinator.storage.tables.store_files import files_at
 from coordinator.storage.target_table import load_target, targets_path
 from tests.storage.test_store_modes import wrong
+from tests.support.longer import EVERY
 from tests.support.members import AT_ONCE, join
 from tests.support.table_engine import runs_of, target_basis
 
@@ -45,7 +46,7 @@ def specs(draw):
 
 
 @given(specs())
-@settings(max_examples=200)
+@settings(max_examples=200 if EVERY else 60)
 def test_a_whole_target_is_what_its_rows_say(spec):
     group = GroupSpec.from_dict(spec)
     ranges = get_assignor("uniform").assign(group)

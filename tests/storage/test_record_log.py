@@ -39,6 +39,7 @@ from coordinator.storage.record_schema import CODED, SCHEMA
 from coordinator.storage.tables.table_io import read_delta
 from tests.support.lives import life, replayed
 from tests.support.log_records import RECORDS, anything
+from tests.support.longer import EVERY
 
 
 @pytest.fixture(params=["memory", "delta"])
@@ -65,7 +66,7 @@ def test_every_kind_has_a_strategy():
 
 
 @given(anything)
-@settings(max_examples=200)
+@settings(max_examples=200 if EVERY else 60)
 def test_records_round_trip_through_rows(records):
     rows = encode_records(records, 5, 77, 3)
     assert decode_rows(rows, ValueCache()) == records
@@ -75,7 +76,7 @@ def test_records_round_trip_through_rows(records):
 
 
 @given(anything, st.booleans())
-@settings(max_examples=200)
+@settings(max_examples=200 if EVERY else 60)
 def test_rows_made_one_by_one_are_those_made_by_columns(records, each):
     """Also where each row has a time of its own."""
     at_ms = np.arange(77, 77 + len(records)) if each else 77

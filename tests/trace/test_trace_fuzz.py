@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from coordinator.trace.fields import TraceError
 from coordinator.trace.json_trace import ANY, OPERATIONS, JsonTrace, run_lines
+from tests.support.longer import EVERY
 
 SETUP = [
     {"op": "config", "now": 1_000_000, "props": {"group.consumer.assignment.interval.ms": 0}},
@@ -140,7 +141,7 @@ def operations(draw):
     return op
 
 
-@settings(max_examples=150)
+@settings(max_examples=150 if EVERY else 50)
 @given(st.lists(operations(), max_size=12), st.booleans())
 def test_any_operations(ops, records):
     trace = JsonTrace(records=records)
@@ -153,7 +154,7 @@ def test_any_operations(ops, records):
     trace.close()
 
 
-@settings(max_examples=100)
+@settings(max_examples=100 if EVERY else 40)
 @given(st.lists(json_values.map(json.dumps) | st.text(max_size=20), max_size=4))
 def test_any_lines(found):
     with contextlib.suppress(TraceError):

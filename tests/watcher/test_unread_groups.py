@@ -14,6 +14,7 @@ from coordinator.errors import GroupError
 from coordinator.watcher.record_batches import KafkaRecord
 from coordinator.watcher.record_schemas import KEYS, VALUES
 from coordinator.watcher.watched_store import WatchedStore
+from tests.support.longer import EVERY
 from tests.support.members import state_of
 
 from .written import batch, current, group_of, held, offset_of, record, write_key, write_value
@@ -251,7 +252,9 @@ def hostile(draw):
 
 
 @settings(
-    max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=300 if EVERY else 80,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(
     written=st.lists(hostile(), min_size=1, max_size=6), whole=st.booleans(), reread=st.booleans()
@@ -273,7 +276,7 @@ def test_hostile_bytes_change_no_other_group(written, whole, reread):
 
 
 @given(raw=st.binary(max_size=60), value=st.none() | st.binary(max_size=60))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300 if EVERY else 80, deadline=None)
 def test_bytes_that_mean_nothing_change_nothing(raw, value):
     with open_store() as store:
         take(store, group_of("good"))

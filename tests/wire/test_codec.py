@@ -37,6 +37,7 @@ from coordinator.wire.codec import (
     encode_steady_heartbeat,
 )
 from coordinator.wire.decoder import WireError
+from tests.support.longer import EVERY
 from tests.support.wire_client import read_response, request_frame
 
 KNOWN = VERSIONS | CLASSIC_VERSIONS
@@ -94,7 +95,7 @@ def written(message):
 
 
 @pytest.mark.parametrize("api", KNOWN)
-@settings(max_examples=50)
+@settings(max_examples=50 if EVERY else 20)
 @given(st.data())
 def test_a_request_is_read_as_kio_reads_it(api, data):
     least, most = KNOWN[api]
@@ -130,7 +131,7 @@ def plain(message):
 
 
 @pytest.mark.parametrize("api", KNOWN)
-@settings(max_examples=50)
+@settings(max_examples=50 if EVERY else 20)
 @given(st.data())
 def test_a_response_is_written_as_kio_writes_it(api, data):
     least, most = KNOWN[api]
