@@ -20,45 +20,51 @@ def improve_by_exchange(problem: WeightedProblem, placed: Placement, goal: int) 
 
     Does nothing in groups whose pairs of units are many: there, filling is fine enough.
     """
-    fit = np.flatnonzero(problem.cell >= 0)
-    if not len(fit) or len(placed.owner) > SMALL:
+    if not (problem.cell >= 0).any() or len(placed.owner) > SMALL:
         return
+    movable, free = problem.apart < 0, problem.is_free
+    level = levels_of(placed.load, problem.capacity)
     for _ in range(_STEPS_MAX):
-        level = levels_of(placed.load, problem.capacity)
-        full = int(np.argmax(level))
-        own = np.flatnonzero((placed.owner == full) & (problem.apart < 0))
-        if int(level[full]) <= goal or not len(own):
+        full = int(level.argmax())
+        top = int(level[full])
+        own = ((placed.owner == full) & movable).nonzero()[0]
+        if top <= goal or not len(own):
             return
-        moved, gain = _find_move(problem, placed, own, full, int(level[full]))
-        swapped, swap_gain = _find_swap(problem, placed, own, full, int(level[full]))
+        moved, gain = _find_move(problem, placed, own, top, free=free)
+        swapped, swap_gain = _find_swap(problem, placed, own, min(top, gain), free=free)
         if min(gain, swap_gain) == _NEVER:
             return
         unit, other = moved if gain <= swap_gain else swapped
         target = other if gain <= swap_gain else int(placed.owner[other])
-        placed.take(problem, np.array([unit]))
-        placed.put(problem, np.array([unit]), np.array([target]))
+        placed.move(problem, unit, target)
         if gain > swap_gain:
-            placed.take(problem, np.array([other]))
-            placed.put(problem, np.array([other]), np.array([full]))
+            placed.move(problem, other, full)
+        both = [full, target]
+        level[both] = levels_of(placed.load[both], problem.capacity[both])
 
 
 def _find_move(
-    problem: WeightedProblem, placed: Placement, own: Longs, full: int, top: int
+    problem: WeightedProblem, placed: Placement, own: Longs, top: int, *, free: bool
 ) -> tuple[tuple[int, int], int]:
     """Return the best (unit, member), and the greater level of the two afterwards.
 
     Parameters
     ----------
+    own
+        Units of the fullest member.
     top
-        The level of the fullest member: only what leads below it is looked at.
+        Only what leads to a lower level than this is looked at.
+    free
+        Every unit may be on every member.
     """
+    full = int(placed.owner[own[0]])
     weight, bound = problem.weight[own], room_under(top - 1, problem.capacity)
     fits = weight[:, None] <= bound - placed.load
     fits[weight < placed.load[full] - bound[full]] = False
     fits[:, full] = False
     row, member = np.nonzero(fits)
     unit = own[row]
-    if not problem.is_free:
+    if not free:
         fine = problem.admits(unit, member)
         if problem.limited:
             fine &= placed.used[member] + problem.count[unit] <= problem.most[member]
@@ -71,28 +77,27 @@ def _find_move(
 
 
 def _find_swap(
-    problem: WeightedProblem, placed: Placement, own: Longs, full: int, top: int
+    problem: WeightedProblem, placed: Placement, own: Longs, top: int, *, free: bool
 ) -> tuple[tuple[int, int], int]:
     """Return the best (unit, other unit), and the greater level of the two owners afterwards.
 
     Parameters
     ----------
-    top
+    own, top, free
         As for `_find_move`.
     """
-    others = np.flatnonzero((placed.owner != full) & (problem.apart < 0))
-    whose = placed.owner[others]
-    if problem.is_free:
+    full = int(placed.owner[own[0]])
+    others = ((placed.owner != full) & (problem.apart < 0)).nonzero()[0]
+    whose, more = placed.owner[others], problem.weight[own][:, None] - problem.weight[others]
+    if free:
         some = slice(None, None, _SAMPLED)
-        lifts = problem.weight[own][:, None] - problem.weight[others[some]]
-        after = _lift(problem, placed, full, whose[some], lifts)
+        after = _lift(problem, placed, full, whose[some], more[:, some])
         top = min(top, int(after.min(initial=top)) + 1)  # the best is not above the best of some
     bound = room_under(top - 1, problem.capacity)
-    more = problem.weight[own][:, None] - problem.weight[others]
     least = placed.load[full] - bound[full]
     row, column = np.nonzero((more >= least) & (more <= (bound - placed.load)[whose]))
     unit, other, member = own[row], others[column], whose[column]
-    if not problem.is_free:
+    if not free:
         fine = problem.admits(unit, member) & problem.admits(other, np.array([full]))
         if problem.limited:
             extra = problem.count[unit] - problem.count[other]

@@ -64,7 +64,9 @@ class _Rows:
         return np.asarray(found - row * width)
 
 
-def fill_many(weight: Longs, units: Longs, capacity: Longs, members: Longs) -> tuple[Longs, Longs]:
+def fill_many(
+    weight: Longs, units: Longs, capacity: Longs, members: Longs, has: Longs | None = None
+) -> tuple[Longs, Longs]:
     """Choose a member for each weight of each group.
 
     Parameters
@@ -75,6 +77,8 @@ def fill_many(weight: Longs, units: Longs, capacity: Longs, members: Longs) -> t
         int64 (groups,): how many of a row's entries count; two members at least.
     capacity
         int64 (groups, members).
+    has
+        int64 (groups, members): what they have already; None: nothing.
 
     Returns
     -------
@@ -84,7 +88,7 @@ def fill_many(weight: Longs, units: Longs, capacity: Longs, members: Longs) -> t
     assert len(units) <= ROWS_MAX, "too many rows for one line"
     rows = _Rows.of(weight, units, capacity, members)
     out = np.zeros(weight.shape, dtype=np.int64)
-    load = np.zeros(capacity.shape, dtype=np.int64)
+    load = np.zeros(capacity.shape, dtype=np.int64) if has is None else has.copy()
     base = np.arange(len(units), dtype=np.int64)[:, None] * _ROW
     sums, falling = (rows.before + base).ravel(), (_TOP - rows.weight + base).ravel()
     at = np.zeros(len(units), dtype=np.int64)

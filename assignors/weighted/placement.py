@@ -43,6 +43,16 @@ class Placement:
         if problem.limited:
             self.used += sum_by(member, problem.count[unit], size)
 
+    def move(self, problem: WeightedProblem, unit: int, member: int) -> None:
+        """Give one unit that has a member to another one."""
+        source = self.owner[unit]
+        self.owner[unit] = member
+        self.load[source] -= problem.weight[unit]
+        self.load[member] += problem.weight[unit]
+        if problem.limited:
+            self.used[source] -= problem.count[unit]
+            self.used[member] += problem.count[unit]
+
     def take(self, problem: WeightedProblem, unit: Longs) -> None:
         """Take units from their members."""
         whose, size = self.owner[unit], problem.member_count

@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from assignors.arrays import Bools, Longs, offsets_of, sum_by
+from assignors.arrays import Bools, Longs, sum_by
 from assignors.weighted.exchange import improve_by_exchange
-from assignors.weighted.fill import ROUNDS, fill_members
+from assignors.weighted.fill import ROUNDS
+from assignors.weighted.fill_many import fill_many
 from assignors.weighted.levels import levels_of, room_under
 from assignors.weighted.place import are_few
 from assignors.weighted.placement import Placement
@@ -144,16 +145,23 @@ def _place(many: ManyProblems) -> None:
     many.left_out |= (count > 0) & ~are_few(count, amount, size, held)
     least = np.minimum.reduceat(many.room, many.members[:-1])
     heavy = many.weight[pool] > (least >> 1)[group]
-    start = offsets_of(count)
     heavies = np.bincount(group[heavy], minlength=groups)
-    for at in np.flatnonzero((heavies > 0) & ~many.left_out).tolist():
-        own = slice(int(many.members[at]), int(many.members[at + 1]))
-        unit = pool[start[at] : start[at] + heavies[at]]
-        found = fill_members(many.weight[unit], many.load[own], many.capacity[own])
-        many.put(unit, own.start + found)
+    row = np.flatnonzero((heavies > 0) & ~many.left_out)
+    if len(row):
+        _fill_heavy(many, row, pool[heavy & ~many.left_out[group]], heavies[row])
     light = ~heavy | many.left_out[group]
     rest = pool[light]
     many.put(rest, _match_rooms(many, rest))
+
+
+def _fill_heavy(many: ManyProblems, group: Longs, unit: Longs, count: Longs) -> None:
+    """Give units to the members that they lift least, so many in each of some groups."""
+    own = np.arange(int(count.max())) < count[:, None]
+    weight = np.zeros(own.shape, dtype=np.int64)
+    weight[own] = many.weight[unit]
+    capacity, load = many.rows(many.capacity, 1)[group], many.rows(many.load, 0)[group]
+    chosen, _ = fill_many(weight, count, capacity, np.diff(many.members)[group], load)
+    many.put(unit, np.repeat(many.members[group], count) + chosen[own])
 
 
 def _match_rooms(many: ManyProblems, unit: Longs) -> Longs:
