@@ -67,6 +67,10 @@ class Engine(Protocol):
         """Compute the same target if few members changed, and that takes a few ms; else None."""
         return None
 
+    def leaves(self, basis: Basis) -> bool:  # noqa: ARG002 - others do
+        """Tell whether the target is known to stay as it is: at the cost of what changed."""
+        return False
+
     def cancel(self, group_id: str) -> None:
         """Cancel the computation for a group, if possible."""
 
@@ -143,6 +147,13 @@ class LocalEngine(Engine):
             if self._before.get(basis.group_id) is before:
                 self._before[basis.group_id] = kept
         return target
+
+    def leaves(self, basis: Basis) -> bool:
+        """Tell whether the last plan goes on, and changes no target."""
+        with self._lock:
+            before = self._before.get(basis.group_id)
+        found = before.follow(basis) if isinstance(before, KeptPlan) else None
+        return found is not None and not found[0].changes
 
     def cancel(self, group_id: str) -> None:
         """Do nothing: a computation in NumPy cannot be interrupted. Its result will be refused."""

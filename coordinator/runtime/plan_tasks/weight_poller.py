@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 
@@ -17,6 +17,7 @@ from coordinator.core.plans.note_loads import rules_of, would_pay
 from coordinator.core.state.plan_values import UNKNOWN, TopicWeights
 from coordinator.core.state.records import LoadsNoted
 from coordinator.core.targets.basis import Basis
+from coordinator.engines.engine import LOCAL
 from coordinator.errors import GroupError
 from coordinator.errors.status import Status
 from coordinator.runtime.event_loop import EventLoop
@@ -103,9 +104,10 @@ class WeightPoller:
         found = []
         for group_id, group in processor.state.groups.items():
             if group_id in named or knows_loads(group.assignor):
-                found.append(
-                    take_basis(processor.state, processor.config, group_id, processor.steady())
-                )
+                basis = take_basis(processor.state, processor.config, group_id, processor.steady())
+                mark = group.mark()  # an engine compares the group of now with its plan
+                given = replace(basis.input, prepared=mark, restored=mark)
+                found.append(replace(basis, input=given))
         found += [
             take_classic_basis(processor.state, processor.config, group)
             for group_id, group in processor.state.classic.items()
@@ -132,8 +134,13 @@ class WeightPoller:
         due = before is None or processor.steady() - before.timestamp >= config.interval_ms
         if same and not due:
             return
-        pays = would_pay(basis, now, processor.config)
+        pays = not self._leaves(basis, now) and would_pay(basis, now, processor.config)
         self._loop.submit([ReportLoads(now, pays)]).result()
+
+    def _leaves(self, basis: Basis, loads: LoadsNoted) -> bool:
+        """Tell whether a target of other weights is known to be the one that there is."""
+        asked = replace(basis, input=replace(basis.input, loads=loads))
+        return self._loop.target_computations.engine(LOCAL).leaves(asked)
 
     def _smooth(self, loads: LoadsNoted, now_ms: int) -> LoadsNoted:
         """Return an exponential average of the weights, by the half-life."""
