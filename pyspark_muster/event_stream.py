@@ -14,8 +14,8 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from assignors import SpecError
 from coordinator.history.log_reader import BeforeLogError, LogReader
-from coordinator.storage.delta_log import find_root
 from coordinator.storage.shards import store_of, stores_of
+from coordinator.storage.tables.store_root import find_root
 from pyspark_muster.options import LATEST, ReadOptions
 from pyspark_muster.view_reader import BATCH_ROWS
 

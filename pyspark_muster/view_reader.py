@@ -10,8 +10,8 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from coordinator.history.log_reader import open_logs
 from coordinator.history.view_schemas import OF_EACH_SHARD
-from coordinator.storage.delta_log import find_root
 from coordinator.storage.shards import places_of, store_of, stores_of
+from coordinator.storage.tables.store_root import find_root
 from pyspark_muster.filters import PushedFilters
 from pyspark_muster.options import ReadOptions
 

@@ -10,13 +10,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from coordinator.config import ConfigError
-from coordinator.storage.delta_log import find_root
 from coordinator.storage.record_log import CommitFailed, CorruptLog, Unreachable
 from coordinator.storage.store_marks import INCOMPLETE, FileSum, sum_bytes
 from coordinator.storage.store_modes import filesystem_of
 from coordinator.storage.tables.files import StoreRefusedError
 from coordinator.storage.tables.filesystem import Filesystem
 from coordinator.storage.tables.store_files import files_at, is_remote
+from coordinator.storage.tables.store_root import find_root
 
 CHUNK = 1 << 20
 

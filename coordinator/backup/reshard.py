@@ -32,7 +32,7 @@ from coordinator.core.state.state_records import records_of
 from coordinator.core.state.target_assignment import Targets
 from coordinator.display.progress import task
 from coordinator.history.log_reader import LogReader, open_logs
-from coordinator.storage.delta_log import DeltaLog, find_root
+from coordinator.storage.delta_log import DeltaLog
 from coordinator.storage.lease import Lease
 from coordinator.storage.nodes import StoreNodes
 from coordinator.storage.record_log import CorruptLog
@@ -46,6 +46,7 @@ from coordinator.storage.shards import (
 from coordinator.storage.state_loader import load_state
 from coordinator.storage.store_marks import refuse_incomplete
 from coordinator.storage.tables.store_files import files_at
+from coordinator.storage.tables.store_root import find_root
 from coordinator.verify.store import verify_tables
 
 OLDEST, NEWER = 0, 1

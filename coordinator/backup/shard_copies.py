@@ -15,7 +15,6 @@ from coordinator.backup.destination import create_destination
 from coordinator.backup.restore import RestoreResult, restore
 from coordinator.config import Config
 from coordinator.history.log_reader import AsOf, BeforeLogError, parse_as_of
-from coordinator.storage.delta_log import find_root
 from coordinator.storage.shards import (
     FILE,
     ROOT,
@@ -28,6 +27,7 @@ from coordinator.storage.shards import (
 from coordinator.storage.store_marks import refuse_copy, refuse_incomplete, sum_file
 from coordinator.storage.tables.recovery import log_folder
 from coordinator.storage.tables.store_files import files_at
+from coordinator.storage.tables.store_root import find_root
 
 
 def backup_shards(

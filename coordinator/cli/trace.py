@@ -16,8 +16,9 @@ from coordinator.cli.options import ConfigOption
 from coordinator.config import Config
 from coordinator.display import progress
 from coordinator.display.printable import as_json
-from coordinator.storage.delta_log import DeltaLog, find_root
+from coordinator.storage.delta_log import DeltaLog
 from coordinator.storage.record_log import RecordLog
+from coordinator.storage.tables.store_root import find_root
 from coordinator.trace.fields import TraceError
 from coordinator.trace.json_trace import JsonTrace, run_lines
 

@@ -25,7 +25,7 @@ from coordinator.core.state.replay import replay, set_whole_target
 from coordinator.core.state.target_assignment import NOT_READ
 from coordinator.display.times import format_time
 from coordinator.storage.data_files import Part, list_parts, read_parts
-from coordinator.storage.delta_log import find_root, follow_log_table, open_log_table
+from coordinator.storage.delta_log import follow_log_table, open_log_table
 from coordinator.storage.log_scan import LogScan
 from coordinator.storage.record_decoder import ValueCache, decode_rows
 from coordinator.storage.record_log import Batch, CorruptLog, NoLog
@@ -33,6 +33,7 @@ from coordinator.storage.shards import refuse_shards, store_of, stores_of
 from coordinator.storage.snapshot_table import list_snapshots, read_snapshot_at
 from coordinator.storage.tables.claims import Claims, numbers_of
 from coordinator.storage.tables.store_files import ask_each, files_at, refuse_silence, source_of
+from coordinator.storage.tables.store_root import find_root
 from coordinator.storage.target_table import load_target
 
 if TYPE_CHECKING:

@@ -15,10 +15,10 @@ from coordinator.display.times import format_time
 from coordinator.history.former_targets import read_basis
 from coordinator.history.log_reader import LogReader
 from coordinator.history.view_rows import list_rows
-from coordinator.storage.delta_log import find_root
 from coordinator.storage.nodes import Node, StoreNodes
 from coordinator.storage.record_log import NoLog
 from coordinator.storage.shards import NODES, Shards, read_whole, root_at
+from coordinator.storage.tables.store_root import find_root
 
 Row = dict[str, Any]
 

@@ -22,7 +22,7 @@ from coordinator.config import Config
 from coordinator.core.state.records import GroupMetadata, TargetMetadata
 from coordinator.display import progress
 from coordinator.storage.data_files import list_parts
-from coordinator.storage.delta_log import DeltaLog, find_root, open_log_table
+from coordinator.storage.delta_log import DeltaLog, open_log_table
 from coordinator.storage.holders import FindHolder, watch_holder
 from coordinator.storage.inbox import Compact, Inbox
 from coordinator.storage.lease import Lease, Takeover
@@ -32,6 +32,7 @@ from coordinator.storage.state_loader import pack_log
 from coordinator.storage.store_marks import refuse_copy
 from coordinator.storage.store_modes import filesystem_of
 from coordinator.storage.tables.store_files import explain, is_remote, open_delta
+from coordinator.storage.tables.store_root import find_root
 from coordinator.storage.tables.table_io import BusyError
 from coordinator.storage.target_table import list_runs, lock_targets, targets_path
 

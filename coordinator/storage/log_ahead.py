@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from coordinator.storage.data_files import Part, list_parts, read_batches
-from coordinator.storage.delta_log import DeltaLog, find_root
+from coordinator.storage.delta_log import DeltaLog
 from coordinator.storage.loaded_state import LoadedState
 from coordinator.storage.record_decoder import ValueCache
 from coordinator.storage.record_log import Batch, LogError, NoLog
@@ -15,6 +15,7 @@ from coordinator.storage.snapshot_table import Snapshots, read_snapshot_at
 from coordinator.storage.store_marks import refuse_incomplete
 from coordinator.storage.tables.claims import Claim, has_history
 from coordinator.storage.tables.store_files import ask_each
+from coordinator.storage.tables.store_root import find_root
 
 logger = logging.getLogger("muster.coordinator")
 

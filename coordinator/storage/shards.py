@@ -16,7 +16,7 @@ import msgspec
 
 from coordinator.config import Config, ConfigError, folder_mode
 from coordinator.core.java_hash import place_of
-from coordinator.storage.delta_log import find_root, make_root
+from coordinator.storage.delta_log import make_root
 from coordinator.storage.store_marks import refuse_incomplete
 from coordinator.storage.store_modes import filesystem_of
 from coordinator.storage.tables.files import Files, SwapLostError, hold_to_swap
@@ -27,6 +27,7 @@ from coordinator.storage.tables.newest_version import (
 )
 from coordinator.storage.tables.recovery import commit_file, log_folder
 from coordinator.storage.tables.store_files import MEMORY, ask_each, files_at, refuse_silence
+from coordinator.storage.tables.store_root import find_root
 
 FILE, FOLDER, ROOT = "_shards.json", "shards", "root"
 NODES, SHARDS_TOPIC = "muster.nodes", "muster.shards"

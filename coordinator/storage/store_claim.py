@@ -17,7 +17,7 @@ from coordinator.clock import Clock
 from coordinator.config import Config, LogConfig, folder_mode
 from coordinator.display import progress
 from coordinator.errors import ErrorCode, GroupError
-from coordinator.storage.delta_log import DeltaLog, find_root, make_root
+from coordinator.storage.delta_log import DeltaLog, make_root
 from coordinator.storage.lease import Holder, Lease, Takeover
 from coordinator.storage.log_ahead import LogAhead
 from coordinator.storage.record_log import MemoryLog, MemoryRecords, RecordLog, WriterFenced
@@ -26,6 +26,7 @@ from coordinator.storage.store_modes import filesystem_of, warn_of_others
 from coordinator.storage.tables.patience import Patience
 from coordinator.storage.tables.recovery import log_folder
 from coordinator.storage.tables.store_files import MEMORY, files_at
+from coordinator.storage.tables.store_root import find_root
 
 StandBy: TypeAlias = Callable[[float, Holder | None], None]
 """Waits so many seconds for the lease of a holder, None where it is not known."""

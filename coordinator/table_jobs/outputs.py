@@ -16,7 +16,6 @@ from deltalake.exceptions import DeltaError
 from assignors import SpecError
 from assignors.parse_tables import OWNED_COLUMNS
 from coordinator.config import ConfigError
-from coordinator.storage.delta_log import refuse_inside
 from coordinator.storage.tables.shared_table import NONE, find_version
 from coordinator.storage.tables.store_errors import check_url, unreachable_error
 from coordinator.storage.tables.store_files import (
@@ -26,6 +25,7 @@ from coordinator.storage.tables.store_files import (
     is_remote,
     root_of,
 )
+from coordinator.storage.tables.store_root import refuse_inside
 from coordinator.storage.tables.table_io import TableRef, was_interrupted
 from coordinator.storage.tables.urls import is_file_url, is_url, path_of
 

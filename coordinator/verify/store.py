@@ -20,7 +20,6 @@ from coordinator.core.state.replay import replay, replay_all
 from coordinator.display.progress import task
 from coordinator.errors import IllegalStateError
 from coordinator.storage.data_files import list_parts
-from coordinator.storage.delta_log import find_root
 from coordinator.storage.record_log import CorruptLog, NewerLog, NoLog
 from coordinator.storage.record_schema import SCHEMA
 from coordinator.storage.store_marks import refuse_incomplete
@@ -36,6 +35,7 @@ from coordinator.storage.tables.newest_version import (
 from coordinator.storage.tables.protocol import find_unread, find_unwritten
 from coordinator.storage.tables.recovery import RESTORE
 from coordinator.storage.tables.store_files import explain, files_at, open_delta
+from coordinator.storage.tables.store_root import find_root
 from coordinator.verify.backup_sums import check_sums
 from coordinator.verify.commit_files import check_commit_files
 from coordinator.verify.data_files import NumberedFile, read_pieces, sort_by_position

@@ -12,7 +12,6 @@ from functools import partial
 from coordinator.config import Config
 from coordinator.history.followed_log import KEPT_BYTES_MAX
 from coordinator.history.nodes_view import Row, list_nodes, list_owners
-from coordinator.storage.delta_log import find_root
 from coordinator.storage.holders import holder_of
 from coordinator.storage.nodes import StoreNodes
 from coordinator.storage.record_log import NoLog
@@ -27,6 +26,7 @@ from coordinator.storage.shards import (
 )
 from coordinator.storage.tables.recovery import log_folder
 from coordinator.storage.tables.store_files import ask_each, files_at
+from coordinator.storage.tables.store_root import find_root
 from coordinator.web.errors import NoGroupError
 from coordinator.web.store_reader import SERVERS_S, Servers, StoreReader
 

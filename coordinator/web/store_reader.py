@@ -25,13 +25,13 @@ from coordinator.history.frames import compute_view, sort_rows
 from coordinator.history.log_reader import AsOf, LogReader
 from coordinator.history.log_rows import LogRows
 from coordinator.history.view_schemas import WITHOUT_GROUPS
-from coordinator.storage.delta_log import find_root
 from coordinator.storage.lease import Holder, read_holder
 from coordinator.storage.nodes import Node, StoreNodes
 from coordinator.storage.record_log import NoLog, Unreachable
 from coordinator.storage.tables.files import Files
 from coordinator.storage.tables.recovery import commit_file
 from coordinator.storage.tables.store_files import files_at
+from coordinator.storage.tables.store_root import find_root
 from coordinator.web.activity import Activity
 from coordinator.web.errors import NoGroupError
 
