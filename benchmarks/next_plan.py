@@ -18,12 +18,19 @@ from benchmarks.report import Section
 
 TITLE = "The next plan: 1,000,000 members, 10,000,000 partitions"
 TEXT = """\
-CPU ms of `uniform`, 1,000 topics; all members subscribe alike, or each to one topic. *Continued* is
-`PlannedGroup.after`, which looks at what moves; *from tables* reads the group again and plans it
-from nothing, which gives the same rows. *Aged*: after 1,000 plans in which one member left or
-joined. *Drift*: of `weighted`, other weights of 100 of 1,000,000 lognormal ones on 10,000 members.
+CPU ms of `uniform`, 1,000 topics; all members subscribe alike, or each to one topic, or there are
+lists of topics that *share* some: each topic is in one of them, and three more of each list are
+drawn. *Continued* is `PlannedGroup.after`, which looks at what moves; *from tables* reads the group
+again and plans it from nothing, which gives the same rows. *Aged*: after 1,000 plans in which one
+member left or joined. *Drift*: of `weighted`, other weights of 100 of 1,000,000 lognormal ones on
+10,000 members.
 """
 APART = "one joins, a subscription for each topic"
+SHARED = (
+    "one joins, {} lists that share topics",
+    "one changes its list, {} lists that share topics",
+    "one changes to a new list, {} lists that share topics",
+)
 DRIFT = "weights drift"
 GOALS = {"one joins": 1.0, "one leaves": 1.0, "many join": 60.0, APART: 20.0, DRIFT: 20.0}
 """A hundredth of the members is many."""
@@ -39,10 +46,11 @@ class Sizes:
     each: int  # partitions a member
     topics: int
     plans: int
+    shared: tuple[int, ...]  # how many lists of topics
 
 
-FULL = Sizes(1_000_000, 10, 1_000, 1_000)
-SMOKE = Sizes(1_000, 10, 10, 10)
+FULL = Sizes(1_000_000, 10, 1_000, 1_000, (100, 1_000))
+SMOKE = Sizes(1_000, 10, 10, 10, (5,))
 
 
 def run(bench: Bench) -> Section:
@@ -118,12 +126,35 @@ def _apart(sizes: Sizes, rng: np.random.Generator) -> Iterator[Figure]:
     before = planned.group(), planned.assignment()
     _, samples = cpu_ms(partial(_from_tables, planned, before, one), 0.0, least=1)
     yield Figure.of(f"{APART}, from tables", samples)
+    del planned, before
+    for lists in sizes.shared:
+        yield from _shared(sizes, lists, rng)
+
+
+def _shared(sizes: Sizes, lists: int, rng: np.random.Generator) -> Iterator[Figure]:
+    """Measure a group whose lists of topics have some in common."""
+    topics = groups.classes(sizes.members * sizes.each, sizes.topics, lists, more=3)
+    group = groups.group_of(topics, groups.spread_over(sizes.members, lists))
+    planned = PlannedGroup.plan(group, get_assignor("uniform", long_ranges=0))
+    named = [group.topics.take(pa.array(at)).to_pylist() for at in topics.subscriptions]
+    one = group.member_ids[sizes.members // 2].as_py()
+    changes = (
+        _join(group.member_ids, named[0], 1, rng),
+        GroupChanges(resubscribed=[SubscribedMembers.of(one, subscribed=named[1])]),
+        GroupChanges(resubscribed=[SubscribedMembers.of(one, subscribed=named[0][:1])]),
+    )
+    for what, change in zip(SHARED, changes, strict=True):
+        yield _continued(what.format(f"{lists:,}"), planned, change)
+    before = planned.group(), planned.assignment()
+    what = SHARED[1].format(f"{lists:,}")
+    _, samples = cpu_ms(partial(_from_tables, planned, before, changes[1]), 0.0, least=1)
+    yield Figure.of(f"{what}, from tables", samples)
 
 
 def _continued(what: str, planned: PlannedGroup, change: GroupChanges) -> Figure:
     done, samples = cpu_ms(lambda: planned.after(change), least=5)
     assert done.planned.full is None, done.planned.full
-    return Figure.of(f"{what}, continued", samples, goal=GOALS[what])
+    return Figure.of(f"{what}, continued", samples, goal=GOALS.get(what))
 
 
 def _from_tables(

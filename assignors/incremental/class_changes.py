@@ -9,11 +9,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from assignors.arrays import Ints, Longs
+from assignors.arrays import Longs
 from assignors.incremental.changes import SubscribedMembers
 from assignors.incremental.equal_members import (
     EqualMembers,
     Newcomers,
+    Owned,
     distinct_keys,
     order_keys,
     read_texts,
@@ -47,10 +48,8 @@ def plan_class(held: EqualMembers, changes: ClassChanges, bounds: Bounds) -> Nex
     return plan_next(held, left, newcomers, changes.topics or held.topics, bounds)
 
 
-def change_members(
-    held: EqualMembers, changes: ClassChanges
-) -> tuple[EqualMembers, list[Ints]] | None:
-    """Return a class whose members are others, before it is planned; and the ranges of leavers.
+def change_members(held: EqualMembers, changes: ClassChanges) -> tuple[EqualMembers, Owned] | None:
+    """Return a class whose members are others, before it is planned; and what leavers owned.
 
     None if it names members that are not as it says.
     """
@@ -58,9 +57,9 @@ def change_members(
     if found is None:
         return None
     held, left, joined = found
-    ranges = held.ranges_of(held.order.numbers_at(left))[1]
+    gone = held.owned_at(left)
     order = held.order.changed(left, *joined)
-    return replace(held, order=order, topics=changes.topics or held.topics), ranges
+    return replace(held, order=order, topics=changes.topics or held.topics), gone
 
 
 def _find_members(
@@ -76,13 +75,20 @@ def _find_members(
 def plan_new_class(changes: ClassChanges, bounds: Bounds, block: int) -> NextPlan | None:
     """Return the first plan of a class that no member had; None if a member comes twice."""
     assert changes.topics is not None, "what they subscribe to"
+    held = start_class(changes, block)
+    if held is None:
+        return None
+    return plan_next(held, _NO_PLACES, _NO_MEMBERS, changes.topics, bounds)
+
+
+def start_class(changes: ClassChanges, block: int) -> EqualMembers | None:
+    """Return a class that no member had, before it has topics; None if a member comes twice."""
     nothing = EqualMembers.of_newcomers(_NO_MEMBERS, block)
     joined = _list_joined(nothing, changes.joined, _NO_PLACES)
     if joined is None:
         return None
     newcomers, known = joined
-    held = replace(EqualMembers.of_newcomers(newcomers, block), statics=known.statics)
-    return plan_next(held, _NO_PLACES, _NO_MEMBERS, changes.topics, bounds)
+    return replace(EqualMembers.of_newcomers(newcomers, block), statics=known.statics)
 
 
 def _find_left(held: EqualMembers, left: Sequence[str]) -> tuple[Longs, EqualMembers] | None:

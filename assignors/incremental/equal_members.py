@@ -26,6 +26,8 @@ from assignors.plan import ABOVE_ALL
 _TEXT = pa.large_string()
 _STATIC, _DYNAMIC, _END = "\x00", "\x01", "\x00\x00"
 _DYNAMIC_END = "\x02"
+_NO_KEYS = pa.array([], _TEXT)
+_NO_NUMBERS = np.zeros(0, dtype=np.int64)
 _GARBAGE_MAX = 2
 """Unused versions or names by members, and blocks beyond need by need, before all is copied."""
 _GARBAGE_MIN = 512
@@ -320,3 +322,29 @@ def read_keys(keys: Keys) -> tuple[pa.StringArray, pa.StringArray]:
     instances = pc.replace_substring(pc.list_element(split, 0), "\x00\x01", "\x00")
     instances = pc.if_else(is_static, instances, pa.scalar(None, _TEXT))
     return ids.cast(pa.string()), instances.cast(pa.string())
+
+
+def join_owned(parts: list[Owned]) -> Owned:
+    """Return the members of all parts in order."""
+    if len(parts) == 1:
+        return parts[0]
+    if not parts:
+        return Owned(_NO_KEYS, _NO_NUMBERS, [np.zeros(0, dtype=np.int32)] * 3)
+    order = sort_keys(pa.concat_arrays([part.keys for part in parts]))
+    place = np.empty(len(order), dtype=np.int64)
+    place[order] = np.arange(len(order))
+    return put_in_order(parts, place)
+
+
+def put_in_order(parts: list[Owned], place: Longs) -> Owned:
+    """Return the members of all parts, each at its place."""
+    order = np.empty(len(place), dtype=np.int64)
+    order[place] = np.arange(len(place))
+    lengths = np.concatenate([part.lengths for part in parts])
+    rows = expand_runs(offsets_of(lengths)[:-1][order], lengths[order])
+    ranges = [
+        np.concatenate(column)[rows]
+        for column in zip(*(part.ranges for part in parts), strict=True)
+    ]
+    keys = pa.concat_arrays([part.keys for part in parts]).take(pa.array(order))
+    return Owned(keys, lengths[order], ranges)

@@ -8,10 +8,9 @@ from enum import Enum
 class FullPlan(Enum):
     """Why a plan was made from nothing, that is, by looking at all members.
 
-    Of 200,000 members with four lists of three topics each, one that changes its list costs 290 ms
-    of CPU, where one that joins costs 7: 100 to read the group out of its last plan and 110 to
-    change it, 55 to assign it, and 45 to keep the new plan. docs/design/algorithm.md#the-next-plan
-    says for each reason why the last plan does not have what is needed.
+    It reads the group out of its last plan, changes it, assigns it and keeps the new plan.
+    docs/design/algorithm.md#when-a-plan-is-made-from-nothing says for each reason why the last plan
+    does not have what is needed.
     """
 
     FIRST = "there is no plan before it"
@@ -22,7 +21,7 @@ class FullPlan(Enum):
     SCALE = "weights add up to another power of two, and so are scaled in another way"
     DRIFT = "the greatest load is further above its bound than a plan leaves it"
     LONG = "ranges of so small a group are kept long, for which all are looked at"
-    SUBSCRIPTIONS = "what is subscribed to changed, and some subscriptions have a common topic"
+    SUBSCRIPTIONS = "two subscriptions became the same"
     KINDS = "members that share topics own them in very many ways"
     INEXACT = "the plan of classes that share topics is larger than exact_edges"
     MOVES = "more has to move than max_moves, and what goes first is chosen among all"

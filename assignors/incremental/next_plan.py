@@ -119,11 +119,11 @@ def _change_topics(
     grown = np.flatnonzero(after > before)
     ends = np.where(after < before, after, ABOVE_ALL) if (after < before).any() else None
     if ends is not None:
-        pool = [_clip_ranges(part, ends) for part in pool]
+        pool = [clip_ranges(part, ends) for part in pool]
     return [*pool, [grown, before[grown], (after - before)[grown]]], ends
 
 
-def _clip_ranges(ranges: list[Ints], ends: Longs) -> list[Ints]:
+def clip_ranges(ranges: list[Ints], ends: Longs) -> list[Ints]:
     """Return what topics still have of ranges; what is empty stays."""
     topic, first, count = ranges
     return [topic, first, np.clip(ends[topic] - first, 0, count)]
@@ -137,7 +137,7 @@ def _clip(
         return held, order
     versions = order.numbers_at(places)
     lengths, ranges = held.ranges_of(versions)
-    topic, first, count = _clip_ranges(ranges, ends)
+    topic, first, count = clip_ranges(ranges, ends)
     some = np.flatnonzero(count)
     who = np.repeat(np.arange(len(places)), lengths)[some]
     columns = tuple(column[some].astype(np.int32) for column in (topic, first, count))

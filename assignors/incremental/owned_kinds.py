@@ -5,19 +5,21 @@ See docs/design/algorithm.md#the-next-plan.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 
 from assignors.arrays import (
     LINE_BITS,
+    Bools,
     Ints,
     Longs,
     count_by,
     expand_runs,
     label_lists,
     offsets_of,
+    rank_in_runs,
     sum_pairs,
     sum_segments,
 )
@@ -47,9 +49,10 @@ class OwnedKinds:
     Attributes
     ----------
     topic_class
-        By the number of each topic; −1, no one subscribes to it, or it has no partitions.
+        By the number of each topic; −1, no one subscribes to it, or it has no partitions. Topics
+        that became alike since all members were counted may still be in several.
     width
-        How many topic classes there are.
+        Numbers of topic classes are below it.
     amounts
         What a member of each kind owns.
     loads
@@ -76,6 +79,46 @@ class OwnedKinds:
         """Return what each member owns of each topic class, given its ranges."""
         found = sum_pairs(who, self.topic_class[topic], count, max(self.width, 1))
         return OwnedAmounts(offsets_of(count_by(found[0], members)), *found[1:])
+
+    def covers(self, topics: int) -> Bools:
+        """Tell by the number of so many topics whether members own them."""
+        found = np.zeros(topics, dtype=np.bool_)
+        found[: len(self.topic_class)] = self.topic_class >= 0
+        return found
+
+    def recut(self, topic_class: Longs) -> tuple[OwnedKinds, Bools]:
+        """Return kinds in which no topic class has topics that are not alike any longer.
+
+        Of the topics of one class, those that are most of them keep its number.
+
+        Parameters
+        ----------
+        topic_class
+            Of each topic now, numbered in any way.
+
+        Returns
+        -------
+        kinds, cut
+            And for each topic whether it was in a class with others that are not like it.
+        """
+        had = np.full(len(topic_class), -1, dtype=np.int64)
+        had[: len(self.topic_class)] = self.topic_class
+        some = np.flatnonzero(topic_class >= 0)
+        width = int(topic_class.max(initial=0)) + 1
+        pairs, inverse, size = np.unique(
+            (had[some] + 1) * width + topic_class[some], return_inverse=True, return_counts=True
+        )
+        of = pairs // width - 1
+        order = np.lexsort((-size, of))
+        stays = np.zeros(len(pairs), dtype=np.bool_)
+        stays[order[rank_in_runs(of[order]) == 0]] = True
+        stays &= of >= 0
+        number = self.width + np.cumsum(~stays) - 1
+        number[stays] = of[stays]
+        now = np.full(len(topic_class), -1, dtype=np.int64)
+        now[some] = number[inverse]
+        kinds = replace(self, topic_class=now, width=self.width + int((~stays).sum()))
+        return kinds, (had >= 0) & (now >= 0) & (had != now)
 
     def find(self, amounts: OwnedAmounts) -> tuple[OwnedKinds, Longs]:
         """Return the kinds with those of such members among them, and the kind of each member."""

@@ -13,10 +13,11 @@ import pyarrow.compute as pc
 from assignors.group_spec import GroupSpec
 from assignors.incremental.changes import GroupChanges, change_group
 from assignors.incremental.drifting_weights import DriftingWeights
+from assignors.incremental.equal_members import join_owned
 from assignors.incremental.full_plan import FullPlan
 from assignors.incremental.member_order import BLOCK
 from assignors.incremental.resolve_changes import PAIRS_MAX, ResolvedChanges, resolve_changes
-from assignors.incremental.separate_classes import SeparateClasses, join_owned
+from assignors.incremental.separate_classes import SeparateClasses
 from assignors.long_ranges.keep_long import keeps_long
 from assignors.partition_ranges import PartitionRanges, Verdict
 from assignors.plan import bound_equal_loads

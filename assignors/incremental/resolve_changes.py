@@ -8,6 +8,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 
 from assignors.arrays import PARTITIONS_MAX
@@ -46,6 +47,11 @@ class ResolvedChanges:
         By the name of each topic that a class subscribes to.
     members, partitions
         How many there are in all.
+    shared
+        Whether classes share a topic, before or after them.
+    moved
+        By class, and by the class to which they change: members that keep what both have, if they
+        are `shared`. They are among those who leave the one, and join the other.
     """
 
     changes: GroupChanges
@@ -57,6 +63,8 @@ class ResolvedChanges:
     class_of_topic: dict[str, int]
     members: int
     partitions: int
+    shared: bool
+    moved: dict[int, dict[int, SubscribedMembers]]
 
 
 def resolve_changes(held: SeparateClasses, changes: GroupChanges) -> ResolvedChanges | FullPlan:
@@ -97,6 +105,8 @@ class _Resolution:
         self.lists, self.numbers = held.lists, held.number_of_list
         self.class_of_topic = held.class_of_topic
         self.partitions = held.partitions
+        self.shared = held.kinds is not None
+        self.moved: list[tuple[int, Names, SubscribedMembers]] = []
 
     def find_lists(self) -> FullPlan | None:
         """Find what classes subscribe to after topics went and lists changed."""
@@ -120,7 +130,7 @@ class _Resolution:
     def move_members(self) -> FullPlan | None:
         """Let those who subscribe to other topics leave one class, and join another.
 
-        They own nothing there. If all of a class do, the class subscribes to other topics.
+        If all of a class do, the class subscribes to other topics.
         """
         if not self.changes.resubscribed:
             return None
@@ -129,13 +139,14 @@ class _Resolution:
             return FullPlan.NAMES
         self._relist_whole(going)
         had = self.held.lists
-        if any(not had[number].isdisjoint(to) for number, to in going):
-            return FullPlan.SUBSCRIPTIONS
+        self.shared |= any(not had[number].isdisjoint(to) for number, to in going)
         left, joined = [*self.changes.left], [*self.changes.joined]
-        for (_, to), names in going.items():
+        for (number, to), names in going.items():
             left += names
             columns = (self.held.instances_of(names), self.held.racks_of(names))
-            joined.append(SubscribedMembers(pa.array(names, pa.string()), tuple(to), *columns))
+            members = SubscribedMembers(pa.array(names, pa.string()), tuple(to), *columns)
+            joined.append(members)
+            self.moved.append((number, to, members))
         self.changes = replace(self.changes, left=left, joined=joined, resubscribed=())
         return None
 
@@ -223,8 +234,8 @@ class _Resolution:
         return all(one in left for one, is_there in zip(coming, there, strict=True) if is_there)
 
     def find_topics(self) -> FullPlan | None:
-        """Find the topics of classes for which they changed; no two have one in common."""
-        if self.held.kinds is not None:
+        """Find the topics of classes for which they changed, and whether two have one in common."""
+        if self.shared:
             return self._find_shared_topics()
         had, changed = self.held.lists, set()
         if self.lists is not had:
@@ -232,7 +243,7 @@ class _Resolution:
         if changed or self.ended:
             by_name = {name: at for at, names in self.lists.items() for name in names}
             if len(by_name) < sum(map(len, self.lists.values())):
-                return FullPlan.SUBSCRIPTIONS
+                return self._find_shared_topics()
             if len(self.lists) * len(self.topics.partitions) > PAIRS_MAX:
                 return FullPlan.CLASSES
             self.class_of_topic = by_name
@@ -249,23 +260,33 @@ class _Resolution:
         return FullPlan.TOPICS if self.partitions > PARTITIONS_MAX else None
 
     def _find_shared_topics(self) -> FullPlan | None:
-        """Find the classes of topics that grow; all else may change which topics are alike."""
-        if self.lists != self.held.lists:
-            return FullPlan.SUBSCRIPTIONS
-        had = self.held.topics
-        for name, to in self.changes.topics.items():
-            some = [at for at, names in self.lists.items() if name in names]
-            before = int(had.partitions[had.number_of[name]]) if some else 0
-            if some and not 0 < before <= to:
-                return FullPlan.TOPICS
-            self.partitions += to - before if some else 0
-            for at in some:
-                self.each[at].topics = self.topics.subscribe(self.lists[at])
+        """Find the topics of classes for which they changed, where classes share them."""
+        self.shared = True
+        had, sizes = self.held.lists, self.changes.topics
+        changed = [
+            at
+            for at, names in self.lists.items()
+            if had.get(at) != names or not names.isdisjoint(sizes)
+        ]
+        if not changed and not self.ended:
+            return None
+        if not self.lists:
+            return FullPlan.NOTHING
+        if len(self.lists) * len(self.topics.partitions) > PAIRS_MAX:
+            return FullPlan.CLASSES
+        for at in changed:
+            self.each[at].topics = self.topics.subscribe(self.lists[at])
+        subscribed = frozenset[str]().union(*self.lists.values())
+        numbers = np.fromiter(map(self.topics.number_of.__getitem__, subscribed), np.int64)
+        self.partitions = int(self.topics.partitions[numbers].sum())
         return FullPlan.TOPICS if self.partitions > PARTITIONS_MAX else None
 
     def finish(self) -> ResolvedChanges:
         """Return what was found."""
         joined = sum(len(some.member_ids) for some in self.changes.joined)
+        moved: dict[int, dict[int, SubscribedMembers]] = {}
+        for number, to, members in self.moved:
+            moved.setdefault(number, {})[self.numbers[to]] = members
         return ResolvedChanges(
             self.changes,
             self.topics,
@@ -276,4 +297,6 @@ class _Resolution:
             self.class_of_topic,
             self.held.members - len(self.changes.left) + joined,
             self.partitions,
+            self.shared,
+            moved,
         )

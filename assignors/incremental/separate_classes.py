@@ -12,13 +12,12 @@ from itertools import chain
 import numpy as np
 import pyarrow as pa
 
-from assignors.arrays import Longs, expand_runs, offsets_of
+from assignors.arrays import Longs, offsets_of
 from assignors.compressed_problem import CompressedProblem
 from assignors.group_spec import GroupSpec
-from assignors.incremental.changes import GroupChanges, SubscribedMembers
+from assignors.incremental.changes import SubscribedMembers
 from assignors.incremental.class_changes import (
     ClassChanges,
-    change_members,
     plan_class,
     plan_new_class,
 )
@@ -26,16 +25,19 @@ from assignors.incremental.equal_members import (
     EqualMembers,
     Owned,
     distinct_keys,
+    join_owned,
     order_keys,
+    put_in_order,
     read_keys,
     sort_keys,
 )
 from assignors.incremental.full_plan import FullPlan
 from assignors.incremental.known_topics import KnownTopics
 from assignors.incremental.member_order import MemberOrder, Texts
-from assignors.incremental.next_plan import Bounds
+from assignors.incremental.next_plan import Bounds, join_places
 from assignors.incremental.owned_kinds import OwnedKinds
 from assignors.incremental.resolve_changes import ResolvedChanges
+from assignors.incremental.shared_changes import SharedChanges, count_kinds
 from assignors.incremental.shared_plan import plan_shared
 from assignors.partition_ranges import PartitionRanges, Verdict
 from assignors.sticky import StickyAssignor
@@ -175,31 +177,25 @@ class SeparateClasses:
         self, found: ResolvedChanges, bounds: Bounds, assignor: UniformAssignor | StickyAssignor
     ) -> ClassPlans | FullPlan:
         """Plan the classes that changes touch; or say why it cannot be done."""
-        if self.kinds is not None:
-            return self._plan_shared(found, self.kinds, assignor)
+        if found.shared:
+            return self._plan_shared(found, assignor)
         return self._plan_separate(found, bounds)
 
     def _plan_shared(
-        self, found: ResolvedChanges, kinds: OwnedKinds, assignor: UniformAssignor | StickyAssignor
+        self, found: ResolvedChanges, assignor: UniformAssignor | StickyAssignor
     ) -> ClassPlans | FullPlan:
-        classes, pool = self.classes.copy(), []
-        for at, of_class in found.each.items():
-            done = change_members(classes[at], of_class)
-            if done is None:
-                return FullPlan.NAMES
-            classes[at], ranges = done
-            pool.append(ranges)
-        known = (self.topics.number_of.get(name, -1) for name in found.changes.topics)
-        numbers = [at for at in known if 0 <= at < len(kinds.topic_class)]
-        grown = np.array(numbers, dtype=np.int64)
-        grown = grown[kinds.topic_class[grown] >= 0]
-        had = self.topics.partitions[grown]
-        pool.append([grown, had, found.topics.partitions[grown] - had])
-        plan = plan_shared(classes, kinds, found.topics, pool, assignor)
+        classes, kinds = self.classes, self.kinds
+        if kinds is None:
+            classes, kinds = count_kinds(classes, self.topics)
+        done = SharedChanges(classes, kinds, found)
+        if not done.run(self.topics, self._block):
+            return FullPlan.NAMES
+        plan = plan_shared(done.classes, done.kinds, found.topics, done.pool, assignor)
         if plan is None:
             return FullPlan.INEXACT
         classes, touched = plan.classes, []
-        for at, places in plan.touched.items():
+        for at, of_plan in plan.touched.items():
+            places = join_places(of_plan, done.touched.get(at, _NO_NUMBERS))
             if len(places):
                 touched.append(classes[at].owned_at(places))
             if len(places) or at in found.each:
@@ -245,7 +241,7 @@ class SeparateClasses:
             self._direct(found),
             kinds,
         )
-        return ClassPlans(held, [*touched, *held.with_nothing(found.changes)], moved)
+        return ClassPlans(held, [*touched, *held.with_nothing(found)], moved)
 
     @property
     def _block(self) -> int:
@@ -266,10 +262,14 @@ class SeparateClasses:
                 statics = statics | new
         return statics
 
-    def with_nothing(self, changes: GroupChanges) -> list[Owned]:
+    def with_nothing(self, found: ResolvedChanges) -> list[Owned]:
         """Return members that left and joined again, and got nothing: plans do not touch them."""
-        joined = (members.member_ids.to_pylist() for members in changes.joined)
-        back = set(changes.left).intersection(chain.from_iterable(joined)) if changes.left else ()
+        left = found.changes.left
+        joined = (members.member_ids.to_pylist() for members in found.changes.joined)
+        back = set(left).intersection(chain.from_iterable(joined)) if left else set()
+        if found.shared:  # who goes to another class is touched
+            moved = chain.from_iterable(some.values() for some in found.moved.values())
+            back.difference_update(*(members.member_ids.to_pylist() for members in moved))
         if not back:
             return []
         owned = self.owned_by(sorted(back))
@@ -324,7 +324,7 @@ class SeparateClasses:
         parts = [self.classes[at].all_owned() for at in sorted(self.classes)]
         if self.directory is None:
             return parts[0]
-        return _put_in_order(parts, np.argsort(self.directory.all()[1], kind="stable"))
+        return put_in_order(parts, np.argsort(self.directory.all()[1], kind="stable"))
 
     def owned_by(self, member_ids: Sequence[str]) -> Owned:
         """Return those of some members that are there, and what they own."""
@@ -417,29 +417,3 @@ def _are_many(classes: dict[int, EqualMembers], kinds: OwnedKinds) -> bool:
     used = sum(len(order.counts.loads) for order in orders)
     cells = sum(order.counts.size for order in orders) + len(kinds.amounts.topic)
     return cells > _KINDS_MAX or len(kinds) > _UNUSED_MAX * used + _UNUSED_MIN
-
-
-def join_owned(parts: list[Owned]) -> Owned:
-    """Return the members of all parts in order."""
-    if len(parts) == 1:
-        return parts[0]
-    if not parts:
-        return Owned(_NO_KEYS, _NO_NUMBERS, [np.zeros(0, dtype=np.int32)] * 3)
-    order = sort_keys(pa.concat_arrays([part.keys for part in parts]))
-    place = np.empty(len(order), dtype=np.int64)
-    place[order] = np.arange(len(order))
-    return _put_in_order(parts, place)
-
-
-def _put_in_order(parts: list[Owned], place: Longs) -> Owned:
-    """Return the members of all parts, each at its place."""
-    order = np.empty(len(place), dtype=np.int64)
-    order[place] = np.arange(len(place))
-    lengths = np.concatenate([part.lengths for part in parts])
-    rows = expand_runs(offsets_of(lengths)[:-1][order], lengths[order])
-    ranges = [
-        np.concatenate(column)[rows]
-        for column in zip(*(part.ranges for part in parts), strict=True)
-    ]
-    keys = pa.concat_arrays([part.keys for part in parts]).take(pa.array(order))
-    return Owned(keys, lengths[order], ranges)

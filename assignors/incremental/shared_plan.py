@@ -20,6 +20,7 @@ from assignors.incremental.kept_ownership import KeptOwnership
 from assignors.incremental.known_topics import KnownTopics
 from assignors.incremental.next_plan import are_in, join_places, lay_pieces
 from assignors.incremental.owned_kinds import OwnedKinds
+from assignors.incremental.shared_changes import list_problem
 from assignors.materialize import (
     Demand,
     NewRanges,
@@ -75,21 +76,6 @@ class _Kept:
 
     places: Longs
     ranges: HeldRanges
-
-
-def list_problem(
-    classes: list[EqualMembers], topics: KnownTopics
-) -> tuple[CompressedProblem, Longs]:
-    """Return the compressed problem of classes in their order, and partitions by name."""
-    lists = [topics.places[one.topics.numbers].astype(np.int64) for one in classes]
-    partitions = topics.partitions[topics.numbers]
-    problem = CompressedProblem.of_classes(
-        np.array([len(one.order) for one in classes], dtype=np.int64),
-        offsets_of(np.array([len(one) for one in lists], dtype=np.int64)),
-        np.concatenate(lists),
-        partitions,
-    )
-    return problem, partitions
 
 
 def plan_shared(

@@ -39,20 +39,23 @@ LISTS = [
     (("a",), ("a", "nowhere"), ("b",)),
     (("a", "new"), ("b",), ("later",)),
     (("a",), ("a", "b")),
+    (("a",), ("a", "b", "new"), ("b", "new")),
 ]
-"""What members subscribe to; lists of the last have a topic in common."""
+"""What members subscribe to; lists of the last two have a topic in common."""
 SETTINGS = {"consumer.assignor.imbalance": "1"}
 
 
 class LivingGroup:
     """A group whose members come and go, also while its targets are computed; it draws all of it."""
 
-    def __init__(self, seed, assignor="uniform", members=12, calm=False, lists=(("a", "b"),)):
+    def __init__(
+        self, seed, assignor="uniform", members=12, calm=False, lists=(("a", "b"),), static=True
+    ):
         self.draw, self.assignor, self.calm = random.Random(seed), assignor, calm
         most = 0 if calm else self.draw.choice([0, 0, 0, 20 * 128])  # up to 20 members
         self.config = Config(plan=PlanConfig(long_ranges=most))
         self.state, self.engine, self.settings = State(), TwinEngine(), SETTINGS
-        self.lists = lists
+        self.lists, self.static = lists, static
         self.sizes = {"a": self.draw.randint(1, 40), "b": self.draw.randint(1, 9)}
         for topic in self.sizes:
             self._resize(topic)
@@ -70,7 +73,7 @@ class LivingGroup:
     def join(self, names=None):
         self.serial += 1
         name = f"m{self.draw.randrange(1000):03}-{self.serial}"
-        instance = self.draw.choice([None, f"i{self.serial:03}"])
+        instance = self.draw.choice([None, f"i{self.serial:03}"]) if self.static else None
         self._meet(name, instance, names or self.draw.choice(self.lists))
 
     def _meet(self, name, instance, names):
@@ -216,6 +219,17 @@ def test_what_happens_daily_is_continued_from_the_last_plan(seed, lists):
     group = LivingGroup(seed, calm=True, lists=lists)
     group.compute(chance=1)
     for _ in range(8):
+        group.change()
+        assert group.compute()
+
+
+@given(seed=st.integers(0, 2**32), lists=st.sampled_from(LISTS[4:]))
+@settings(max_examples=100 if EVERY else 10)
+def test_a_changed_list_is_continued_where_lists_share_topics(seed, lists):
+    group = LivingGroup(seed, calm=True, lists=lists, static=False)
+    group.compute(chance=1)
+    for _ in range(8):
+        group.resubscribe()
         group.change()
         assert group.compute()
 

@@ -64,6 +64,58 @@ class ChangingGroup:
         shape["topics"] = shape.get("topics", {}) | growth.topics
         return GroupChanges(renamed=growth.renamed, **shape)
 
+    def draw_lists(self):
+        """Members change to lists of any kind, also all of a list; topics come, go and shrink."""
+        draw, topics, removed = self.draw, {}, []
+        listed = (fields["subscribed"] for fields in self.members.values())
+        self.lists = [*{frozenset(names): names for names in listed}.values()]
+        lists = []
+        if draw.random() < 0.3:
+            topics[self._invent()] = 0
+            names = draw.choice(self.lists)
+            if draw.random() < 0.7:
+                lists.append(self._relist(names, [*names, *topics]))
+        if draw.random() < 0.2:
+            topics[draw.choice(list(self.topics))] = 0
+        if not lists and draw.random() < 0.3 and len(self.topics) > len(topics) + 1:
+            removed = [draw.choice(sorted(self.topics.keys() - topics.keys()))]
+            del self.topics[removed[0]]
+            for names in [one for one in self.lists if removed[0] in one]:
+                self._relist(names, [name for name in names if name != removed[0]])
+        for name in topics:
+            self.topics[name] = draw.randint(0, 30)
+        gone = self._draw_some(draw.choice([0, 0, 1, 5]))[1:]
+        self._forget(gone)
+        moved, new = self._resubscribe(), {}
+        if draw.random() < 0.5:
+            new = self._new(draw.choice([1, 5]), but=gone, subscribed=draw.choice([None, ["t0"]]))
+            new = new if "t0" in self.topics else {}
+            self.members |= new
+        sizes = {name: self.topics[name] for name in topics}
+        return GroupChanges(gone, _list(new), moved, sizes, removed, lists)
+
+    def _draw_some(self, most):
+        return self.draw.sample(sorted(self.members), min(len(self.members), most))
+
+    def _resubscribe(self):
+        """Let some members subscribe to lists that are there, or to others, on topics of all."""
+        draw, found = self.draw, []
+        left = set(self.members)
+        for _ in range(draw.choice([0, 1, 1, 2, 3])):
+            names = draw.choice(self.lists)
+            if draw.random() < 0.6:
+                names = draw.sample(sorted(self.topics), draw.randint(0, len(self.topics)))
+                self.lists = [*self.lists, names]
+            some = self._named(draw.choice(self.lists))
+            if draw.random() < 0.7:
+                some = self._draw_some(draw.choice([1, 1, 6]))
+            some = [name for name in some if name in left]
+            left.difference_update(some)
+            for name in some:
+                self.members[name]["subscribed"] = names
+            found.append(SubscribedMembers.of(*some, subscribed=names))
+        return found
+
     def _invent(self):
         name = f"{self.draw.choice('asz')}{self.draw.randint(0, 10**6)}"
         self.topics[name] = self.draw.randint(0, 20)
