@@ -100,9 +100,10 @@ def wheels(setup, monkeypatch, tmp_path):
     lock = tmp_path / "requirements.lock"
     lock.write_text(f"fetched==1 --hash=sha256:{hashlib.sha256(b'fetched').hexdigest()}\n")
     monkeypatch.setattr(setup, "cache", lambda: tmp_path / "cache")
-    fetches = []
+    fetches, asked = [], []
 
     def pip(*words, **_how):
+        asked.append(words)
         folder = Path(words[words.index("--wheel-dir") + 1])
         folder.mkdir()
         for name, content in contents.items():
@@ -111,8 +112,14 @@ def wheels(setup, monkeypatch, tmp_path):
 
     monkeypatch.setattr(setup, "pip", pip)
     return SimpleNamespace(
-        folder=setup.wheels(lock)[0].parent, lock=lock, fetches=fetches, contents=contents
-    )
+        folder=setup.wheels(lock)[0].parent, lock=lock, fetches=fetches, contents=contents,
+        asked=asked,
+    )  # fmt: skip
+
+
+def test_a_package_without_a_wheel_is_built_by_any_pip(wheels):
+    """That of Debian 12 runs setup.py otherwise, "invalid command 'bdist_wheel'": so for pyspark."""
+    assert [words[:3] for words in wheels.asked] == [("wheel", "--use-pep517", "--require-hashes")]
 
 
 def test_cached_wheels_are_used_again(setup, wheels):

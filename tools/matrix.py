@@ -147,7 +147,7 @@ def fetched(packages: tuple[str, ...]) -> list[Path]:
         if not list(kept.glob(pattern)):
             setup.say(f"fetching {package}")
             with tempfile.TemporaryDirectory(dir=kept) as folder:
-                setup.pip("wheel", "--no-deps", "--wheel-dir", folder, package)
+                setup.pip("wheel", "--use-pep517", "--no-deps", "--wheel-dir", folder, package)
                 for wheel in Path(folder).glob("*.whl"):
                     wheel.rename(kept / wheel.name)  # at once, so that what is there is whole
         found += kept.glob(pattern)

@@ -145,7 +145,9 @@ def fetch(folder: Path, lock: Path) -> None:
     with tempfile.TemporaryDirectory(dir=folder.parent) as fresh:
         fetched = Path(fresh, "wheels")
         pip(
-            *("wheel", "--require-hashes", "--wheel-dir", str(fetched), "--requirement", str(lock)),
+            # pip before 23.1, as of Debian 12, would run setup.py, and .venv has no wheel for it
+            *("wheel", "--use-pep517", "--require-hashes"),
+            *("--wheel-dir", str(fetched), "--requirement", str(lock)),
             what=f"Python packages are not in {cache()} and cannot be fetched",
             remedy="run once with a network, or set MUSTER_CACHE to a filled cache",
         )
