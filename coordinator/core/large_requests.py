@@ -15,6 +15,7 @@ from typing import TypeAlias
 import msgspec
 
 from coordinator.core.events import (
+    JOIN,
     Answer,
     CommittedOffset,
     Event,
@@ -138,3 +139,8 @@ def join(pieces: Sequence[OffsetCommit], answers: Sequence[Answer]) -> Answer:
             )
             found.setdefault(topic, {}).update(codes)
     return Result(response=found)
+
+
+def joins(event: Event) -> bool:
+    """Whether a member joins by this: it may have a target computed, so others pass it."""
+    return type(event) is Heartbeat and event.member_epoch == JOIN

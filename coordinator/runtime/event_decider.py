@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from math import inf
 from time import perf_counter
@@ -77,6 +77,10 @@ class Turn:
     most_s: float
     others_wait: Callable[[], bool]
     board: Callable[[], Sequence[Event]] = tuple
+
+    def lengthened(self, least_s: float) -> Turn:
+        """Return one that takes so long in any case."""
+        return replace(self, least_s=max(self.least_s, least_s), most_s=max(self.most_s, least_s))
 
     def is_over(self, took_s: float) -> bool:
         """Whether a batch that was decided for so long is to be written now."""
@@ -174,6 +178,8 @@ class EventDecider:
         self._metrics = metrics
         self.folder = RowFolder()
         """Lets members at rest be rows again, a piece at a time, between batches."""
+        self.took_s = 0.0
+        """How long the last batch took to decide."""
         self.compute_now: Callable[[ComputeTarget], TargetCandidate | None] = lambda _: None
         """Returns a target that takes a few ms, of a group as it is in memory; None: begin it."""
 
@@ -181,7 +187,14 @@ class EventDecider:
         self, state: State, events: Sequence[Event], turn: Turn | None = None
     ) -> DecidedBatch:
         """Step and replay each event, or the first ones, one at least, until their turn is over."""
-        first = perf_counter()
+        began = perf_counter()
+        decided = self._decide(state, events, turn, began)
+        self.took_s = perf_counter() - began
+        return decided
+
+    def _decide(
+        self, state: State, events: Sequence[Event], turn: Turn | None, first: float
+    ) -> DecidedBatch:
         least = inf if turn is None else first + turn.least_s
         answers: list[Answer] = []
         records: list[Record] = []

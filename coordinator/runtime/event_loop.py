@@ -1,10 +1,11 @@
 """The thread that runs the event processor, and hands its slow work out.
 
-Requests wait in three queues: what members send all the time, what takes long by itself or is very
-much at once, and everything else. The loop takes what waits in the first as one batch, then some of
-the others as batches of their own: an idle coordinator answers at once, a busy one batches by
-itself while a commit is under way, and heartbeats never wait behind a flood of joins, nor behind
-more than one large request. `log.linger_ms` makes it wait longer for more requests.
+Requests wait in four queues (`futures.py`): what members send all the time, members that
+join, what takes long by itself or is very much at once, and everything else. The loop takes what
+waits in the first, and behind it who joins, as one batch, then some of the others as batches of
+their own: an idle coordinator answers at once, a busy one batches by itself while a commit is under
+way, and heartbeats never wait behind a flood of joins, nor behind more than one large request.
+`log.linger_ms` makes it wait longer for more requests.
 """
 
 from __future__ import annotations
@@ -13,30 +14,27 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container
 from concurrent.futures import Future
 from typing import TypeVar
 
-from coordinator.core.classic_events import ClassicHeartbeat, JoinGroup, SyncGroup
+from coordinator.core.classic_events import JoinGroup, SyncGroup
 from coordinator.core.events import (
     Answer,
     DecidePlan,
     Event,
-    Heartbeat,
-    OffsetCommit,
     ResolveRegexes,
     Result,
     Task,
 )
 from coordinator.core.large_requests import LARGE, weigh
 from coordinator.engines.engine import Engine
-from coordinator.errors import GroupError
 from coordinator.errors.status import Status, refusal, unanswered
 from coordinator.runtime import futures
 from coordinator.runtime.beside import BesideAnswers
 from coordinator.runtime.event_decider import Turn
 from coordinator.runtime.event_processor import EventProcessor
-from coordinator.runtime.futures import Item, groups_of, reads
+from coordinator.runtime.futures import Item, WaitingItems, are_brief, groups_of, reads
 from coordinator.runtime.parked_requests import LaterAnswers
 from coordinator.runtime.regex_jobs import RegexJobs
 from coordinator.runtime.target_computations import TargetComputations
@@ -50,7 +48,10 @@ CLOSE_S = 0.5
 """How long `close` waits for the last answers."""
 DECIDED_S = 0.01, 0.02
 """How long a batch is decided at most, and then written: where others wait, and where none do."""
-BOARDED = 100
+DECIDED_SHARE, DECIDED_MOST_S = 0.5, 0.25
+"""Or for this part of the time that the last one took to write, if that is longer: a slow store
+would only write otherwise."""
+BOARDED, BOARDED_JOINS = 100, 10
 """How many events that came meanwhile a batch is written with: deciding them takes a few ms."""
 TIMERS_A_ROUND = 50
 """Timers fired a round: bounded, so that mass timeouts do not starve requests."""
@@ -73,9 +74,6 @@ WAY_ROUNDS, WAY_MOST_MS = 5, 2_000
 """The most where the store is slow: so many of our last round, which a claim is longer than."""
 LOOK_S = 0.005
 """How long a request that changes nothing waits at most, where others wait to share a commit."""
-BRIEF = Heartbeat | ClassicHeartbeat | OffsetCommit
-"""What members send all the time: a round takes `log.batch_records_max` of them. The wire, which
-has not decoded them, knows them by number: `connection.BRIEF`, which a test keeps equal."""
 MAY_WAIT = (JoinGroup, SyncGroup)
 """What may have to wait for other members of its group."""
 T = TypeVar("T")
@@ -87,9 +85,7 @@ class EventLoop:
 
     def __init__(self, processor: EventProcessor, engine: Engine | None = None) -> None:
         self.processor = processor
-        self._brief: deque[Item] = deque()
-        self._others: deque[Item] = deque()
-        self._large: deque[Item] = deque()
+        self._queues = WaitingItems()
         self._wake = threading.Condition()
         self._open = True
         self._ended = False
@@ -98,6 +94,10 @@ class EventLoop:
         """Those of this round; what is left of them when the loop dies is refused."""
         self._later = LaterAnswers()
         self._turn = Turn(*DECIDED_S, self._others_wait, self._board)
+        self._room = processor.config.log.batch_records_max
+        """How many events a round takes: not many more than there was time for in the last."""
+        self._written_s = 0.0
+        """How long the last batch took to be written."""
         self._idle_s = 0.0
         self._makes_way_since: float | None = None
         self._took_ms = 0
@@ -160,7 +160,7 @@ class EventLoop:
         item = Item(events, Future(), now)
         if max(weights, default=0) > LARGE:
             item.weights = weights
-        elif weight > LARGE and _are_brief(events):
+        elif weight > LARGE and are_brief(events):
             item.weights = [1] * len(events)  # cut by time alone, as none takes long
         return self._put(item, weight)
 
@@ -185,21 +185,11 @@ class EventLoop:
         with self._wake:
             self.asked += weight
             if self._open:
-                self._queue_of(item).append(item)
+                self._queues.put(item)
                 self._wake.notify()
                 return item.future
-        _refuse(item, refusal(self.processor.status))
+        futures.refuse(item, refusal(self.processor.status))
         return item.future
-
-    def _queue_of(self, item: Item) -> deque[Item]:
-        """Return the queue that an item waits in."""
-        if item.weights:
-            return self._large
-        return self._brief if item.call is None and _are_brief(item.events) else self._others
-
-    @property
-    def _waiting(self) -> int:
-        return len(self._brief) + len(self._others) + len(self._large)
 
     # In a thread of its own ----------------------------------------------------------------------
 
@@ -215,20 +205,17 @@ class EventLoop:
             if left_ms > 0:
                 continue
             for item in self._take_all():
-                _refuse(item, unanswered(most))
+                futures.refuse(item, unanswered(most))
 
     def _take_all(self) -> list[Item]:
         """Take what waits, and what this round is about."""
         with self._wake:
-            left = [*self._items, *self._brief, *self._others, *self._large]
-            for queue in (self._brief, self._others, self._large):
-                queue.clear()
-        return left
+            return [*self._items, *self._queues.take_all()]
 
     def _answer_beside(self, busy: frozenset[str]) -> list[Event]:
         """Answer some of the heartbeats that wait and change nothing, and return them."""
         with self._wake:
-            waiting = [item for item in self._brief if not item.must_wait]
+            waiting = [item for item in self._queues.brief if not item.must_wait]
         found: dict[Item, list[Answer]] = {}
         room = LARGE
         for item in waiting:
@@ -250,16 +237,17 @@ class EventLoop:
         if not found:
             return []
         with self._wake:
-            waiting = [*self._brief]
-            self._brief.clear()
-            self._brief.extend(item for item in waiting if item not in found)
+            waiting = [*self._queues.brief]
+            self._queues.brief.clear()
+            self._queues.brief.extend(item for item in waiting if item not in found)
         return [item for item in waiting if item in found and item.begin()]
 
     def _others_wait(self) -> bool:
         """Whether others wait for the end of a batch, who are not answered beside it."""
         with self._wake:
-            brief = bool(self._brief) and (self._brief[0].must_wait or not self._beside.is_on)
-            return brief or bool(self._others)
+            brief = self._queues.brief
+            waits = bool(brief) and (brief[0].must_wait or not self._beside.is_on)
+            return waits or bool(self._queues.others)
 
     # In the loop's thread ------------------------------------------------------------------------
 
@@ -269,7 +257,7 @@ class EventLoop:
                 began = time.monotonic()
                 self._round()
                 self._took_ms = int((time.monotonic() - began) * 1000)
-            while self._waiting:
+            while self._queues:
                 self._round()
         except BaseException:
             logger.exception("the coordinator's loop has ended: a stand-by may take over the store")
@@ -285,7 +273,7 @@ class EventLoop:
     def _end(self, left: list[Item]) -> None:
         """Refuse the requests that are left; no more answers leave."""
         for item in left:
-            _refuse(item, refusal(self.processor.status))
+            futures.refuse(item, refusal(self.processor.status))
         self._ended = True
         self._over.set()
         self._beside.close()
@@ -295,12 +283,12 @@ class EventLoop:
         """Wait for something to do, or until a timer is due; False when it is time to stop."""
         began = time.monotonic()
         with self._wake:
-            if not self._waiting and self._open and not self.processor.parked.has_answered:
+            if not self._queues and self._open and not self.processor.parked.has_answered:
                 self._wake.wait(self._most_ms() / 1000)
             going = self._open
         self._idle_s += time.monotonic() - began
         linger = max(self.processor.config.log.linger_ms, self._catch_up_ms(), self._way_ms())
-        if linger > 0 and self._waiting:
+        if linger > 0 and self._queues:
             self._linger(linger / 1000)
         return going
 
@@ -315,22 +303,22 @@ class EventLoop:
 
     def _answer_readers(self) -> None:
         """Answer what needs no commit, but of no group that what waits may change."""
-        if self._brief and self.processor.confirm():
+        if self._queues.brief and self.processor.confirm():
             self.processor.extend_beside(self._answer_beside(frozenset()))
         with self._wake:
-            readers = deque(item for item in self._others if reads(item))
+            others = self._queues.others
+            readers = deque(item for item in others if reads(item))
             if readers:
                 changed = self._list_changed()
                 readers = deque(one for one in readers if changed.isdisjoint(groups_of(one)))
             for item in readers:
-                self._others.remove(item)
+                others.remove(item)
         while readers:
-            self._serve(readers, REQUESTS_A_ROUND)
+            self._serve((readers,), REQUESTS_A_ROUND)
 
     def _list_changed(self) -> set[object]:
         """Return the groups that what waits may change."""
-        waiting = (*self._brief, *self._others, *self._large)
-        return {group for item in waiting if not reads(item) for group in groups_of(item)}
+        return {group for item in self._queues if not reads(item) for group in groups_of(item)}
 
     def _most_ms(self) -> int:
         """Return how long there is nothing to do if no one asks."""
@@ -373,9 +361,10 @@ class EventLoop:
         elif self.processor.status is Status.FENCED:
             self.target_computations.cancel_all()
         most = self.processor.config.log.batch_records_max
-        self._serve(self._brief, most)
-        self._serve(self._others, min(most, REQUESTS_A_ROUND))
-        self._serve(self._large, LARGE_A_ROUND, large=True)
+        all_decided = self._serve(self._queues.in_turn(), self._room)
+        self._room = min(most, max(BOARDED, 2 * self._room if all_decided else self._room // 2))
+        self._serve((self._queues.others,), min(most, REQUESTS_A_ROUND))
+        self._serve((self._queues.large,), LARGE_A_ROUND, large=True)
         self.processor.tick(TIMERS_A_ROUND)
         self._later.give(self.processor.parked.take_answered(ANSWERS_A_ROUND))
         if self.processor.status is Status.ACTIVE and self.processor.log.is_maintenance_due():
@@ -383,16 +372,26 @@ class EventLoop:
         for task in self.processor.take_tasks():
             self._start(task)
 
-    def _serve(self, queue: deque[Item], most: int, *, large: bool = False) -> None:
-        """Answer a batch of what waits in a queue, at most so many events."""
-        if not queue:
-            return
+    def _serve(self, queues: tuple[deque[Item], ...], most: int, *, large: bool = False) -> bool:
+        """Answer a batch of what waits in queues, at most so many events; whether it was not cut.
+
+        Parameters
+        ----------
+        queues
+            The items of the first come first.
+        """
+        if not any(queues):
+            return True
         began = time.monotonic()
-        items = self._items = self._take(queue, most)
+        items = self._items = self._take(queues, most)
         events = [event for item in items for event in item.piece]
-        with self._beside.during(events if large or len(events) > LARGE else ()):
-            answers = self.processor.run(events, self._turn) if events else []
-        items = self._put_back(queue, items, len(answers))
+        is_long = large or len(events) > LARGE or any(queues)
+        with self._beside.during(events if is_long else ()):
+            answers = self.processor.run(events, self._turn_now()) if events else []
+        if events:
+            took_s = time.monotonic() - began
+            self._written_s = max(0.0, took_s - self.processor.decider.took_s)
+        items, left = self._divide(items, len(answers))
         boarded, self._boarded = self._boarded, []
         self._answer([*items, *boarded], answers)
         if events:
@@ -401,35 +400,45 @@ class EventLoop:
             waited = (began - items[0].since) * 1000
             idle = self._idle_s / total if total else 0.0
             self.processor.metrics.processed(
-                max(waited, 0.0), (ended - began) * 1000, self._waiting, idle
+                max(waited, 0.0), (ended - began) * 1000, len(self._queues), idle
             )
             self._idle_s = 0.0
         for item in items:
             if item.call is not None:
-                _do_call(item, item.call)
+                futures.do_call(item, item.call)
         self._items = []
+        return not left
 
-    def _take(self, queue: deque[Item], room: int) -> list[Item]:
+    def _turn_now(self) -> Turn:
+        """Return for how long a batch is decided now."""
+        least_s = min(DECIDED_MOST_S, DECIDED_SHARE * self._written_s)
+        return self._turn.lengthened(least_s)
+
+    def _take(self, queues: tuple[deque[Item], ...], room: int) -> list[Item]:
         """Take what waits and is still wanted, as far as there is room in the batch."""
         items: list[Item] = []
         with self._wake:
-            while queue and room > 0:
-                item = queue.popleft()
-                if item.begin():
-                    items.append(item)
-                    room = item.take_piece(room)
+            for queue in queues:
+                while queue and room > 0:
+                    item = queue.popleft()
+                    if item.begin():
+                        items.append(item)
+                        room = item.take_piece(room)
+                    else:
+                        self._queues.forget(item)
         return items
 
     def _board(self) -> list[Event]:
         """Take a few that came meanwhile into the batch that is about to be written."""
-        self._boarded = self._take(self._brief, BOARDED)
+        brief, joining = self._queues.brief, self._queues.joining
+        self._boarded = [*self._take((brief,), BOARDED), *self._take((joining,), BOARDED_JOINS)]
         self._items = [*self._items, *self._boarded]
         events = [event for item in self._boarded for event in item.piece]
         self._beside.keep_off(events)
         return events
 
-    def _put_back(self, queue: deque[Item], items: list[Item], decided: int) -> list[Item]:
-        """Put back, as the next ones, those for whose events there was no time; return the others.
+    def _divide(self, items: list[Item], decided: int) -> tuple[list[Item], list[Item]]:
+        """Return what was decided, and what there was no time for, which is put back as the next.
 
         Parameters
         ----------
@@ -440,9 +449,11 @@ class EventLoop:
         while first < len(items) and (decided > 0 or not items[first].piece):
             decided -= len(items[first].piece)
             first += 1
+        done, left = items[:first], items[first:]
         with self._wake:
-            queue.extendleft(reversed(items[first:]))
-        return items[:first]
+            self._queues.put_back(left)
+            self._queues.note_turn(done, left)
+        return done, left
 
     def _answer(self, items: list[Item], answers: list[Answer]) -> None:
         """Answer those who have all answers; the others go on behind who came meanwhile."""
@@ -452,6 +463,7 @@ class EventLoop:
                 continue
             if item.future.done():  # refused meanwhile
                 at += len(item.piece)
+                self._forget(item)
                 continue
             found = answers[at : at + len(item.piece)]
             for event, answer in zip(item.piece, found, strict=False):
@@ -459,11 +471,16 @@ class EventLoop:
                 item.answers.append(self._later.promise(event, answer) if waits else answer)
             at += len(item.piece)
             if len(item.answers) == len(item.events):
+                self._forget(item)
                 futures.set_answer(item.future, item.answers)
             else:
                 item.since = time.monotonic()
                 with self._wake:
-                    self._queue_of(item).append(item)
+                    self._queues.put(item)
+
+    def _forget(self, item: Item) -> None:
+        with self._wake:
+            self._queues.forget(item)
 
     def _retry_load(self) -> None:
         time.sleep(RETRY_S)
@@ -476,24 +493,3 @@ class EventLoop:
             self._regex_jobs.begin(task)
         else:
             self.target_computations.begin(task)
-
-
-def _are_brief(events: Sequence[Event]) -> bool:
-    return all(isinstance(event, BRIEF) for event in events)
-
-
-def _do_call(item: Item, call: Callable[[], object]) -> None:
-    try:
-        found = call()
-    except Exception as error:  # noqa: BLE001 - handed to the caller
-        futures.fail(item.future, error)
-    else:
-        futures.set_answer(item.future, found)
-
-
-def _refuse(item: Item, error: GroupError) -> None:
-    """Refuse what will not be decided; a request that has its answer keeps it."""
-    if item.call is None:
-        futures.set_answer(item.future, [error] * len(item.events))
-    else:
-        futures.fail(item.future, error)

@@ -31,8 +31,8 @@ from coordinator.wire.session import Session, principal_of
 BEFORE_LOGIN = {Api.API_VERSIONS, Api.SASL_HANDSHAKE, Api.SASL_AUTHENTICATE}
 BRIEF = {Api.CONSUMER_GROUP_HEARTBEAT, Api.HEARTBEAT, Api.OFFSET_COMMIT}
 """What members send all the time, by the number that a request begins with: the order of requests
-is chosen before they are decoded. `event_loop.BRIEF` has the same requests as events, since callers
-in this process send no number, and the loop needs no codec; a test keeps both equal."""
+is chosen before they are decoded. `futures.BRIEF` has the same requests as events, since
+callers in this process send no number, and the loop needs no codec; a test keeps both equal."""
 CORRELATION_ID_END = HEAD.size
 REQUESTS_BEFORE_LOGIN_MAX, BYTES_BEFORE_LOGIN_MAX = 20, DECODED_AT_ONCE_BYTES
 """How many requests a client may send before its login, and how large each; clients send four or

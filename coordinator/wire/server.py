@@ -14,10 +14,11 @@ from collections import Counter, deque
 from collections.abc import Callable, Container, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeAlias
 
 from coordinator.config import QuotasConfig, ServerConfig
 from coordinator.core.events import Answer, Event, RecordAudit, Result
+from coordinator.core.large_requests import joins
 from coordinator.core.state.groups import TopicView
 from coordinator.wire.acceptor import Acceptor, ConnectionCounts
 from coordinator.wire.apis.cluster_apis import refuse_standing_by
@@ -45,6 +46,7 @@ GATHER_LINKS, GATHER_S = 64, 0.004
 """From so many connections on, so long at most a request waits for others."""
 PATROL_S = 1.0
 NO_QUOTAS = QuotasConfig()
+Asked: TypeAlias = tuple[Link, PendingRequest, Call]
 logger = logging.getLogger("muster.wire")
 
 
@@ -130,7 +132,7 @@ class Server:
         self._connections = Quota(quotas.connections_per_s_max, quotas.connections_per_s)
         self._backend = backend
         self._cluster = cluster
-        self._pending: list[tuple[Link, PendingRequest, Call]] = []
+        self._pending: list[Asked] = []
         self._answered: deque[tuple[Link, PendingRequest, Call, Future[Answer]]] = deque()
         """Requests that waited, and are answered now."""
         self._wakes = False
@@ -335,21 +337,28 @@ class Server:
             self._loop.call_later(GATHER_S - since, self._submit_pending)
 
     def _submit_pending(self) -> None:
-        """Ask the coordinator what came meanwhile: what is brief as one batch, and the rest.
+        """Ask the coordinator what came meanwhile: what is brief as one batch, joins, and the rest.
 
         The coordinator answers brief requests first; in one batch they would wait for the rest, and
-        the rest for each that is large.
+        the rest for each that is large. What a client sends behind a join stays behind it.
         """
         self._submitted = self._loop.time()
         pending, self._pending = self._pending, []
         large, is_large = [], self._backend.is_large
-        batches: tuple[list[tuple[Link, PendingRequest, Call]], ...] = ([], [])
+        join: set[Link] = set()
+        joining, brief, rest = batches = list[Asked](), list[Asked](), list[Asked]()
         for asked in pending:
-            if any(map(is_large, asked[2].events)):
+            link, request, call = asked
+            if any(map(is_large, call.events)):
                 large.append([asked])
+            elif request.request.api not in BRIEF:
+                rest.append(asked)
+            elif link in join or any(map(joins, call.events)):
+                join.add(link)
+                joining.append(asked)
             else:
-                batches[asked[1].request.api in BRIEF].append(asked)
-        for batch in filter(None, (*reversed(batches), *large)):
+                brief.append(asked)
+        for batch in filter(None, (*batches, *large)):
             events = [event for _, _, call in batch for event in call.events]
             self._ask_coordinator(events, partial(self._deliver, batch))
 
@@ -366,9 +375,7 @@ class Server:
 
         self._backend.submit(events).add_done_callback(done)
 
-    def _deliver(
-        self, batch: list[tuple[Link, PendingRequest, Call]], answers: Sequence[Answer]
-    ) -> None:
+    def _deliver(self, batch: list[Asked], answers: Sequence[Answer]) -> None:
         """Give each connection its answers."""
         at = 0
         links: dict[Link, None] = {}

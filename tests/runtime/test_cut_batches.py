@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import msgspec
 import pytest
@@ -175,3 +176,83 @@ def test_what_is_refused_while_it_waits_for_its_piece_is_not_decided(cut):
     let.set()
     assert [len(one.result(30)) for one in asked] == [1, 1, 0]
     assert len(cut.submit([ListGroups()]).result(30)) == 1
+
+
+def beats_of(coordinator, count):
+    """Have members join, and return a heartbeat of each that changes something."""
+    joined = coordinator.submit([join(f"m{n}", f"g{n}") for n in range(count)]).result(30)
+    return [
+        Heartbeat(f"g{n}", f"m{n}", one.response.member_epoch, subscribed_topic_names=("b",))
+        for n, one in enumerate(joined)
+    ]
+
+
+def test_members_do_not_wait_behind_those_that_join(cut):
+    """Not even where what they send is recorded, and thousands start at once."""
+    (beat,) = beats_of(cut, 1)
+    let, done = held(cut), []
+    flood = [cut.submit([join(f"m{n}", f"new{n}")]) for n in range(MANY)]
+    asked = cut.submit([beat])
+    for future in (*flood, asked):
+        future.add_done_callback(done.append)
+    let.set()
+    assert len(flood[-1].result(30)) == 1
+    assert done.index(asked) <= 1
+    assert [one for one in done if one is not asked] == flood
+
+
+def test_who_joins_does_not_wait_behind_all_that_members_send(cut):
+    beats = beats_of(cut, MANY)
+    let, done = held(cut), []
+    flood = [cut.submit([beat]) for beat in beats]
+    asked = cut.submit([join("m", "new")])
+    for future in (*flood, asked):
+        future.add_done_callback(done.append)
+    let.set()
+    assert len(flood[-1].result(30)) == 1
+    assert done.index(asked) <= 2
+    assert [one for one in done if one is not asked] == flood
+
+
+def test_what_a_member_sends_behind_its_join_stays_behind_it(cut):
+    """A client that starts and stops: its member must not outlive it."""
+    let = held(cut)
+    flood = [cut.submit([join(f"m{n}")]) for n in range(MANY)]
+    left = [cut.submit([Heartbeat("g", f"m{n}", LEAVE)]) for n in range(0, MANY, 2)]
+    let.set()
+    assert all(one.result(30)[0].response.member_epoch > 0 for one in flood)
+    assert {one.result(30)[0].response.member_epoch for one in left} == {LEAVE}
+    members = processor_of(cut).state.groups["g"].members
+    assert {*members} == {f"m{n}" for n in range(1, MANY, 2)}
+    assert not cut._loop._queues._members, "it is forgotten who joined"
+
+
+def test_no_more_is_taken_than_there_may_be_time_for(cut):
+    """Each item that is taken and put back again costs time."""
+    let = held(cut)
+    asked = [cut.submit([Heartbeat("g", f"m{n}", 1)]) for n in range(1_000)]
+    let.set()
+    assert all(one.result(60) for one in asked)
+    assert sum(taken for taken, _ in cut.batches) < 200_000  # else half a million
+
+
+def test_a_batch_is_decided_for_longer_where_the_log_is_slow(coordinator):
+    """Else the coordinator would do little but wait for it."""
+    processor, run, turns = processor_of(coordinator), processor_of(coordinator).run, []
+
+    def run_and_note(events, turn=None):
+        turns.append((turn.least_s, turn.most_s))
+        return run(events, turn)
+
+    processor.run = run_and_note
+    coordinator.submit([join("m0")]).result(30)
+    log, append = processor.log, processor.log.append
+    log.append = lambda *some: time.sleep(0.2) or append(*some)
+    for n in range(1, 4):
+        coordinator.submit([join(f"m{n}")]).result(30)
+    log.append = append
+    coordinator.submit([join("m4")]).result(30)
+    coordinator.submit([join("m5")]).result(30)
+    (least, most), (slow, slow_most) = turns[0], turns[3]
+    assert least < most < 0.1 <= slow <= slow_most
+    assert slow_most <= 0.25

@@ -122,7 +122,7 @@ def test_very_many_small_requests_are_as_a_large_one(coordinator, asked):
     assert answer.response.member_epoch == epoch
     assert not last.done()
     assert not loop._others_wait()
-    same = coordinator.submit([Heartbeat("crowd", "m1", 1)])
+    same = coordinator.submit([Heartbeat("crowd", "elsewhere", 1)])
     coordinator.submit(steady).result(PATIENCE_S)
     assert loop._others_wait()
     assert not same.done()

@@ -29,7 +29,7 @@ from coordinator.core.events import (
 )
 from coordinator.core.large_requests import cut, join
 from coordinator.errors import ErrorCode
-from coordinator.runtime import event_loop
+from coordinator.runtime import futures
 from coordinator.wire import acceptor
 from coordinator.wire.codec import DECODED_AT_ONCE_BYTES, Api
 from coordinator.wire.connection import BRIEF
@@ -465,6 +465,6 @@ def test_who_waited_is_answered_some_a_turn():
 def test_what_is_brief_on_the_wire_is_brief_in_the_loop():
     """Else its batch would wait in the loop behind those that it passed on the wire."""
     events = {"Heartbeat": "CONSUMER_GROUP_HEARTBEAT", "ClassicHeartbeat": "HEARTBEAT"}
-    names = {one.__name__ for one in get_args(event_loop.BRIEF)}
+    names = {one.__name__ for one in get_args(futures.BRIEF)}
     assert {events.get(name, "OFFSET_COMMIT") for name in names} == {api.name for api in BRIEF}
     assert len(names) == len(BRIEF)
