@@ -46,8 +46,11 @@ class DriftingWeights:
         Weights that changed since of topics without subscribers, by place on the line of all.
     sums
         Of the weights of topics with subscribers.
-    begins, owner
-        int64 (ranges,): where each range begins on the line, ascending, and its member.
+    topics
+        int64 (topics,) each, of topics with subscribers and partitions: where they begin on the
+        line, how many partitions they have, and of which type.
+    begins, count, owner
+        int64 (ranges,): where each range begins on the line, ascending, its partitions and member.
     load, level
         int64 (members,).
     allowed, sizes
@@ -62,7 +65,9 @@ class DriftingWeights:
     ranges: PartitionRanges
     unseen: Mapping[int, float]
     sums: WeightSums
+    topics: tuple[Longs, Longs, Longs]
     begins: Longs
+    count: Longs
     owner: Longs
     load: Longs
     level: Longs
@@ -86,26 +91,26 @@ class DriftingWeights:
         real = np.flatnonzero(wanted & (group.partitions > 0))
         if not len(real):
             return None
-        heads = Line(start[real], real, np.full(len(real), -1))
-        table, _ = tabulate(group, loads.active, heads, (), None)
-        allowed, _ = relate(group, loads, table, heads, require=False)
+        line = Line(start[real], real, np.full(len(real), -1))
+        table, _ = tabulate(group, loads.active, line, (), None)
+        allowed, _ = relate(group, loads, table, line, require=False)
         weight, _ = find_weights(loads.given, start, wanted)
-        added = WeightSums.of(weight, start[real], group.partitions[real], table.type)
+        heads = start[real], group.partitions[real], table.type
+        added = WeightSums.of(weight, *heads)
         if added is None:
             return None
-        sums, planned = added
-        line = start[ranges.topic] + ranges.first
-        order = np.argsort(line)
-        owner = ranges.member[order].astype(np.int64)
-        load = sum_by(np.repeat(owner, ranges.count[order]), planned, size)
+        begins = start[ranges.topic] + ranges.first
+        order = np.argsort(begins)
+        count, owner = (column[order].astype(np.int64) for column in (ranges.count, ranges.member))
+        load = sum_by(np.repeat(owner, count), added[1], size)
         known = sum_segments((~np.isnan(loads.given.weight)).astype(np.int64), start)
         unknown = known < group.partitions
         if (known[real] == 0).any():  # all that are known stand for those of this topic
             unknown[:] = True
+        sizes = measure_cells(loads.capacity, table.cell, allowed.shape[1])
         return cls(
-            group, ranges, {}, sums, line[order], owner, load, levels_of(load, loads.capacity),
-            allowed, measure_cells(loads.capacity, table.cell, allowed.shape[1]), table.cell >= 0,
-            wanted, unknown,
+            group, ranges, {}, added[0], heads, begins[order], count, owner, load,
+            levels_of(load, loads.capacity), allowed, sizes, table.cell >= 0, wanted, unknown,
         )  # fmt: skip
 
     def follow(
@@ -152,13 +157,25 @@ class DriftingWeights:
             return FullPlan.UNKNOWN
         changed = self.sums.changed(place, weight)
         if changed is None:
-            return FullPlan.SCALE
+            return after.scaled_again(place, weight) or FullPlan.WEIGHTLESS
         sums, (where, more) = changed
         whose = self.owner[self.begins.searchsorted(where, side="right") - 1]
         load, level = self.load.copy(), self.level.copy()
         np.add.at(load, whose, more)
         level[whose] = levels_of(load[whose], self._loads.capacity[whose])
         return replace(after, sums=sums, load=load, level=level)
+
+    def scaled_again(self, place: Longs, weight: Floats) -> DriftingWeights | None:
+        """Add up all weights, of which some change; None if nothing weighs anything then."""
+        line = np.zeros(int(self.group.partitions.sum()))
+        self.sums.put(line)
+        line[place] = weight
+        added = WeightSums.of(line, *self.topics)
+        if added is None:
+            return None
+        capacity = self._loads.capacity
+        load = sum_by(np.repeat(self.owner, self.count), added[1], len(capacity))
+        return replace(self, sums=added[0], load=load, level=levels_of(load, capacity))
 
     @property
     def _loads(self) -> LoadSpec:

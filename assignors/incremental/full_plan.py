@@ -18,7 +18,7 @@ class FullPlan(Enum):
     LOADS = "the group has racks or constraints, or weights that do not decide"
     UNKNOWN = "some weights are not known, and others stand for them"
     WEIGHED = "more than weights and ids of members changed in a group with weights"
-    SCALE = "weights add up to another power of two, and so are scaled in another way"
+    WEIGHTLESS = "no partition weighs anything any longer"
     DRIFT = "the greatest load is further above its bound than a plan leaves it"
     LONG = "ranges of so small a group are kept long, for which all are looked at"
     SUBSCRIPTIONS = "two subscriptions became the same"
