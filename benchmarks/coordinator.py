@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
+import gc
 import statistics
 import threading
 import time
+from array import array
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from multiprocessing import get_context
 from pathlib import Path
 
 from benchmarks.measure import Bench, Figure, resident_mib
 from benchmarks.report import Section
 from benchmarks.shape import EPOCH, GROUP, Shape, in_thousands
-from benchmarks.store import epoch_records, temporary_store, write_group
+from benchmarks.store import epoch_records, member_records, temporary_store, write_group
 from coordinator import Coordinator
+from coordinator.__main__ import spare_pandas
+from coordinator.cli.service import GC_THRESHOLDS
 from coordinator.clock import wall_ms
 from coordinator.config import Config, parse
 from coordinator.core.events import LEAVE, Heartbeat
+from coordinator.core.state.groups import State
 from coordinator.core.state.records import OffsetCommitted
+from coordinator.core.state.replay import replay
+from coordinator.core.state.rows.fold_rows import RowFolder, count_objects
 from coordinator.storage.delta_log import DeltaLog
 
 TITLE = "The coordinator"
@@ -35,6 +43,9 @@ its checks, within the batch of its join, so that both are one commit. One leave
 the target that the next heartbeat of another member asks for is durable.
 Loading: each member has three records, which stay columns, as the snapshot has them; of a member
 only its id becomes an object. A thread reads the next rows meanwhile.
+
+Members that come one by one are objects until most rest, and then rows, made of them in pieces: the
+memory is that of the state alone, without sessions and the log.
 """
 
 
@@ -49,13 +60,16 @@ class Sizes:
     joiners: int
     advance: int
     load: int
+    grown: int
     each: int
     change: int
     classes: int
 
 
-FULL = Sizes(100_000, 150_000, 5_000, 50, 1_000, 1_000_000, 1_000_000, 100, 1_000_000, 1_000)
-SMOKE = Sizes(100, 1_000, 60, 3, 20, 200, 200, 5, 200, 10)
+FULL = Sizes(
+    100_000, 150_000, 5_000, 50, 1_000, 1_000_000, 1_000_000, 1_000_000, 100, 1_000_000, 1_000
+)
+SMOKE = Sizes(100, 1_000, 60, 3, 20, 200, 200, 2_000, 5, 200, 10)
 CHANGED_EACH = 10
 """Partitions a member of the group of which one joins or leaves."""
 PATIENT = parse('[kafka]\n"group.consumer.max.session.timeout.ms" = 3600000\n', "benchmark")
@@ -78,6 +92,7 @@ def run(bench: Bench) -> Section:
         _beats_while_one_keeps,
         _beats_and_join,
         _advance_and_load if bench.smoke else _advance_and_load_apart,
+        _grow if bench.smoke else _grow_apart,
         _changes if bench.smoke else _changes_apart,
     ):
         bench.say(f"coordinator: {work.__name__.strip('_').replace('_', ' ')}")
@@ -402,6 +417,40 @@ def _load(store: Path, sizes: Sizes) -> list[Figure]:
         label = f"{len(ids):,} members advance to an epoch without change"
         figures.append(_figure(label, took, 10_000.0))
     return figures
+
+
+def _grow_apart(store: Path, sizes: Sizes) -> list[Figure]:
+    with ProcessPoolExecutor(1, get_context("spawn")) as apart:
+        return apart.submit(_grow, store, sizes).result()
+
+
+def _grow(_: Path, sizes: Sizes) -> list[Figure]:
+    """A group grows by members who come one by one, and once they rest, they are rows."""
+    spare_pandas()
+    gc.collect()
+    gc.freeze()  # as `muster serve` does
+    gc.set_threshold(*GC_THRESHOLDS)
+    before = resident_mib("VmRSS")
+    state, shape = State(), Shape(sizes.grown, 1, topic_count=10)
+    for record in chain(epoch_records(shape, EPOCH), member_records(shape)):
+        replay(state, record)
+    objects = resident_mib("VmRSS") - before
+    folder, more = RowFolder(lambda *_: True), True
+    pieces = array("d")  # no objects among those that go, whose memory would stay for them
+    folder.note(GROUP)
+    while more:
+        began = time.thread_time()
+        more = folder.fold(state)
+        pieces.append((time.thread_time() - began) * 1000)
+    assert count_objects(state.groups[GROUP]) == 0
+    rows = resident_mib("VmRSS") - before
+    label = f"{sizes.grown:,} members that came one by one"
+    return [
+        Figure.of(f"memory of {label}, as objects", [objects], "MiB"),
+        Figure.of(f"memory of {label}, as rows", [rows], "MiB"),
+        Figure.of("CPU to make rows of them", [sum(pieces)], "ms"),
+        Figure.of("CPU of the longest piece of that", [max(pieces)], "ms", 20.0),
+    ]
 
 
 def _figure(name: str, took_ms: float, goal: float) -> Figure:

@@ -133,6 +133,11 @@ def epoch_records(shape: Shape, epoch: int) -> list[Record]:
     return [GroupMetadata(GROUP, epoch, metadata_hash), TargetMetadata(GROUP, epoch, 1, "uniform")]
 
 
+def member_records(shape: Shape) -> Iterator[Record]:
+    """Yield the records of the members of a settled group, one by one."""
+    return _members(shape, _topics(shape))
+
+
 def _topics(shape: Shape) -> list[Topic]:
     return [Topic.of(name, topic_id_of(name), count, ()) for name, count in shape.topics().items()]
 

@@ -15,7 +15,7 @@ from coordinator.config import Config
 from coordinator.config.kafka import group_value
 from coordinator.core.events import Heartbeat, HeartbeatResponse, Result
 from coordinator.core.state.groups import Group, Member, State
-from coordinator.core.state.member_rows import HeldRows
+from coordinator.core.state.member_rows import META_FIELDS, HeldRows
 from coordinator.core.state.partition_spans import MANY, drop_epochs
 from coordinator.core.state.records import MembersAdvanced, MemberState
 from coordinator.core.state.row_dict import NO_ROW
@@ -25,6 +25,10 @@ from coordinator.core.state.target_assignment import Targets
 FEW, MOST = 64, 8_192
 """Heartbeats of members in rows that are looked at together, at first and at most."""
 EPOCH_MAX = 2**31 - 1
+CLIENT_ID, CLIENT_HOST, CLASSIC = map(
+    META_FIELDS.index, ("client_id", "client_host", "classic_member_metadata")
+)
+NOT_CLASSIC = CLASSIC, None
 SILENT = {"client_id": "", "client_host": "", "classic_member_metadata": None}
 """What is known of members whose heartbeats come from this process."""
 
@@ -66,20 +70,27 @@ def answer_steady_heartbeat(state: State, config: Config, event: Heartbeat) -> R
         or event.rack_id is not None
         or event.wants_assignment
         or event.member_epoch <= 0
+        or (found := find_steady_group(state, config, event.group_id)) is None
     ):
         return None
-    found = find_steady_group(state, config, event.group_id)
-    if found is None:
-        return None
     group, interval_ms = found
-    member = group.members.get(event.member_id)
+    epoch, members = group.assignment_epoch, group.members
+    if (
+        event.member_epoch == epoch
+        and event.instance_id is None
+        and isinstance(members, MemberDict)
+    ):
+        row = members.find_row(event.member_id)
+        fields = (CLIENT_ID, event.client_id), (CLIENT_HOST, event.client_host), NOT_CLASSIC
+        if row is not None and members.rows.rests(row, epoch, fields):
+            return Result(response=HeartbeatResponse(event.member_id, epoch, interval_ms))
+    member = members.get(event.member_id)
     if (
         member is None
         or event.instance_id not in (None, member.meta.instance_id)
         or not _rests(group, member, event.member_epoch, event.client_id, event.client_host)
     ):
         return None
-    epoch = group.assignment_epoch
     if event.member_epoch == epoch:
         return Result(response=HeartbeatResponse(event.member_id, epoch, interval_ms))
     if not _has_target(member, group.targets):

@@ -22,7 +22,7 @@ from coordinator.core.state.row_dict import (
     list_keys_of_one,
 )
 from coordinator.core.state.rows.member_table import MemberDict, count_all_owned, list_field
-from coordinator.core.state.shared_dict import GrowingSet, SharedDict
+from coordinator.core.state.shared_dict import SHARED_LEAST, GrowingSet, SharedDict
 
 KEYS = st.sampled_from([f"m{number}" for number in range(8)])
 CHANGES = st.lists(st.tuples(st.sampled_from(["set", "del", "pop"]), KEYS), max_size=12)
@@ -179,6 +179,19 @@ def test_a_field_of_all_members_is_in_their_order():
     found = list_field(state.groups["g"].metas, "client_host")
     assert found == ["h0", "h2", "there", "h1", "h2", "last"]
     assert count_all_owned(state.groups["g"].members) == [0] * 6
+
+
+def test_to_count_what_members_own_changes_nothing_of_them():
+    state = State()
+    replay_all(state, rows_of([MemberMetadata("g", f"m{n}") for n in range(6)]))
+    for number in range(SHARED_LEAST):
+        replay(state, MemberMetadata("g", f"n{number}"))
+    replay(state, Tombstone(MemberMetadata.kind, "g", "m1"))
+    members = state.groups["g"].members
+    own, gone = members.own, members.gone
+    assert len(count_all_owned(members)) == len(members) == SHARED_LEAST + 5
+    assert (members.own is own, members.gone is gone) == (True, True), "any thread may ask"
+    assert not members.rows.index.frozen
 
 
 @pytest.mark.parametrize("count", [0, 1, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK])

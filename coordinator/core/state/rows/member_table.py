@@ -186,6 +186,24 @@ class MemberValues(RowValues[Member]):
         """Return the list of names of a row."""
         return self.listed[0 if self._codes is None else self._codes[row]]
 
+    def rests(self, row: int, epoch: int, metas: Iterable[tuple[int, object]]) -> bool:
+        """Whether a member is STABLE at an epoch, and some of its fields are these.
+
+        Parameters
+        ----------
+        metas
+            The place of a field in `META_FIELDS`, and its value.
+        """
+        now, _, state = self.held.numbers
+        if now[row] != epoch or state[row] != STABLE:
+            return False
+        columns = self.metas.columns
+        for at, value in metas:
+            column = columns[at]
+            if column.values[0 if column.codes is None else column.codes[row]] != value:
+                return False
+        return True
+
     def value(self, key: str, row: int) -> Member:
         """Return the member of a row."""
         member = Member(self.metas.value(key, row), self.list_of(row), self.serials[row])
@@ -217,11 +235,12 @@ def count_all_owned(members: Shareable[str, Member]) -> list[int]:
     """Return how many partitions each member is assigned; any thread may ask."""
     if not isinstance(members, MemberDict):
         return list(map(count_owned, list(members.values())))
-    now = members.copy()
-    return [
-        *members.rows.held.partitions(now.list_rows()).tolist(),
-        *map(count_owned, now.own.values()),
-    ]
+    while True:  # not of a copy: that would have others of the members' own dicts, as they change
+        try:
+            rows, own = members.list_rows(), list(members.own.values())
+        except RuntimeError:  # one came or went meanwhile
+            continue
+        return [*members.rows.held.partitions(rows).tolist(), *map(count_owned, own)]
 
 
 def list_unstable(members: Shareable[str, Member]) -> list[Member]:
