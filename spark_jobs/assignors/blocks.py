@@ -68,14 +68,21 @@ class FrameEngine(Engine[DataFrame]):
         return (rows,) if claims is None else (rows, claims.select(*KINDS_OF_ROWS[CLAIMS], *named))
 
     def sample(self, count: int) -> pa.StringArray:
-        """See `Engine`."""
-        ids = reduce(DataFrame.unionAll, [rows.select("member_id") for rows in self.rows(None)])
+        """See `Engine`. Rows are chosen by a hash, so they are the same in every run.
+
+        `DataFrame.sample` has its seed in the code that Spark generates: each run would compile
+        that again.
+        """
         assert self.given.members.sizes is not None
         there = int(self.given.members.sizes.sum()) + self.given.rows
-        if there > count:
-            ids = ids.sample(count / there, seed=0)
+        mask = (1 << max(there // count, 1).bit_length() - 1) - 1
+        tables = zip(self.rows(None), (("member_id",), tuple(KINDS_OF_ROWS[CLAIMS])), strict=False)
+        chosen = [
+            rows.where(F.xxhash64(*key).bitwiseAND(F.lit(mask)) == 0).select("member_id")
+            for rows, key in tables
+        ]
         with failures_explained():
-            found = ids.toArrow()["member_id"].combine_chunks()
+            found = reduce(DataFrame.unionAll, chosen).toArrow()["member_id"].combine_chunks()
         return found.cast(pa.string()).drop_null()
 
     def run(

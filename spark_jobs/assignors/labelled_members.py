@@ -190,10 +190,9 @@ def _number_lists(
         labels = Labels.of(np.asarray(lists["label"]), every)
     if labels is None:
         return None
-    found = F.lit(int(labels.label[0])) if len(lists) == 1 else label
-    if len(lists) == 1:
-        labels = Labels(labels.label[:1], labels.class_[:1])
-    rows = members.select("member_id", "instance_id", found.alias("label"))
+    if len(lists) == 1:  # the same for all such groups: Spark compiles it once
+        label, labels = F.lit(0).cast("bigint"), Labels.numbers(1)
+    rows = members.select("member_id", "instance_id", label.alias("label"))
     static = bool(pc.any(pc.greater(lists["static"], 0)).as_py())
     size = np.asarray(lists["size"])
     return LabelledMembers(rows, labels, offsets, np.asarray(at, dtype=np.int64), size, static)
