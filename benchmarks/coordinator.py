@@ -17,7 +17,7 @@ from pathlib import Path
 
 from benchmarks.measure import Bench, Figure, resident_mib
 from benchmarks.report import Section
-from benchmarks.shape import EPOCH, GROUP, Shape, in_thousands
+from benchmarks.shape import EPOCH, GROUP, Shape, in_thousands, member_id
 from benchmarks.store import epoch_records, member_records, temporary_store, write_group
 from coordinator import Coordinator
 from coordinator.__main__ import spare_pandas
@@ -314,7 +314,7 @@ def _write_for_change(store: Path, sizes: Sizes, classes: int) -> list[Figure]:
 
 
 def _change(store: Path, sizes: Sizes, classes: int) -> list[Figure]:
-    """One joins a very large group that was loaded; then others join and leave, one by one."""
+    """One joins a very large group that was loaded; then others join, leave and change lists."""
     shape = _shape_to_change(sizes, classes)
     names = f", {classes:,} classes" if classes > 1 else ""
     label = f"{shape.members:,} x {shape.members * shape.each:,}{names}"
@@ -335,11 +335,27 @@ def _change(store: Path, sizes: Sizes, classes: int) -> list[Figure]:
             _wait_for_target(coordinator)
             leaves.append((time.perf_counter() - began) * 1000)
             other = Heartbeat(GROUP, other.member_id, answer.member_epoch)
+        changing = [shape.members * at // 20 for at in range(5, 15)]
+        changed = [_took(partial(_change_list, coordinator, shape, at)) for at in changing]
     return [
         _figure(f"{label}: one joins right after the load", first, 1_000.0),
         Figure.of(f"{label}: one joins, durable target", joins, goal=20.0),
         Figure.of(f"{label}: one leaves, durable target", leaves, goal=20.0),
+        Figure.of(f"{label}: one changes its list, durable target", changed),
     ]
+
+
+def _change_list(coordinator: Coordinator, shape: Shape, at: int) -> None:
+    """Let a member subscribe to half of the topics, or to one more; others have these too."""
+    names, topics = shape.names(at), list(shape.topics())
+    more = topics[(topics.index(names[0]) + 1) % len(topics)]
+    coordinator.consumer_group_heartbeat(
+        group_id=GROUP,
+        member_id=member_id(at),
+        member_epoch=EPOCH,
+        subscribed_topic_names=names[: len(names) // 2] if len(names) > 1 else (*names, more),
+    )
+    _wait_for_target(coordinator)
 
 
 def join_one(coordinator: Coordinator, shape: Shape, member_id: str) -> None:

@@ -17,7 +17,6 @@ from assignors.compressed_problem import CompressedProblem
 from assignors.incremental.class_changes import change_members, start_class
 from assignors.incremental.equal_members import EqualMembers, Owned, join_owned, order_keys
 from assignors.incremental.known_topics import KnownTopics
-from assignors.incremental.member_order import MemberOrder
 from assignors.incremental.next_plan import clip_ranges, join_places
 from assignors.incremental.owned_kinds import OwnedKinds
 from assignors.incremental.resolve_changes import ResolvedChanges
@@ -46,18 +45,16 @@ def count_kinds(
 ) -> tuple[dict[int, EqualMembers], OwnedKinds]:
     """Return classes with kinds of what members own instead of loads: all members are looked at."""
     kinds = OwnedKinds.of(_classify(held, topics))
-    owned = [one.all_owned() for one in held.values()]
-    lengths = np.concatenate([some.lengths for some in owned])
-    topic, _, count = map(np.concatenate, zip(*(some.ranges for some in owned), strict=True))
+    places, versions = zip(*(one.order.all_places() for one in held.values()), strict=True)
+    owned = [one.ranges_of(some) for one, some in zip(held.values(), versions, strict=True)]
+    lengths = np.concatenate([some for some, _ in owned])
+    topic, _, count = map(np.concatenate, zip(*(ranges for _, ranges in owned), strict=True))
     who = np.repeat(np.arange(len(lengths)), lengths)
     kinds, numbers = kinds.find(kinds.sum_ranges(len(lengths), who, topic, count))
-    ends = np.cumsum([len(some.lengths) for some in owned])[:-1]
-    found = {}
-    for (at, one), kind in zip(held.items(), np.split(numbers, ends), strict=True):
-        keys, versions = one.order.all()
-        racks = one.order.all_racks()
-        order = MemberOrder.of(keys, versions, kind, one.order.block, racks)
-        found[at] = replace(one, order=order)
+    found, start = {}, 0
+    for (at, one), some in zip(held.items(), places, strict=True):
+        kind = numbers[start : start + len(some)]
+        found[at], start = replace(one, order=one.order.put(some, kind)), start + len(some)
     return found, kinds
 
 
