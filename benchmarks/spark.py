@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 TITLE = "Spark: sticky, 1,000,000 members, 100,000,000 partitions"
 HEAP = "2g"
 PARTITIONS_A_MEMBER = 100
-RUNS_MAX_ROWS = 10_000_000
-"""Up to so many rows everything is measured three times, above once."""
+RUNS_MAX_ROWS, RUNS, RUNS_OF_SOME = 10_000_000, 3, 5
+"""Up to so many rows everything is measured three times, above once; `SOME_MEMBERS` five times."""
 
 FIXED_MEMBERS, SOME_MEMBERS = 10_000, 300_000
 GOAL_FIXED_MS, GOAL_RATIO, GOAL_GROWTH = 3_000.0, {1: 4.0, 10: 3.0}, 1.3
@@ -36,13 +36,15 @@ GOAL_SOME, GOAL_SOME_ON_EXECUTORS = 2.0, 4.0
 """Of `SOME_MEMBERS`, by sort and write."""
 
 TEXT = f"""\
-`local[2]`, driver heap {HEAP}, warm (a hundredth of the group was assigned first); equal
-subscriptions to 10 topics, but for the line with shared topics, where each half of the members
-subscribes to 7 of them; 1 % churn. Both jobs read and write Parquet. `sticky` assigns, and
-writes rows sorted by member within each file. *Sort and write* sorts the previous rows by (member,
-topic, first partition) and writes them. Times are elapsed seconds; CPU is that of the JVM, of its
-Python tasks and of the driver's Python, which depends less on other load of the machine; ratios
-are of CPU.
+`local[2]`, driver heap {HEAP}, warm (a hundredth of the group was assigned first, with equal
+subscriptions and with shared topics); equal subscriptions to 10 topics, but for the line with
+shared topics, where each half of the members subscribes to 7 of them; 1 % churn. All jobs read and
+write Parquet. `sticky` assigns, and writes rows sorted by member within each file. *Sort and write*
+sorts the previous rows by (member, topic, first partition) and writes them. The JVM compiles for as
+long as it runs, so that what is measured later takes less: pieces of work that are compared run in
+turn, and so do both groups of {SOME_MEMBERS:,} ({RUNS_OF_SOME} times each); figures are medians.
+Times are elapsed seconds; CPU is that of the JVM, of its Python tasks and of the driver's Python,
+which depends less on other load of the machine; ratios are of CPU.
 
 The driver assigns groups of up to `engine.driver_rows` rows: those of all lines but the last.
 *On executors* is the same with that setting at 0.
@@ -61,12 +63,27 @@ class Taken:
 class Case:
     """One size: the times of both pieces of work, run by run."""
 
+    members: int
     ranges: int  # a member
-    rows: int
     shared: bool  # whether two classes share topics
     sticky: list[Taken]
     executors: list[Taken]
     sorting: list[Taken]
+
+    @classmethod
+    def of(cls, members: int, ranges: int, *, shared: bool = False) -> Case:
+        """Return a case of which nothing is measured yet."""
+        return cls(members, ranges, shared, [], [], [])
+
+    @property
+    def rows(self) -> int:
+        """Rows of the previous assignment."""
+        return self.members * self.ranges
+
+    @property
+    def name(self) -> str:
+        """The folder of its tables."""
+        return f"{self.members}-{self.ranges}{'-shared' if self.shared else ''}"
 
 
 def run(bench: Bench) -> Section:
@@ -79,14 +96,17 @@ def run(bench: Bench) -> Section:
     spark = spark_session("muster-benchmarks", "local[2]", conf)
     try:
         bench.say("spark: warming up")
-        _case(spark, folder, max(members // 100, 100), 1)
-        sizes = () if bench.smoke else (FIXED_MEMBERS, SOME_MEMBERS)
-        cases = [_case(spark, folder, size, 1) for size in sizes]
+        few = max(members // 100, 100)
+        _measure(spark, folder, [Case.of(few, 1), Case.of(few, 1, shared=True)], 1)
+        cases: list[Case] = []
         if not bench.smoke:
-            cases.append(_case(spark, folder, SOME_MEMBERS, 1, shared=True))
+            cases += _measure(spark, folder, [Case.of(FIXED_MEMBERS, 1)], RUNS)
+            some = [Case.of(SOME_MEMBERS, 1), Case.of(SOME_MEMBERS, 1, shared=True)]
+            cases += _measure(spark, folder, some, RUNS_OF_SOME)
         for ranges in bench.spark_ranges[:1] if bench.smoke else bench.spark_ranges:
             bench.say(f"spark: {members * ranges:,} rows")
-            cases.append(_case(spark, folder, members, ranges))
+            case = Case.of(members, ranges)
+            cases += _measure(spark, folder, [case], RUNS if case.rows <= RUNS_MAX_ROWS else 1)
         peak = resident_mib("VmHWM", _jvm(spark))
     finally:
         spark.stop()
@@ -147,24 +167,29 @@ HEAD = (
 )
 
 
-def _case(
-    spark: SparkSession, folder: Path, members: int, ranges: int, *, shared: bool = False
-) -> Case:
-    """Measure one size, the pieces of work in turn."""
-    at = folder / f"{members}-{ranges}"
-    write_group(spark, at, members, ranges, shared=shared)
-    case = Case(ranges, members * ranges, shared, [], [], [])
+def _measure(spark: SparkSession, folder: Path, cases: list[Case], runs: int) -> list[Case]:
+    """Measure cases of one size run by run, all pieces of work of all cases in turn."""
     most = EngineConfig().driver_rows
-    for _ in range(3 if case.rows <= RUNS_MAX_ROWS else 1):
-        case.sorting.append(_taken(spark, lambda: _sort_and_write(spark, at)))
-        case.executors.append(_taken(spark, lambda: _assign_and_write(spark, at, 0)))
-        if case.rows <= most:
-            case.sticky.append(_taken(spark, lambda: _assign_and_write(spark, at, most)))
-    case.sticky.extend([] if case.sticky else case.executors)
-    written = spark.read.parquet(str(at / "target")).selectExpr("sum(partition_count)")
-    assert written.collect()[0][0] == members * PARTITIONS_A_MEMBER, "not all assigned"
-    shutil.rmtree(at)
-    return case
+    for case in cases:
+        at = folder / case.name
+        write_group(spark, at, case.members, case.ranges, shared=case.shared)
+    for _ in range(runs):
+        for case in cases:
+            _take_turn(spark, folder / case.name, case, most)
+    for case in cases:
+        at = folder / case.name
+        case.sticky.extend([] if case.sticky else case.executors)
+        written = spark.read.parquet(str(at / "target")).selectExpr("sum(partition_count)")
+        assert written.collect()[0][0] == case.members * PARTITIONS_A_MEMBER, "not all assigned"
+        shutil.rmtree(at)
+    return cases
+
+
+def _take_turn(spark: SparkSession, at: Path, case: Case, most: int) -> None:
+    case.sorting.append(_taken(spark, lambda: _sort_and_write(spark, at)))
+    case.executors.append(_taken(spark, lambda: _assign_and_write(spark, at, 0)))
+    if case.rows <= most:
+        case.sticky.append(_taken(spark, lambda: _assign_and_write(spark, at, most)))
 
 
 def _assign_and_write(spark: SparkSession, at: Path, driver_rows: int) -> None:
