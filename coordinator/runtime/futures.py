@@ -50,37 +50,20 @@ def fail(future: Future[Any], error: BaseException) -> None:
     _settle(lambda: future.set_exception(error))
 
 
-class _Shaped(Future[T]):
-    """What comes of another future's outcome: it is cancelled with that one, or not at all.
+def then(future: Future[Any], shape: Callable[[Any], T]) -> Future[T]:
+    """Return a future of what `shape` makes of an outcome; one is cancelled with the other only.
 
     A call whose turn has begun can no longer be cancelled, nor can what hangs on it.
     """
-
-    def __init__(self, call: Future[Any]) -> None:
-        super().__init__()
-        self._call = call
-
-    def cancel(self) -> bool:
-        """Cancel the call; False once it is decided, or its turn has begun."""
-        return self._call.cancel()
-
-    def running(self) -> bool:
-        """Whether the call can no longer be cancelled, and has no outcome yet."""
-        return not self.done() and self._call.running()
-
-    def end_cancelled(self) -> None:
-        """Tell those who wait that the call was cancelled."""
-        super().cancel()
-        begin(self)
-
-
-def then(future: Future[Any], shape: Callable[[Any], T]) -> Future[T]:
-    """Return a future of what `shape` makes of an outcome; cancelling it cancels both."""
-    out = _Shaped[T](future)
+    out: Future[T] = Future()
+    cancel = out.cancel
+    out.cancel = future.cancel  # type: ignore[method-assign]
+    out.running = lambda: not out.done() and future.running()  # type: ignore[method-assign]
 
     def done(found: Future[Any]) -> None:
         if found.cancelled():
-            out.end_cancelled()
+            cancel()
+            begin(out)
         elif begin(out):
             try:
                 set_answer(out, shape(found.result()))
