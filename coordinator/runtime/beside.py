@@ -10,7 +10,6 @@ such a batch: what it reads, the batch does not change.
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -40,7 +39,7 @@ class BesideAnswers:
         self._begun = threading.Event()
         self._busy: frozenset[str] | None = None
         self._answered: list[Event] = []
-        self._over = False
+        self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="muster-beside", daemon=True)
 
     def start(self) -> None:
@@ -49,7 +48,7 @@ class BesideAnswers:
 
     def close(self) -> None:
         """End, without waiting."""
-        self._over = True
+        self._over.set()
         self._begun.set()
 
     @property
@@ -86,12 +85,11 @@ class BesideAnswers:
                 self._busy |= frozenset(_list_groups(events))
 
     def _run(self) -> None:
-        while not self._over:
+        while not self._over.wait(LOOK_S):
             self._begun.wait()
             with self._lock:
-                if self._busy is not None and not self._over:
+                if self._busy is not None and not self._over.is_set():
                     self._answered += self._answer(self._busy)
-            time.sleep(LOOK_S)
 
 
 def _list_groups(events: Sequence[Event]) -> list[str]:
