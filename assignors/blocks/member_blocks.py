@@ -145,7 +145,8 @@ class MemberBlock:
 
     @classmethod
     def joined(cls, parts: list[MemberBlock]) -> MemberBlock:
-        """Return the members of several blocks, in member order."""
+        """Return the members of several blocks, or of none, in member order."""
+        parts = [*parts, _NO_MEMBERS]
         starts = offsets_of(np.array([len(part.ids) for part in parts]))
         owners = [part.member + start for part, start in zip(parts, starts[:-1], strict=True)]
         every = cls(
@@ -189,6 +190,10 @@ class MemberBlock:
             entry_owned=kinds.owned[entries].astype(np.int32),
             head_class=self.class_[_find_heads(self.class_)],
         )  # fmt: skip
+
+
+_NO_TEXTS, _NO_NUMBERS = pa.array([], pa.string()), np.zeros(0, dtype=np.int32)
+_NO_MEMBERS = MemberBlock(_NO_TEXTS, _NO_TEXTS, *[_NO_NUMBERS] * 5)
 
 
 @dataclass(frozen=True, slots=True)

@@ -255,8 +255,10 @@ def test_rows_that_cannot_be_computed_are_not_kept(spark):
     ids=["nothing", "no members", "no partitions"],
 )
 def test_nothing_to_assign(spark, assignor, spec):
-    ranges, _ = compare(spark, tables(spec, seed=0), assignor, {})
-    assert len(ranges) == 0
+    members, topics, previous = tables(spec, seed=0)
+    for claims in (previous, previous.slice(0, 0)):
+        ranges, _ = compare(spark, (members, topics, claims), assignor, {})
+        assert len(ranges) == 0
 
 
 def test_new_group_without_previous_assignment(spark):
