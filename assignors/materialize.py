@@ -80,8 +80,34 @@ def materialize(
     holdings = owned.holdings(plan.cells)
     line = PartitionLine.of(plan.cells.problem.topic_class, group.partitions)
     long = keeps_long(group.member_count, line.length, long_ranges)
-    if long:
-        stays, drops, new = _give_ends(holdings, plan, owned, line)
+    columns, given = _hand_over(holdings, plan, owned, line, max_moves, 0 if long else None)
+    verdict = Verdict(max_moves is not None and given > max_moves, plan.moved, plan.exact)
+    if defragment and long and not verdict.partial:
+        most = defragment if max_moves is None else min(defragment, max_moves - given)
+        found, more = _hand_over(holdings, plan, owned, line, max_moves, most)
+        if len(found[0]) >= len(columns[0]):
+            found, more = columns, given
+        found = _swap_ranges(line, holdings.class_, found, most - (more - given))
+        verdict = replace(verdict, swapped=found is not columns)
+        columns = found
+    return PartitionRanges(group.member_ids, group.topics, *columns, verdict)
+
+
+def _hand_over(
+    holdings: Ownership,
+    plan: Plan,
+    owned: ArrayOwnership,
+    line: PartitionLine,
+    max_moves: int | None,
+    lent: int | None,
+) -> tuple[_Columns, int]:
+    """Return who has what, and how many partitions are given up.
+
+    At most `lent` of them are lent for longer ranges; None if ranges are not kept long.
+    """
+    group, long = holdings.group, lent is not None
+    if lent is not None:
+        stays, drops, new = _give_ends(holdings, plan, owned, line, lent)
     else:
         drops, new = relinquish(holdings, plan, owned)
         stays = Stays(group.first, group.count)
@@ -95,20 +121,10 @@ def materialize(
         pool, ends, completing = _take_ends(holdings, plan, line, stays, pool, takers)
     wants = _rank_wants(holdings, takers, completing)
     gained = ends.and_(match_demand(split_by_class(plan, pool, takers.shares), wants))
-    partial = False
-    if max_moves is not None and int((before - load).sum()) > max_moves:
-        partial = True
+    given = int((before - load).sum())
+    if max_moves is not None and given > max_moves:
         gained = _limit_moves(group, line, gained, before - holdings.low, max_moves)
-    columns = _merge_ranges(group, line, stays, gained)
-    verdict = Verdict(partial, plan.moved, plan.exact)
-    if defragment and long and not partial:
-        most = defragment
-        if max_moves is not None:
-            most = min(most, max_moves - int((before - load).sum()))
-        swapped = _swap_ranges(line, holdings.class_, columns, most)
-        verdict = replace(verdict, swapped=swapped is not columns)
-        columns = swapped
-    return PartitionRanges(group.member_ids, group.topics, *columns, verdict)
+    return _merge_ranges(group, line, stays, gained), given
 
 
 _Columns: TypeAlias = tuple[Ints, Ints, Ints, Ints]
@@ -202,7 +218,7 @@ class PartitionLine:
 
 
 def _give_ends(
-    holdings: Ownership, plan: Plan, owned: ArrayOwnership, line: PartitionLine
+    holdings: Ownership, plan: Plan, owned: ArrayOwnership, line: PartitionLine, lent: int
 ) -> tuple[Stays, Relinquishment, Longs]:
     """Bring a plan's drops down to members so that ranges stay long.
 
@@ -210,6 +226,7 @@ def _give_ends(
     -------
     stays, drops, new
         What stays of ranges whose ends are given up; what is given up besides; and as `relinquish`.
+        At most `lent` partitions are of members that need not give any; the pool has as many more.
     """
     group, class_ = holdings.group, holdings.class_
     fixed, new = relinquish(holdings, replace(plan, drops=np.zeros_like(plan.drops)), owned)
@@ -220,18 +237,25 @@ def _give_ends(
     stays = Stays(group.first, group.count)
     if not len(over) and not len(fixed.member):
         return stays, fixed, new
-    member = np.concatenate([fixed.member, over])
-    topic = np.concatenate([fixed.topic_class, find_only_topics(plan.cells)[class_[over]]])
-    had = np.concatenate([fixed.owned, holdings.load[over]])
-    certain = np.concatenate([fixed.amount, above[over] - 1])
+    spare = np.zeros(0, dtype=np.int64)
+    if lent:
+        spare = np.flatnonzero(lowered[class_] & (above <= 0) & (holdings.load == holdings.low))
+    ours = np.append(over, spare)
+    member = np.concatenate([fixed.member, ours])
+    topic = np.concatenate([fixed.topic_class, find_only_topics(plan.cells)[class_[ours]]])
+    had = np.concatenate([fixed.owned, holdings.load[ours]])
+    certain = np.concatenate([fixed.amount, above[over] - 1, np.zeros_like(spare)])
     order = np.lexsort((topic, member))
     member, topic, had, certain = member[order], topic[order], had[order], certain[order]
-    may = order >= len(fixed.member)
+    lends = order >= len(fixed.member) + len(over)
+    may = (order >= len(fixed.member)) & ~lends
+    if lent:
+        lends |= may & (holdings.load[member] - certain == holdings.low[member] + 1)
     rows = _order_on_line(group, line)
     giver = _find_rows(holdings, member, topic, rows)
     rows, giver = rows[giver >= 0], giver[giver >= 0]
     ranges = replace(_place_ranges(group, line, stays, rows), whose=giver)
-    givers = Givers(certain, may, class_[member], np.where(lowered, free, 0))
+    givers = Givers(certain, may, class_[member], np.where(lowered, free, 0), lends, lent)
     given = give_windows(ranges, givers)
     first, count = group.first.copy(), group.count.copy()
     first[rows] += given.head.astype(first.dtype)

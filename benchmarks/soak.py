@@ -116,8 +116,8 @@ def _run_small(bench: Bench, figures: list[Figure]) -> Table:
     for small, (how, options) in product(some, RULES.items()):
         bench.say(f"soak: {small.name}, {how}")
         life = _live_one_by_one(small, options)
-        if not options:
-            name = f"ranges a member, {small.name}"
+        if options in ({}, {"defragment": 20}):
+            name = f"ranges a member, {small.name}{', ' + how if options else ''}"
             more = [_live_one_by_one(small, options, seed) for seed in range(2, small.lives + 1)]
             means = [float(np.mean(one.later)) for one in (life, *more)]
             figures.append(Figure.of(name, means, "ranges", small.goal))

@@ -65,12 +65,18 @@ class Givers:
         The class of each giver.
     more
         Per class, how many of those that may give one more.
+    lends
+        Per giver, whether it has nothing to give, but may lend: it gets as much back.
+    lent
+        How many partitions may be lent.
     """
 
     certain: Longs
     may: Bools
     class_: Longs
     more: Longs
+    lends: Bools
+    lent: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,24 +114,34 @@ def give_windows(ranges: LineRanges, givers: Givers) -> Given:
     """Choose what goes, of ranges of givers: the best windows, then the best that are left."""
     whose, class_ = ranges.whose, givers.class_
     certain, may, more = givers.certain.copy(), givers.may.copy(), givers.more.copy()
+    lends, lent = givers.lends.copy(), givers.lent
+    freely = np.zeros(len(may), dtype=np.bool_)
+    amount = sum_by(class_, certain, len(more)) + more
     head, tail = np.zeros((2, len(whose)), dtype=np.int64)
     end = np.full(len(certain), -1, dtype=np.int64)  # of each giver, the end that it gave
     for _ in range(WINDOW_ROUNDS):
-        able = (end < 0) & ((certain > 0) | (may & (more[class_] > 0)))
+        able = (certain > 0) | (may & (more[class_] > 0)) | (lends & (lent > 0))
+        able &= (end < 0) & (amount[class_] > 0)
         left = np.flatnonzero(able[whose] & (head == 0))
-        cells = _choose_cells(ranges, left, Givers(certain, may, class_, more))
+        now = Givers(certain, may, class_, more, lends, lent)
+        cells = _choose_cells(ranges, left, now, amount)
         if not len(cells.row):
             break
         giver = whose[cells.row]
-        free = certain[giver] == 0
-        certain[giver[~free]] -= cells.size[~free]
-        may[giver[free]] = False
+        amount = amount - sum_by(class_[giver], cells.size, len(amount))
+        sure = certain[giver] > 0
+        certain[giver[sure]] -= cells.size[sure]
+        free = ~sure & may[giver]
+        free &= _find_first(free, class_[giver], more)  # others lend
+        lent -= int((~sure & ~free).sum())
+        freely[giver[free]] = True
+        may[giver[~sure]] = lends[giver[~sure]] = False
         more = more - count_by(class_[giver[free]], len(more))
         head[cells.row] = np.where(cells.is_tail, 0, cells.size)
         tail[cells.row] = np.where(cells.is_tail, cells.size, 0)
         ends = ~cells.is_whole
         end[giver[ends]] = 2 * cells.row[ends] + cells.is_tail[ends]
-    certain += _find_last(givers, givers.may & ~may)
+    certain += _find_last(givers, freely)
     ends = end >= 0  # there it gives the rest, too
     row, is_tail = end[ends] // 2, end[ends] % 2 == 1
     rest = np.minimum(certain[ends], ranges.count[row] - head[row] - tail[row])
@@ -135,12 +151,14 @@ def give_windows(ranges: LineRanges, givers: Givers) -> Given:
     return Given(head, tail, certain)
 
 
-def _choose_cells(ranges: LineRanges, rows: Longs, givers: Givers) -> _Cells:
+def _choose_cells(ranges: LineRanges, rows: Longs, givers: Givers, amount: Longs) -> _Cells:
     """Return what windows of some ranges give, one cell of each giver at most."""
-    certain = givers.certain
+    certain, class_ = givers.certain, givers.class_
     cells = _list_cells(ranges, rows, np.maximum(certain, 1))
+    only_lends = givers.lends & (certain == 0) & ~(givers.may & (givers.more[class_] > 0))
+    cells = cells.take(np.flatnonzero(cells.is_whole | ~only_lends[ranges.whose[cells.row]]))
     whose = ranges.whose[cells.row]
-    chosen, window = _choose_windows(ranges, cells, certain == 0, givers.class_, givers.more)
+    chosen, window = _choose_windows(ranges, cells, givers, amount)
     if len(chosen):
         is_whole, sure = cells.is_whole[chosen], certain[whose[chosen]]
         worth = np.where(is_whole & (sure == 0), WORTH, 1 + (is_whole | (sure > 1)))
@@ -179,12 +197,12 @@ def _find_first(free: Bools, class_: Longs, most: Longs) -> Bools:
 
 
 def _choose_windows(
-    ranges: LineRanges, cells: _Cells, free: Bools, class_: Longs, most: Longs
+    ranges: LineRanges, cells: _Cells, givers: Givers, amount: Longs
 ) -> tuple[Longs, Longs]:
     """Return cells that make long runs, one of each giver at most; and the run of each.
 
     Runs of adjacent cells are cut into the longest windows without a giver twice, and with at most
-    `most` givers of a class that are free. Each giver picks the best window that it is in: that of
+    `more` givers of a class that are free. Each giver picks the best window that it is in: that of
     most cells, then one that ends with whole ranges, then the first. Windows that all their givers
     pick are taken, the best one first, as long as there are no more free ones.
     """
@@ -193,17 +211,33 @@ def _choose_windows(
         return (np.zeros(0, dtype=np.int64),) * 2
     at_end = np.where(cells.is_tail, ranges.count[cells.row] - cells.size, 0)
     start, topic = ranges.start[cells.row] + at_end, ranges.topic[cells.row]
-    chosen, window = _find_windows(
-        whose, start, cells.size, topic, cells.is_whole, free[whose], most[class_[whose]]
-    )
-    giver = whose[chosen]
-    fits = _find_first(free[giver], class_[giver], most)
+    of_class, most, lent = givers.class_[whose], givers.more, givers.lent
+    is_sure, may, lends = givers.certain[whose] > 0, givers.may[whose], givers.lends[whose]
+    at = np.arange(len(whose))
+    low = np.maximum(at - amount[of_class] + 1, _cut(~is_sure, most[of_class] + lent))
+    if lent:
+        low = np.maximum(low, _cut(~is_sure & may & ~lends, most[of_class]))
+        low = np.maximum(low, _cut(~is_sure & ~may, np.full(len(whose), lent)))
+    chosen, window = _find_windows(whose, start, cells.size, topic, cells.is_whole, low)
+    of_class, free = of_class[chosen], (~is_sure & may)[chosen]
+    fits = _find_first(free, of_class, most)
+    if lent:
+        others = ~is_sure[chosen] & ~(free & fits)
+        fits = ~others | ((lends[chosen] & others) & (np.cumsum(others) <= lent))
+        size = cells.size[chosen]
+        fits &= cut_in_order(np.argsort(of_class, kind="stable"), size, of_class, amount) == size
     whole = np.bincount(window, weights=~fits)[window] == 0  # others may fit later, if shorter
     return chosen[whole], window[whole]
 
 
+def _cut(some: Bools, most: Longs) -> Longs:
+    """Return where the longest windows begin that end at each cell, with so many of some."""
+    so_far = np.cumsum(some)
+    return np.where(so_far > most, np.searchsorted(so_far, so_far - most) + 1, 0)
+
+
 def _find_windows(
-    whose: Longs, start: Longs, size: Longs, topic: Longs, is_whole: Bools, free: Bools, most: Longs
+    whose: Longs, start: Longs, size: Longs, topic: Longs, is_whole: Bools, low: Longs
 ) -> tuple[Longs, Longs]:
     """Return the cells of windows that all their givers pick; and the window of each."""
     cells = len(start)
@@ -213,9 +247,7 @@ def _find_windows(
     before = np.full(cells, -1, dtype=np.int64)
     same = whose[by_giver[1:]] == whose[by_giver[:-1]]
     before[by_giver[1:][same]] = by_giver[:-1][same]
-    so_far = np.cumsum(free)
-    fits = np.where(so_far > most, np.searchsorted(so_far, so_far - most) + 1, 0)
-    low = np.maximum.accumulate(np.maximum.reduce([np.where(begins, at, 0), before + 1, fits]))
+    low = np.maximum.accumulate(np.maximum.reduce([np.where(begins, at, 0), before + 1, low]))
     last = np.flatnonzero(np.append(begins[1:] | (low[1:] > low[:-1]), True))
     first, length = low[last], last - low[last] + 1
     whole = is_whole[first].astype(np.int64) + is_whole[last]
@@ -346,12 +378,14 @@ def complete_windows(ranges: LineRanges, takers: Takers, scattered: Longs) -> Lo
     """
     class_, found = takers.class_, [np.zeros(0, dtype=np.int64)]
     most = np.minimum(scattered, takers.more)
-    able = takers.want == 0
+    able, lends = takers.want == 0, np.zeros(len(class_), dtype=np.bool_)
     one = np.ones(len(class_), dtype=np.int64)
+    no_limit = np.full(len(most), ANY_SIZE)
     for _ in range(WINDOW_ROUNDS):
         able &= (most > 0)[class_]
         cells = _list_cells(ranges, np.flatnonzero(able[ranges.whose]), one)
-        chosen, window = _choose_windows(ranges, cells, takers.may, class_, most)
+        givers = Givers((~takers.may).astype(np.int64), takers.may, class_, most, lends, 0)
+        chosen, window = _choose_windows(ranges, cells, givers, no_limit)
         if len(chosen):
             chosen = chosen[np.bincount(window)[window] >= WORTH]
         if not len(chosen):

@@ -20,26 +20,39 @@ LONG, SHORT = {"long_ranges": 1 << 14}, {"long_ranges": 0}
 # The obvious twin --------------------------------------------------------------------------------
 
 
-def slow_give(ranges, certain, may, more):
+def slow_give(ranges, certain, may, more, lends, lent):
     """Return the places that go by windows, and what each giver gives besides."""
-    certain, may, left = list(certain), list(may), more
-    gone, ended = set(), {}  # of who gave an end: whether it is the first, and the range
+    certain, may, lends, left = list(certain), list(may), list(lends), more
+    gone, ended, freely = set(), {}, set()  # ended: whether it is the first end, and the range
+    amount = sum(certain) + more
     for _ in range(keep_long.WINDOW_ROUNDS):
-        cells = list_cells([one for one in ranges if one[1] not in gone], certain, may, left, ended)
-        taken, freely = choose_cells(cells, certain, left)
+        if not amount:
+            break
+        ours = [one for one in ranges if one[1] not in gone]
+        cells = list_cells(ours, certain, may, left, ended)
+        if lent:
+            idle = [not certain[one] and not (may[one] and left) for one in range(len(may))]
+            more_ranges = [r for r in ours if idle[r[0]] and lends[r[0]] and r[2] == 1]
+            cells |= {
+                s: (s + 1, m, t, True, (s, 1)) for m, s, _, t in more_ranges if m not in ended
+            }
+        taken = choose_cells(cells, certain, (may, left), (lends, lent), amount)
         if not taken:
             break
         for at in taken:
             end, whose, _, whole, (start, count) = cells[at]
             gone |= set(range(at, end))
-            if whose in freely:
-                may[whose] = False
-            else:
+            amount -= end - at
+            if certain[whose]:
                 certain[whose] -= end - at
+            else:
+                is_free = may[whose] and left > 0
+                left, lent = left - is_free, lent - (not is_free)
+                freely |= {whose} if is_free else set()
+                may[whose] = lends[whose] = False
             if not whole:
                 ended[whose] = at == start, start, count
-        left -= len(freely)
-    others = [one for one in range(len(certain)) if may[one]]
+    others = [one for one in range(len(certain)) if may_at_first(may, freely, one)]
     for one in others[len(others) - left :]:
         certain[one] += 1
     for whose, (is_first, start, count) in ended.items():
@@ -48,6 +61,10 @@ def slow_give(ranges, certain, may, more):
         at = start + 1 if is_first else start + count - 1 - size
         gone |= set(range(at, at + size))
     return gone, certain
+
+
+def may_at_first(may, freely, one):
+    return may[one] and one not in freely
 
 
 def list_cells(ranges, certain, may, more, ended):
@@ -64,24 +81,33 @@ def list_cells(ranges, certain, may, more, ended):
     return cells
 
 
-def choose_cells(cells, certain, more):
-    """Return which cells one round gives, and who gives freely."""
-    taken, freely = [], set()
-    for window, free in pick_windows(cells, lambda one: not certain[one], more):
+def choose_cells(cells, certain, free, lenders, amount):
+    """Return which cells one round gives."""
+    taken = []
+    for window in pick_windows(cells, certain, free, lenders, amount):
         if sum(weigh_cell(cells[at][3], certain[cells[at][1]]) for at in window) >= 3:
-            freely |= free
             taken += window
-    return taken, freely
+    return taken
 
 
-def pick_windows(cells, is_free, more):
-    """Return the windows that all their owners pick, and who of these is free."""
+def pick_windows(cells, certain, free, lenders, amount):
+    """Return the windows that all their owners pick, as long as enough may go freely or be lent."""
+    (may, more), (lends, lent) = free, lenders
+
+    def fits(owners):
+        idle = [one for one in owners if not certain[one]]
+        return (
+            len(set(owners)) == len(owners) <= amount
+            and len(idle) <= more + lent
+            and sum(not may[one] for one in idle) <= lent
+            and sum(may[one] and not lends[one] for one in idle) <= more
+        )
+
     windows = []
     for start in sorted(cells):
         window, at = [], start
         while at in cells and cells[at][2] == cells[start][2]:
-            owners = [cells[seen][1] for seen in [*window, at]]
-            if len(set(owners)) < len(owners) or sum(map(is_free, owners)) > more:
+            if not fits([cells[seen][1] for seen in [*window, at]]):
                 break
             window.append(at)
             at = cells[at][0]
@@ -92,14 +118,22 @@ def pick_windows(cells, is_free, more):
     for window in windows:
         for at in window:
             best.setdefault(cells[at][1], window)
-    picked, spent = [], 0
+    picked, freely, borrowed, size = [], 0, 0, 0
     for window in windows:
         if any(best[cells[at][1]] != window for at in window):
             continue
-        free = {cells[at][1] for at in window if is_free(cells[at][1])}
-        spent += len(free)
-        if not (free and spent > more):
-            picked.append((window, free))
+        good = True
+        for at in window:
+            owner = cells[at][1]
+            size += cells[at][0] - at
+            good &= not lent or size <= amount
+            if not certain[owner]:
+                freely += may[owner]
+                if not may[owner] or freely > more:
+                    borrowed += 1
+                    good &= lends[owner] and borrowed <= lent
+        if good:
+            picked.append(window)
     return picked
 
 
@@ -174,10 +208,12 @@ def slow_complete(ranges, takers, scattered):
     for _ in range(keep_long.WINDOW_ROUNDS):
         ours = [one for one in ranges if one[0] in able]
         cells = list_cells(ours, [1] * 12, takers.may, left, {}) if left else {}
-        for window, free in pick_windows(cells, lambda one: takers.may[one], left):
+        free, none = (takers.may, left), ([False] * 12, 0)
+        for window in pick_windows(cells, ~takers.may, free, none, 99):
             if len(window) >= 3:
-                able -= {cells[at][1] for at in window}
-                found += free
+                owners = {cells[at][1] for at in window}
+                able -= owners
+                found += [one for one in owners if takers.may[one]]
         left = min(scattered, int(takers.more[0])) - len(found)
     return found
 
@@ -224,16 +260,18 @@ def check_windows(seed):
     certain = np.array([rng.randrange(min(one, rng.choice([1, 3, 9])) + 1) for one in load - may])
     more = rng.randrange(int(may.sum()) + 1)
     one_class = np.zeros(12, dtype=np.int64)
-    givers = keep_long.Givers(certain, may, one_class, np.array([more]))
+    lends = (certain == 0) & np.array([rng.random() < 0.7 for _ in load])
+    lent = rng.choice([0, 0, 1, 3, 9])
+    givers = keep_long.Givers(certain, may, one_class, np.array([more]), lends, lent)
     given = keep_long.give_windows(as_ranges(ranges), givers)
-    gone, besides = slow_give(ranges, certain.tolist(), may, more)
+    gone, besides = slow_give(ranges, certain.tolist(), may, more, lends, lent)
     found = [r[1] + at for r, head in zip(ranges, given.head, strict=True) for at in range(head)]
     for (_, start, count, _), tail in zip(ranges, given.tail, strict=True):
         found += range(start + count - tail, start + count)
     assert set(found) == gone
     assert len(found) == len(gone)
     assert given.give.tolist() == besides
-    assert len(gone) + given.give.sum() == certain.sum() + more
+    assert 0 <= len(gone) + given.give.sum() - certain.sum() - more <= lent
 
 
 def test_ends_are_taken_as_the_twin_takes_them():
