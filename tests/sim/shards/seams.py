@@ -44,7 +44,7 @@ WITH_THREADS = (
 )  # fmt: skip
 
 WITH_TIME = (
-    background_tasks, beside, clock, event_loop, load_order, log_maintenance, node, root,
+    background_tasks, clock, event_loop, load_order, log_maintenance, node, root,
     target_computations,
 )  # fmt: skip
 WITH_FUTURES = (event_loop, futures, router)
