@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from coordinator.core.plans.decide import APPLIED, EXPIRED, REJECTED, SUPERSEDED
+from coordinator.core.plans.decisions import APPLIED, EXPIRED, REJECTED, SUPERSEDED
 from coordinator.core.state.records import PlanDecided, PlanMade
 from coordinator.history.incarnations import Incarnations
 from coordinator.history.keyed_rows import (

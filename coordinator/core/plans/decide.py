@@ -18,6 +18,7 @@ from assignors.registry import knows_loads
 from coordinator.config import Config
 from coordinator.core.bounded import INT32_MAX
 from coordinator.core.events import DecidePlan, Result
+from coordinator.core.plans.decisions import APPLIED, EXPIRED, REJECTED, SUPERSEDED
 from coordinator.core.plans.inputs import (
     describe_inputs,
     find_drift,
@@ -58,7 +59,6 @@ from coordinator.core.targets.validate import check_ranges, to_rows
 from coordinator.errors import ErrorCode, GroupError
 
 INT64 = 1 << 63
-APPLIED, REJECTED, EXPIRED, SUPERSEDED = "applied", "rejected", "expired", "superseded"
 COORDINATOR = "coordinator"
 """The planner of groups whose targets wait for approval; a new plan of it supersedes the last."""
 WAITING_MAX = 100
