@@ -105,7 +105,7 @@ def test_of_a_batch_that_is_cut_what_cannot_be_cancelled_is_done(coordinator):
             group_id=f"g{number}", member_id="m", member_epoch=0, rebalance_timeout_ms=1000,
             subscribed_topic_names=["a"], topic_partitions={},
         )
-        for number in range(3_000)
+        for number in range(1_000)
     ]  # fmt: skip
     let.set()
     first = coordinator.submit([ListGroups()])  # others wait, so batches are cut
