@@ -31,12 +31,8 @@ def take_loads(raw: RawLoads, members: Longs, first: Longs, count: Longs) -> Raw
         inside = expand_runs(low, high - low)
         moved = place[inside] - np.repeat(first - start, high - low)
         named.append((kind, moved, text.take(pa.array(inside))))
-    at = pa.array(members)
     return replace(
-        raw,
-        capacity=None if raw.capacity is None else raw.capacity[members],
-        state=None if raw.state is None else raw.state.take(at),
-        process=None if raw.process is None else raw.process.take(at),
+        raw.of_members(members),
         weight=None if raw.weight is None else raw.weight[line],
         move_cost=None if raw.move_cost is None else raw.move_cost[line],
         rack_set=None if raw.rack_set is None else raw.rack_set[line],
