@@ -82,8 +82,8 @@ def materialize(
     long = keeps_long(group.member_count, line.length, long_ranges)
     columns, given = _hand_over(holdings, plan, owned, line, max_moves, 0 if long else None)
     verdict = Verdict(max_moves is not None and given > max_moves, plan.moved, plan.exact)
-    if defragment and long and not verdict.partial:
-        most = defragment if max_moves is None else min(defragment, max_moves - given)
+    most = defragment if max_moves is None else min(defragment, max_moves - given)
+    if most > 0 and long and not verdict.partial:
         found, more = _hand_over(holdings, plan, owned, line, max_moves, most)
         if len(found[0]) >= len(columns[0]):
             found, more = columns, given
